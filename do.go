@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/lifecycle"
 )
 
@@ -65,9 +64,6 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 		g, err = m.acquireUntilClose(ctx, true)
 	} else {
 		g, err = m.acquire(ctx, ctx, try, true)
-	}
-	if errors.Is(err, dialects.ErrDone) { // there is no work for a Once
-		return nil
 	}
 	if err != nil {
 		return m.wrap(verb, err)

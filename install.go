@@ -145,8 +145,7 @@ func (l *Locker[Tx]) invalidate(err error) (retry bool) {
 	return false
 }
 
-// rowsOf looks up the rows of a semaphore, which it makes, or of an election that is only read,
-// once.
+// rowsOf looks up the rows of a semaphore, which it makes, once.
 func (l *Locker[Tx]) rowsOf(ctx context.Context, connected bool, of dialects.Named, n int) (dialects.Rows, error) {
 	key := dialects.Named{Kind: of.Kind, Hash: of.Hash}
 	if known, ok := l.rows.Load(key); ok && len(known.(dialects.Rows).Numbers) >= n {

@@ -29,7 +29,7 @@ func (c *config) shownName(key string) string {
 	return key
 }
 
-// named is a semaphore or an election, as its table has it.
+// named is a semaphore, as its table has it.
 func (c *config) named(kind dialects.Kind, name string) dialects.Named {
 	named := dialects.Named{Kind: kind, Hash: label.Hash(name)}
 	if !c.hidden {

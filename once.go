@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -15,8 +17,10 @@ import (
 // delivered again, a job of each day. A marker in the database says that it was done. It holds no
 // state: many goroutines may use one value.
 type Once[Tx any] struct {
-	mutex *Mutex[Tx] // of key
-	key   recorded[Tx]
+	mutex  *Mutex[Tx] // of key
+	key    string
+	period int64 // in microseconds; 0: for ever
+	marker [32]byte
 }
 
 // Once names work that is to be done once. A key is any bytes, at least one, of any length. The
@@ -33,20 +37,16 @@ func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx]
 	if period > 0 {
 		shown = "once:" + period.String() + ":" + key
 	}
-	marker := &dialects.Marker{Hash: markerOf(key, period), Period: period}
-	o := &Once[Tx]{key: recorded[Tx]{slots: slots[Tx]{l, []string{shown}}, name: key, marker: marker}}
 	if err == nil && key == "" {
 		err = errors.New("the key is empty")
 	}
-	o.mutex = &Mutex[Tx]{locker: l, target: &o.key, err: err}
-	return o
-}
-
-// markerOf hashes what is done once. The hash is part of what all clients agree on: changing it
-// would let two versions of a program do one thing twice.
-func markerOf(key string, period time.Duration) [32]byte {
+	// The marker is part of what all clients agree on: changing it would let two versions of a
+	// program do one thing twice.
 	encoded := binary.BigEndian.AppendUint64([]byte("txlock once 1\x00"), uint64(period))
-	return sha256.Sum256(append(encoded, key...))
+	return &Once[Tx]{
+		mutex: &Mutex[Tx]{locker: l, target: &slots[Tx]{l, []string{shown}}, err: err},
+		key:   key, period: period.Microseconds(), marker: sha256.Sum256(append(encoded, key...)),
+	}
 }
 
 // Per returns a copy for work that is to be done once in each window of length d: a day, say.
@@ -63,7 +63,7 @@ func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 	if err == nil && (d < time.Second || d%time.Microsecond != 0) {
 		err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
 	}
-	per := o.mutex.locker.once(o.key.name, max(d, 0), err)
+	per := o.mutex.locker.once(o.key, max(d, 0), err)
 	per.mutex.within, per.mutex.retries = o.mutex.within, o.mutex.retries
 	return per
 }
@@ -108,90 +108,125 @@ func (o *Once[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx 
 func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) (ran bool,
 	err error,
 ) {
-	m := o.mutex
 	if work == nil {
-		return false, m.wrap(verb, errors.New("nil work"))
+		return false, o.mutex.wrap(verb, errors.New("nil work"))
 	}
-	outer, _ := m.locker.carried(ctx)
-	marked := func(ctx context.Context, tx Tx) error {
-		// A session that was begun for this has looked behind the lock, and writes the marker with
-		// its COMMIT. In another, the marker belongs into the savepoint of the work: both are kept,
-		// or none. It comes behind the work, whose COMMIT would keep it whatever the work returns.
-		s, _ := m.locker.carried(ctx)
-		marker, key := *o.key.marker, running(o.key.marker.Hash)
-		if s == outer {
-			if ctx.Value(key) == any(s) { // the work of the same key has called
-				return nil
+	inOwn := o.isRunning(ctx)
+	err = o.mutex.retry(ctx, func(m *Mutex[Tx]) error {
+		ran = false
+		ctx, trace := m.startTrace(ctx, verb, true)
+		return traced(trace, work, func(work func(context.Context, Tx) error) error {
+			begun := time.Now()
+			sql, _, done, err := o.look(ctx, m, !m.locker.carriesOpen(ctx))
+			if done || err != nil {
+				return m.wrap(verb, err)
 			}
-			err := o.record(ctx, &marker)
-			if errors.Is(err, dialects.ErrDone) {
-				return nil
+			m, now := *m, int64(0)
+			if m.within > 0 {
+				m.within = max(m.within-time.Since(begun), 1)
 			}
-			if err != nil {
+			judge := func(answer []string) error {
+				if now, _, done, err = o.read(answer); err == nil && (done || inOwn) {
+					err = errDone
+				}
 				return err
 			}
-		}
-		ran = true
-		err := work(context.WithValue(ctx, key, s), tx)
-		if err != nil || s != outer {
+			mark := func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} }
+			m.attached = &attached{look: o.query(sql, sql.Look), judge: judge, last: mark}
+			err = m.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
+				ran = true
+				in, _ := m.locker.carried(ctx)
+				return work(context.WithValue(ctx, runningKey(o.marker), in), tx)
+			})
+			if errors.Is(err, errDone) {
+				return nil
+			}
 			return err
-		}
-		marker.Verb = dialects.WriteMarker
-		return o.record(ctx, &marker)
-	}
-	err = m.retry(ctx, func(m *Mutex[Tx]) error {
-		ran = false
-		return m.attemptDo(ctx, verb, try, marked)
+		})
 	})
 	return ran && err == nil, err
 }
 
-// running is the key of a context of work: of its session, while the Once of that hash runs there.
-type running [32]byte
+var (
+	errDone  = errors.New("done before")
+	errInOwn = errors.New("the work of this Once is under way: its marker comes behind it, unless it returns an error")
+)
 
-// record does in the session that ctx carries what marker says.
-func (o *Once[Tx]) record(ctx context.Context, marker *dialects.Marker) error {
-	s, of := o.mutex.locker.carried(ctx)
-	turn, err := s.turns.Take(ctx, of.Scope()) // a goroutine that the work has left behind may have it
-	if err != nil {
-		return err
-	}
-	defer turn.Give()
-	request, err := o.key.request(ctx, true)
-	if err == nil {
-		request.Marker = marker
-		_, err = s.record(ctx, request)
-	}
-	return err
+// runningKey is the key of a context of work: of where the Once of that marker runs.
+type runningKey [32]byte
+
+// isRunning tells whether the work of this very Once has called.
+func (o *Once[Tx]) isRunning(ctx context.Context) bool {
+	in, of := o.mutex.locker.carried(ctx)
+	return in != nil && of.Open() && ctx.Value(runningKey(o.marker)) == any(in)
 }
 
-// as returns the mutex of the key, whose lock comes with that marker; nil: alone.
-func (o *Once[Tx]) as(marker *dialects.Marker) *Mutex[Tx] {
-	key, m := o.key, *o.mutex
-	key.marker, m.target = marker, &key
-	return &m
+func (o *Once[Tx]) query(sql dialects.OnceSQL, text string, args ...any) dialects.Query {
+	args = append([]any{o.marker[:]}, args...)
+	return dialects.Query{SQL: text, Args: args, Table: sql.Table, Reads: text == sql.Look}
+}
+
+// look finds the texts, and asks without a lock whether the work was done.
+func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], ask bool) (sql dialects.OnceSQL, at time.Time, done bool,
+	err error,
+) {
+	wait, cancel, err := m.limitWait(ctx)
+	if err != nil {
+		return sql, at, false, err
+	}
+	defer cancel()
+	found, err := m.locker.find(wait, !ask)
+	if err == nil {
+		sql = found.Kinds.Once
+	}
+	var answer []string
+	if err == nil && ask {
+		if answer, err = m.locker.ask(wait, o.query(sql, sql.Look)); err == nil {
+			_, at, done, err = o.read(answer)
+		}
+	}
+	return sql, at, done, m.waitError(ctx, wait, err)
+}
+
+// read reads the answer to a look. A marker counts in the present window, and what is later.
+func (o *Once[Tx]) read(answer []string) (now int64, at time.Time, done bool, err error) {
+	var then int64
+	n, err := fmt.Sscan(strings.Join(answer, ""), &now, &then)
+	if n == 0 {
+		return now, at, false, err
+	}
+	if done = n == 2 && (o.period == 0 || then >= now-now%o.period); done {
+		at = time.UnixMicro(then)
+	}
+	return now, at, done, nil
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it
 // was not done before: do it then, in the same transaction. Of several transactions that get true,
 // one can commit: DoTx waits for the others to end, as [Mutex.LockTx] does, whose errors and
 // conditions it has. A rollback takes the marker away, so the next one is first. A second DoTx in
-// the same transaction is false, in the same window of Per.
-//
-// On MySQL and MariaDB, the key stays locked until the end of the transaction also when first is
-// false.
+// the same transaction is false, in the same window of Per. The key stays locked until the end of
+// the transaction, also when first is false. In the work of this very Once it is an error, as with
+// Forget.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
-	marker := *o.key.marker
-	marker.Verb = dialects.WriteMarker
 	ctx, trace := o.mutex.startTrace(ctx, verb, false)
-	err = o.as(&marker).lockIn(ctx, verb, tx, false)
-	first = err == nil
-	if errors.Is(err, dialects.ErrDone) {
-		err = nil
+	defer func() { trace.answer(err) }()
+	if o.isRunning(ctx) {
+		return false, o.mutex.wrap(verb, errInOwn)
 	}
-	trace.answer(err)
-	return first, err
+	if err = o.mutex.lockIn(ctx, verb, tx, false); err != nil {
+		return false, err
+	}
+	found, err := o.mutex.locker.find(ctx, true)
+	var lines []string
+	if err == nil {
+		sql, number := found.Kinds.Once, rand.Int64()|1
+		mark := o.query(sql, sql.First, number, o.period, o.period, o.marker[:], number)
+		lines, err = o.mutex.locker.driver.RunTx(ctx, tx, mark)
+	}
+	o.mutex.locker.invalidate(err)
+	return len(lines) > 0, o.mutex.wrap(verb, err)
 }
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
@@ -199,34 +234,25 @@ func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 // call also looks for the lock table), and waits for nobody: work that is under way was not done,
 // also that of the caller's own transaction.
 func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
-	m := o.mutex
-	wait, cancel, err := m.limitWait(ctx)
-	if err != nil {
-		return at, false, m.wrap("Once.Done", err)
-	}
-	defer cancel()
-	request, err := o.key.request(wait, false)
-	if err == nil {
-		at, err = m.locker.driver.Done(wait, request.Table, *request.Marker)
-	}
-	if errors.Is(err, dialects.ErrDone) {
-		return at, true, nil
-	}
-	m.target.invalidate(err)
-	return at, false, m.wrap("Once.Done", m.waitError(ctx, wait, err))
+	_, at, done, err = o.look(ctx, o.mutex, true)
+	return at, done, o.mutex.wrap("Once.Done", err)
 }
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
 // under way. In the work of a Do, it is part of that Do's transaction. In the work of this very
 // Once it is an error: the marker comes behind that work. It is [ErrInsideLock] where Do is.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
-	return o.as(nil).do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
-		marker := *o.key.marker
-		if s, _ := o.mutex.locker.carried(ctx); ctx.Value(running(marker.Hash)) == any(s) {
-			return errors.New("the work of this Once is under way: return an error from it, and there is no marker")
+	inOwn := o.isRunning(ctx)
+	return o.mutex.do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
+		if inOwn {
+			return errInOwn
 		}
-		marker.Verb = dialects.ForgetMarker
-		return o.record(ctx, &marker)
+		found, err := o.mutex.locker.find(ctx, true)
+		if err == nil {
+			_, err = o.mutex.locker.askInWork(ctx, o.query(found.Kinds.Once, found.Kinds.Once.Forget))
+		}
+		o.mutex.locker.invalidate(err)
+		return err
 	})
 }
 
@@ -239,8 +265,7 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 // It works in small transactions, one after the other: nobody waits for it for long, and it waits
 // for nobody. Many replicas may sweep at once. After an error, the deleted ones are deleted.
 func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int64, err error) {
-	err = l.ready()
-	if err == nil && age < 0 {
+	if err = l.ready(); err == nil && age < 0 {
 		err = fmt.Errorf("the age is negative: %v", age)
 	}
 	var found *dialects.LockTable
@@ -248,8 +273,26 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 		found, err = l.find(ctx, false)
 	}
 	if err == nil {
-		deleted, err = l.driver.Sweep(ctx, found.Name, age)
+		once, claims := found.Kinds.Once, found.Kinds.Claims
+		if deleted, err = l.sweep(ctx, once.Table, once.Sweep, age); err == nil {
+			var ended int64
+			if ended, err = l.sweep(ctx, claims.Table, claims.Sweep, age); errors.Is(err, ErrNotInstalled) {
+				err = nil // it is older than claims
+			}
+			deleted += ended
+		}
 	}
-	l.invalidate(err)
 	return deleted, wrap("sweep", err)
+}
+
+func (l *Locker[Tx]) sweep(ctx context.Context, table, text string, age time.Duration) (deleted int64, err error) {
+	const most = 100 // of a batch: others may wait for what it has locked
+	for n, from := int64(most), int64(0); err == nil && n == most; deleted += n {
+		q := dialects.Query{SQL: text, Args: []any{from, age.Microseconds(), int64(most), from}, Table: table}
+		var answer []string
+		answer, err = l.ask(ctx, q)
+		n = 0
+		_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
+	}
+	return deleted, err
 }

@@ -2,18 +2,16 @@ package txlock
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/txlock/txlock/dialects"
 )
 
-// recorded is the key of a [Once], behind "once:", or of a [Claim], behind "claim:". Under its lock
-// a record beside the lock table is changed.
+// recorded is the key of a [Claim], behind "claim:". Under its lock a record beside the lock table
+// is changed.
 type recorded[Tx any] struct {
 	slots[Tx]
-	name   string
-	marker *dialects.Marker // nil: none
-	claim  *dialects.ClaimChange
+	name  string
+	claim *dialects.ClaimChange
 }
 
 func (r *recorded[Tx]) String() string { return nameOf([]string{r.name}) }
@@ -21,29 +19,13 @@ func (r *recorded[Tx]) String() string { return nameOf([]string{r.name}) }
 func (r *recorded[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
 	request, err := r.slots.request(ctx, connected)
 	request.Claim = r.claim
-	if r.marker != nil {
-		marker := *r.marker
-		request.Marker = &marker
-	}
-	if r.claim != nil && r.claim.Verb == dialects.TakeClaim {
+	if r.claim.Verb == dialects.TakeClaim {
 		request.Fence = request.Table
 	}
 	return request, err
 }
 
-// queueAndBegin finds what was done without a lock.
-func (r *recorded[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (
-	g grant[Tx], err error,
-) {
-	if request.Marker != nil {
-		if _, err := r.driver.Done(wait, request.Table, *request.Marker); err != nil {
-			return g, err
-		}
-	}
-	return r.slots.queueAndBegin(ctx, wait, of, request)
-}
-
-// record writes or deletes what a key stands for, in the work of a Do.
+// record changes a claim in the work of a Do.
 func (s *session[Tx]) record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
 	state, err := s.inner.Record(ctx, request)
 	return state, s.told(err)

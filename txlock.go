@@ -144,17 +144,16 @@ var (
 	ErrNoRow = dialects.ErrNoRow
 
 	// ErrIsolation occurs when a transaction would read data from before the lock under it: LockTx
-	// on PostgreSQL at REPEATABLE READ or SERIALIZABLE. Begin the transaction at READ COMMITTED. On
-	// MySQL and MariaDB with binlog_format = STATEMENT it is the other way round: LockTx at READ
-	// COMMITTED, and a further lock inside the work of a Do.
+	// on PostgreSQL at REPEATABLE READ or SERIALIZABLE. Begin the transaction at READ COMMITTED.
 	ErrIsolation = dialects.ErrIsolation
 
 	// ErrUnsafeEngine occurs when Install or Check finds that the database does not exclude, and
 	// before the first lock on a server that is known not to: TiDB, Dolt, or a node of a cluster
-	// whose nodes all take writes. It also occurs when a call of Shared comes to a server whose
-	// shared locks exclude nobody: a standby, or one that is read only. On a PostgreSQL standby it
-	// occurs for a Semaphore as well, and Ping returns it for both. On MySQL and MariaDB it occurs
-	// for a table of which the server locks no rows.
+	// whose nodes all take writes; and on MySQL and MariaDB with binlog_format = STATEMENT. It also
+	// occurs when a call of Shared comes to a server whose shared locks exclude nobody: a standby,
+	// or one that is read only. On a PostgreSQL standby it occurs for a Semaphore as well, and Ping
+	// returns it for both. On MySQL and MariaDB it occurs for a table of which the server locks no
+	// rows.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
 	// ErrUpgrade occurs when a session that shares a row asks to have it alone, see [Mutex.Shared].

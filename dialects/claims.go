@@ -68,3 +68,9 @@ var Released = time.Unix(0, 0)
 
 // MostClaims is how many claims are read when all are asked for.
 const MostClaims = 10_000
+
+// ClaimSQL are the texts of claims.
+type ClaimSQL struct {
+	Table string
+	Sweep string // as that of OnceSQL, of claims that have ended
+}

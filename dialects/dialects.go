@@ -160,17 +160,14 @@ type Session[Tx any] interface {
 	// Run is that of the driver, in the work of the session, and in the transaction that took the locks
 	// alone. After an error the transaction may be of no use.
 	Run(ctx context.Context, q Query) (lines []string, err error)
-	// Record does in work what Request.Marker or Request.Claim says, whose key is locked. A marker
-	// is written in the transaction that took the locks alone. It returns the state of the claim
-	// after the change. After an error the transaction may be of no use, unless it is ErrDone or
+	// Record does in work what Request.Claim says, whose key is locked. It returns the state of the
+	// claim after the change. After an error the transaction may be of no use, unless it is
 	// ErrClaimEnded.
 	Record(ctx context.Context, request Request) (ClaimState, error)
 
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. Last
-	// runs between that proof and the COMMIT. With
-	// the work it commits the marker that Begin has looked for: that is ErrDone if the work has
-	// written it. It ends the session in any case. When it is not confirmed by that time, the
-	// connection is closed. Of ctx it uses the values alone.
+	// runs between that proof and the COMMIT. It ends the session in any case. When it is not
+	// confirmed by that time, the connection is closed. Of ctx it uses the values alone.
 	Commit(ctx context.Context, by time.Time, last ...Query) error
 
 	// Rollback undoes the work, releases the locks and ends the session in any case. When that is
@@ -258,9 +255,6 @@ type Request struct {
 
 	// Look reads behind the lock, which it may do also where that was missed. Begin reads it.
 	Look *Query
-	// Marker is looked for, or written, once the rows are locked. Begin and LockTx read it. The
-	// result may be ErrDone.
-	Marker *Marker
 
 	// Claim is changed once the rows are locked. Begin and LockTx read it. The result may be
 	// ErrClaimEnded.

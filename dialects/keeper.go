@@ -1,9 +1,6 @@
 package dialects
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // Keeper keeps the rows beside the lock table. Its methods take a connection from the pool for a
 // moment. A table that is missing is ErrNotInstalled.
@@ -13,17 +10,8 @@ type Keeper interface {
 	// then.
 	Rows(ctx context.Context, table string, of Named, n int, create bool) (Rows, error)
 
-	// Done reads when the work of a marker was done, in one round trip. It locks nothing. It is
-	// ErrDone, with the time, when the work was done, in the present window.
-	Done(ctx context.Context, table string, marker Marker) (at time.Time, err error)
-
 	// Claims reads claims in one round trip, and locks nothing. Those without a row are missing.
 	// Without hashes it reads those that are held, of more than MostClaims those that end first.
 	// The error may be ErrUnreadable.
 	Claims(ctx context.Context, table string, hashes ...[32]byte) (map[[32]byte]ClaimState, error)
-
-	// Sweep deletes the markers that are older than age, and claims that ended longer ago, in
-	// transactions of few rows each. It returns how many it has deleted, also after an error. It
-	// waits for nobody: rows that others use stay.
-	Sweep(ctx context.Context, table string, age time.Duration) (deleted int64, err error)
 }

@@ -14,18 +14,18 @@ import (
 // head alone looks for a permit: it waits for one of them for a moment, tries all, and so on. It
 // leaves the queue when it has a permit, which it keeps.
 //
-// An election has a seat, a record and an office: see Part.
+// An election has a seat, a record and an office: see txlock.Election.
 type Named struct {
 	Kind Kind
 	Hash string // of 64 hexadecimal digits
 	Name string // in ASCII, for people; empty: it is hidden
 }
 
-// Rows are those of a semaphore or an election.
+// Rows are those of a semaphore.
 type Rows struct {
 	Hash    string   // of the name, as the table has it
 	Table   string   // beside the lock table, as Request has it
-	Numbers []string // by permit, or by Part
+	Numbers []string // by permit
 	Queue   string   // names the queue of a semaphore, where the server wants a name
 }
 

@@ -16,6 +16,8 @@ type Query struct {
 
 // Kinds are the texts of the kinds of locks that are clients of the others, for one lock table.
 type Kinds struct {
+	Once    OnceSQL
+	Claims  ClaimSQL
 	Leaders LeadersSQL
 }
 

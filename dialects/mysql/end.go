@@ -24,8 +24,6 @@ func (s *session) Commit(ctx context.Context, by time.Time, last ...dialects.Que
 	}
 	err = s.commit(ctx, last)
 	switch {
-	case s.written != "" && server.Number(err) == server.SeveralRows:
-		err = dialects.ErrDone
 	case err == nil:
 		return nil
 	case server.Number(err) == server.NoSuchSavepoint, server.Aborted(err):
@@ -40,7 +38,7 @@ func (s *session) Commit(ctx context.Context, by time.Time, last ...dialects.Que
 }
 
 func (s *session) commit(ctx context.Context, last []dialects.Query) error {
-	script := []string{client.Release, s.written}
+	script := []string{client.Release}
 	for _, q := range last {
 		further, err := statementsOf(q)
 		if err != nil {

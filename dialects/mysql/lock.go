@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -31,7 +30,7 @@ func patienceOf(lease time.Duration) time.Duration { return min(5*lease, 150*tim
 type place struct {
 	client.Link
 	role    role
-	records bool // what becomes of a marker, or a claim, travels with its lock: see recordScript
+	records bool // what becomes of a claim travels with its lock: see recordScript
 	// patience is how long the server lets it wait for a lock; 0: as long as the context does.
 	patience time.Duration
 	flight   *flight // travels with the lock; nil: nothing does
@@ -42,9 +41,9 @@ type place struct {
 	beat *string
 }
 
-// travels tells whether what becomes of a marker, or a claim, comes with its lock.
+// travels tells whether what becomes of a claim comes with its lock.
 func (p place) travels(request dialects.Request) bool {
-	return p.records && (request.Marker != nil || request.Claim != nil)
+	return p.records && request.Claim != nil
 }
 
 // interruptible is how long a wait there may ignore interrupts.
@@ -144,15 +143,11 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	}
 	switch {
 	case err != nil:
-	case at.travels(request) && request.Claim != nil:
-		got.Claim, err = claims.Changed(record, *request.Claim)
 	case at.travels(request):
-		_, err = request.Marker.Read(strings.Join(record, ""))
+		got.Claim, err = claims.Changed(record, *request.Claim)
 	case request.Claim != nil:
 		request.Claim = request.Claim.Drawn(got.Token)
-		fallthrough
-	case request.Marker != nil:
-		got.Claim, err = records.Record(ctx, at.Link, request, "")
+		got.Claim, err = records.Record(ctx, at.Link, request)
 	}
 	return got, err
 }

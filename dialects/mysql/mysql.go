@@ -72,11 +72,10 @@ func newDriver(pool *client.Pool) *Driver {
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
 // name as go-sql-driver/mysql takes it. Its parameter pool_max_conns, which no other program knows,
 // is the most connections that the pool opens, 16 by default. A wait that is cancelled takes one
-// more for a moment. The connections run with autocommit=0 at READ COMMITTED (at REPEATABLE READ
-// where the server's binlog_format is STATEMENT), wait for row locks as long as the context allows,
-// without a readTimeout, and take several statements in one query. They write nothing to stderr
-// when they break: the locks' errors say so. Close closes the pool. After an error nothing is left
-// open.
+// more for a moment. The connections run with autocommit=0 at READ COMMITTED, wait for row locks as
+// long as the context allows, without a readTimeout, and take several statements in one query. They
+// write nothing to stderr when they break: the locks' errors say so. Close closes the pool. After
+// an error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	pool, err := client.Open(ctx, dsn)
 	if err != nil {
@@ -120,7 +119,7 @@ func (d *Driver) begin(ctx context.Context, request dialects.Request) (dialects.
 	if s.work {
 		s.thread = conn.Thread(ctx)
 	}
-	s.records = s.conn.Several && !d.pool.ByStatement() && !d.pool.Galera() // see records.ClaimSQL
+	s.records = s.conn.Several && !d.pool.Galera()
 	for overtaken := 0; ; {
 		got, err = s.start(ctx, request)
 		switch {

@@ -12,23 +12,16 @@ const granted = "@" + sqltext.Variable + " IS NOT NULL"
 // drawn is the variable of the session that has the row of counted.
 const drawn = "txlock_drawn"
 
-// recordScript puts the change of a claim, or the look for a marker, behind the statement that
-// locks, which puts what it locks into variables of the session. What stands behind writes nothing
-// unless it did. The first line of the answer is the row that is locked, if there is one; the
-// second is the claim, or what Marker.Read reads.
+// recordScript puts the change of a claim behind the statement that locks, which puts what it locks
+// into variables of the session. What stands behind writes nothing unless it did. The first line of
+// the answer is the row that is locked, if there is one; the second is the claim.
 func recordScript(request dialects.Request, lock string) (script []string, err error) {
 	row, token, condition := "'"+request.Values[0].Text+"'", "0", granted
 	if request.Fence != "" {
 		row = "@" + drawn
 		token, condition = drawnSQL(row)
 	}
-	var write, read string
-	if request.Claim != nil {
-		write, read, err = records.ClaimSQL(request.Table, *request.Claim, token, condition)
-	} else {
-		read, err = records.LookSQL(request.Table, *request.Marker, "")
-		read += " FROM DUAL WHERE " + granted
-	}
+	write, read, err := records.ClaimSQL(request.Table, *request.Claim, token, condition)
 	forget := "SET @" + sqltext.Variable + " = NULL, @" + drawn + " = NULL"
 	answer := "(SELECT " + row + " FROM DUAL WHERE " + granted + ") UNION ALL (" + read + ")"
 	return []string{forget, lock, write, answer}, err

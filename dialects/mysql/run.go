@@ -114,6 +114,10 @@ func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool
 
 // RunTx implements dialects.Driver.
 func (d *Driver) RunTx(ctx context.Context, tx *sql.Tx, q dialects.Query) ([]string, error) {
+	err := d.tables.Lockable(ctx, tx, dialects.Request{Table: q.Table}, interrupt.GuestPatience, nil)
+	if err != nil {
+		return nil, err
+	}
 	return run(ctx, client.Link{Querier: tx}, q)
 }
 

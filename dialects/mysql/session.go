@@ -22,9 +22,8 @@ import (
 type session struct {
 	driver     *Driver
 	conn       client.Conn
-	records    bool          // what becomes of a marker, or a claim, travels with its lock
+	records    bool          // what becomes of a claim travels with its lock
 	work       bool          // of the caller's runs in the session
-	written    string        // what is committed behind the proof: a marker
 	loan       *client.Loan  // its transaction; nil before the lock
 	changed    bool          // on a caller's pool: its settings have changed, or may have
 	thread     client.Thread // zero: no work runs, or nobody knows
@@ -86,13 +85,6 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		}
 		return got, err
 	}
-	if request.Marker != nil {
-		marker := *request.Marker
-		marker.Verb = dialects.WriteMarker
-		if s.written, err = records.MarkSQL(request.Table, marker); err != nil {
-			return got, err
-		}
-	}
 	if request.Work {
 		s.loan, err = s.driver.pool.Lend(s.conn)
 	}
@@ -111,14 +103,9 @@ func (s *session) exec(ctx context.Context, statements ...string) error {
 	return err
 }
 
-// Record implements dialects.Session. Without autocommit, what it writes behind the end of the
-// transaction is committed by nobody.
+// Record implements dialects.Session.
 func (s *session) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	front := ""
-	if request.Marker != nil && request.Marker.Verb == dialects.WriteMarker { // behind work that may have set it
-		front = "SET autocommit = 0"
-	}
-	return records.Record(ctx, s.conn.Link(), request, front)
+	return records.Record(ctx, s.conn.Link(), request)
 }
 
 // Tx implements dialects.Session.
@@ -201,14 +188,10 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 		front = []string{"SAVEPOINT " + name}
 		at.flight = s.flightOf(request, name)
 	}
-	locks := len(request.Values) > 0
-	if locks {
-		err = s.currentReads()
+	if len(request.Values) == 0 && at.flight == nil {
+		return got, nil
 	}
 	for numbered := 0; ; {
-		if err != nil || !locks && at.flight == nil {
-			return got, err
-		}
 		got, err = s.driver.guestLock(ctx, at, request, front)
 		switch {
 		case err == nil && at.flight != nil:
@@ -217,8 +200,7 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 		case err == nil:
 			s.nested = name
 			return got, nil
-		case errors.Is(err, errPatience):
-			err = nil
+		case errors.Is(err, errPatience): // once more
 		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
 			numbered++
 			brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
@@ -24,7 +23,7 @@ const (
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
 		"@txlock_net_write_timeout = @@net_write_timeout, " +
 		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
-		sqltext.Isolation + " = " + sqltext.Level
+		sqltext.AtReadCommitted
 	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
 		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
 		sqltext.Isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
@@ -72,18 +71,6 @@ func (s *session) restoredSQL() string {
 		return restored + forgotten
 	}
 	return restored
-}
-
-// currentReads fails where work has a snapshot, and might read what is older than a lock that the
-// session takes now. No lock could renew the snapshot, and the server does not tell whether there
-// is one yet.
-func (s *session) currentReads() error {
-	if s.work && s.driver.pool.ByStatement() { // else nothing reads
-		return fmt.Errorf("%w: the server's binlog_format is STATEMENT, which takes REPEATABLE READ, and this work "+
-			"may have read data from before its second lock: name all keys in the first lock, or set binlog_format "+
-			"to ROW or MIXED", dialects.ErrIsolation)
-	}
-	return nil
 }
 
 // pingMark is the comment of a heartbeat.

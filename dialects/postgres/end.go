@@ -11,6 +11,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // Commit implements dialects.Session.
@@ -32,7 +33,7 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time, last ...dialects
 		return errors.Join(fmt.Errorf("%w: the work has left rows unread, so nothing is committed", dialects.ErrLost),
 			s.rollback(ctx))
 	}
-	behind := s.written
+	var behind sqltext.Script
 	for _, q := range last {
 		behind = append(behind, scriptOf(q)...)
 	}
@@ -40,8 +41,6 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time, last ...dialects
 	switch {
 	case err == nil:
 		return nil
-	case verdictOf(err) != nil: // of the marker
-		return errors.Join(verdictOf(err), s.rollback(ctx))
 	case server.State(err) == server.AbortedBefore: // a connection that does not know its state comes so far
 		return errors.Join(errAborted, s.rollback(ctx))
 	case server.State(err) == server.DivisionByZero && s.conn.Status() != client.Idle:

@@ -90,9 +90,6 @@ func (p plan) read(request dialects.Request, on terms, columns [][]string) (got 
 	if err == nil && on.as == owner {
 		err = complete(request, columns[p.rows])
 	}
-	if err == nil && p.marker >= 0 {
-		_, err = request.Marker.Read(columns[p.marker][0])
-	}
 	if err == nil && request.Fence != "" {
 		got.Token, err = tokenOf(columns[p.token])
 	}
@@ -287,7 +284,7 @@ func (q querier) undo(ctx context.Context, request dialects.Request, on terms, e
 		}
 		_, undone = q.Run(ctx, sqltext.Script{client.ReleaseWait})
 	}
-	if undone != nil { // no answer is one then, not even that the work of a Once was done
+	if undone != nil {
 		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
 	}
 	return err

@@ -7,16 +7,6 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-// markStatement writes a marker, and is an error if it was there. In a foreign transaction it comes
-// behind the lock, in an owner's behind the proof.
-func markStatement(table string, marker dialects.Marker) (sqltext.Statement, error) {
-	marker.Verb = dialects.WriteMarker
-	mark, err := records.MarkSQL(table, marker)
-	mark.SQL = "with marked as (" + mark.SQL + ") select case when not exists (select from marked) then " +
-		failSQL(done) + " end"
-	return mark, err
-}
-
 // behindLock is the rest of a query that has a row if the transaction has that of request.
 func behindLock(request dialects.Request, on terms) (where func(*sqltext.Statement) string, err error) {
 	if on.as == owner && isShort(request) { // which sets the mark with the lock

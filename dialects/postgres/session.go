@@ -24,8 +24,7 @@ type session[Tx any] struct {
 	querier
 	conn       client.Conn[Tx]
 	driver     *driver[Tx]
-	mark       string         // the value that this transaction alone carries; empty: no work runs in it
-	written    sqltext.Script // what is committed behind the proof: a marker
+	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints savepoint.Stack
 	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 	lease      time.Duration
@@ -61,10 +60,6 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	}
 	if errors.Is(err, errNoFlight) {
 		got, err = s.beginLock(ctx, request)
-	}
-	if err == nil && request.Marker != nil {
-		s.written = make(sqltext.Script, 1)
-		s.written[0], err = markStatement(request.Table, *request.Marker)
 	}
 	var work *dialects.StatementError
 	switch {
@@ -176,7 +171,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 
 // Record implements dialects.Session.
 func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	state, err := records.Record(ctx, s.Line, request, s.mark)
+	state, err := records.Record(ctx, s.Line, request)
 	if server.State(err) == server.AbortedBefore {
 		err = errAborted
 	}

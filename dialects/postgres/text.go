@@ -10,7 +10,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -39,12 +38,11 @@ type terms struct {
 type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
-	marker, claim           int // the look for it, the end of claimScript; of an owner
-	look                    int
+	look, claim             int // the end of claimScript; of an owner
 }
 
 func newPlan() plan {
-	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, marker: -1, claim: -1, look: -1}
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, look: -1, claim: -1}
 }
 
 func (p *plan) add(s sqltext.Statement) (at int) {
@@ -112,7 +110,7 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 	return nil
 }
 
-// addRest draws a token, looks for a marker, or writes it, changes a claim.
+// addRest draws a token, looks, changes a claim.
 func (p *plan) addRest(request dialects.Request, on terms) error {
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
@@ -128,19 +126,6 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 	if request.Look != nil {
 		p.Script = append(p.Script, scriptOf(*request.Look)...)
 		p.look = len(p.Script) - 1
-	}
-	if request.Marker != nil {
-		of := markStatement
-		if on.as == owner {
-			of = records.LookSQL
-		}
-		marker, err := of(request.Table, *request.Marker)
-		if err != nil {
-			return err
-		}
-		if p.add(marker); on.as == owner {
-			p.marker = len(p.Script) - 1
-		}
 	}
 	if request.Claim != nil {
 		claim, err := claimScript(request, on)

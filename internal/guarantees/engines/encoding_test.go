@@ -189,15 +189,14 @@ var errNoUndo = errors.New("it does not roll back")
 func TestFailedUndo(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
-		once := f.Locks.Once(f.Key("done"))
-		_, err := once.Do(background, func(context.Context, *sql.Tx) error { return nil })
-		require.NoError(t, err)
+		f, table := testbed.NewFixtureWithTable(t, e, testbed.PostgresSQL[0], txlock.WithSlots(64))
+		require.NoError(t, f.Locks.Install(background))
+		f.AsAdmin(t, "DROP TABLE "+table+"_once")
 		held, err := f.Locks.Mutex(f.Key("held")).Lock(background)
 		require.NoError(t, err)
 		var fails atomic.Bool
 		db := wrappedPool(t, f, func(conn *stdlib.Conn) driver.Conn { return noUndo{conn, &fails} })
-		locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
+		locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(table))
 		t.Cleanup(func() { require.NoError(t, locks.Close()) })
 		tx, err := db.Begin()
 		require.NoError(t, err)
@@ -206,7 +205,7 @@ func TestFailedUndo(t *testing.T) {
 		fails.Store(true)
 		for verb, call := range map[string]func(tx *sql.Tx) error{
 			"DoTx": func(tx *sql.Tx) error {
-				_, err := locks.Once(f.Key("done")).DoTx(background, tx)
+				_, err := locks.Once(f.Key("other")).DoTx(background, tx)
 				return err
 			},
 			"TryLockTx": func(tx *sql.Tx) error { return locks.Mutex(f.Key("held")).TryLockTx(background, tx) },

@@ -245,7 +245,7 @@ func shows(t *testing.T, condition func() bool) {
 	require.Fail(t, "the views do not show it")
 }
 
-// A binary log that takes statements only is a warning, and nothing else is wrong there.
+// A binary log that takes statements only is a failure, and nothing else is wrong there.
 func TestStatementLog(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
@@ -261,11 +261,10 @@ func TestStatementLog(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, e.admin.Close()) })
 			s := newSite(t, e)
 			findings := s.examine(t)
-			require.Equal(t, doctor.OK, find(t, findings, "row-locking").Severity)
+			require.Equal(t, doctor.Failure, find(t, findings, "row-locking").Severity)
 			finding := find(t, findings, "binlog-format")
 			require.Equal(t, "binlog_format = STATEMENT", finding.Found)
-			require.Equal(t, doctor.Warning, finding.Severity)
-			require.NotContains(t, find(t, findings, "isolation").Why, "READ COMMITTED")
+			require.Equal(t, doctor.Failure, finding.Severity)
 			s.execute(t, finding.Fix.Text)
 			require.Equal(t, doctor.OK, find(t, s.examine(t), "binlog-format").Severity)
 		})

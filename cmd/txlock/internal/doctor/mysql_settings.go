@@ -174,11 +174,8 @@ func (m *mysqlServer) lookAtIsolation(context.Context) ([]Finding, error) {
 	if level == "REPEATABLE-READ" {
 		finding.Severity = Note
 		finding.Why = "in a transaction at this level call LockTx before the first plain SELECT, whose snapshot all " +
-			"later ones read: the server does not tell, so txlock cannot check it"
-		if !m.onlyStatements() {
-			finding.Why += ". Do runs at READ COMMITTED"
-			finding.Fix = advice("begin such transactions with sql.TxOptions{Isolation: sql.LevelReadCommitted}")
-		}
+			"later ones read: the server does not tell, so txlock cannot check it. Do runs at READ COMMITTED"
+		finding.Fix = advice("begin such transactions with sql.TxOptions{Isolation: sql.LevelReadCommitted}")
 	}
 	return one(finding), nil
 }

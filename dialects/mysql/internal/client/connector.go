@@ -21,13 +21,13 @@ import (
 //   - autocommit=0: the first statement begins a transaction, without a trip for BEGIN. And a
 //     deadlock, whose error the work may swallow, is followed by a new transaction: the next
 //     statements do not commit one by one.
-//   - READ COMMITTED: what is read under a lock is never older than the lock. See sqltext.Level.
+//   - READ COMMITTED: what is read under a lock is never older than the lock.
 //   - innodb_lock_wait_timeout: a waiter stays in the queue as long as its context allows, not for
 //     50 s.
 type connector struct{ driver.Connector }
 
 // Settings is the statement that gives a connection of Open its settings. A lease may follow.
-const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.Isolation + " = " + sqltext.Level + ", " +
+const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.AtReadCommitted + ", " +
 	"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */ = 0"
 
 func newConnector(config *mysql.Config) (driver.Connector, error) {

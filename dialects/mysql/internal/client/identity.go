@@ -28,7 +28,6 @@ func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 	}
 	p.mute.Store(identity["performance_schema"] == "OFF")
 	p.galera.Store(isGalera(identity))
-	p.statements.Store(identity["log_bin"] == "ON" && identity["binlog_format"] == "STATEMENT")
 	if err := keepsToItself(ctx, q, identity); err != nil {
 		return err
 	}
@@ -47,10 +46,6 @@ func (p *Pool) Mute() bool { return p.mute.Load() }
 
 // Galera says that the server is a node of a Galera cluster of MariaDB.
 func (p *Pool) Galera() bool { return p.galera.Load() }
-
-// ByStatement says that the sessions' writes are logged as statements and in no other way: it is
-// sqltext.ByStatement.
-func (p *Pool) ByStatement() bool { return p.statements.Load() }
 
 func isGalera(identity map[string]string) bool {
 	return identity["wsrep_on"] == "ON" && provided(identity)
@@ -98,7 +93,8 @@ func identityOf(ctx context.Context, q server.Querier) (map[string]string, error
 // TiDB ignores FOR UPDATE in a statement with SKIP LOCKED (pingcap/tidb#69720). A lock that waits
 // would exclude there, and a try beside it would not: so TiDB is refused as a whole. Dolt, and
 // go-mysql-server below it, take FOR UPDATE and lock nothing. In a cluster whose nodes all take
-// writes, row locks do not reach the other nodes.
+// writes, row locks do not reach the other nodes. A binary log of statements alone would take
+// REPEATABLE READ, at which work may read what is older than its second lock.
 func refuse(identity map[string]string) error {
 	const oneNode = "where row locks exclude the sessions of one node only"
 	switch {
@@ -114,6 +110,8 @@ func refuse(identity map[string]string) error {
 	case identity["group_replication_group_name"] != "" && identity["group_replication_single_primary_mode"] == "OFF":
 		return fmt.Errorf("%w: this is a node of a replication group in multi-primary mode, %s",
 			dialects.ErrUnsafeEngine, oneNode)
+	case identity["log_bin"] == "ON" && identity["binlog_format"] == "STATEMENT":
+		return server.ErrStatementLog
 	}
 	return nil
 }

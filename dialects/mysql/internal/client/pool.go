@@ -28,7 +28,6 @@ type Pool struct {
 
 	mute       atomic.Bool // see Mute
 	galera     atomic.Bool // see Galera
-	statements atomic.Bool // see ByStatement
 	identified atomic.Bool // the server was asked who it is, and was not refused
 }
 

@@ -31,15 +31,11 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 	cut func(),
 ) error {
 	names := []string{request.Table}
-	record := ""
-	switch {
-	case request.Marker != nil:
-		record = locktable.Markers
-	case request.Claim != nil:
-		record = locktable.Claims
+	if request.Look != nil {
+		names = append(names, request.Look.Table)
 	}
-	if record != "" {
-		name, err := sqltext.Beside(request.Table, record)
+	if request.Claim != nil {
+		name, err := sqltext.Beside(request.Table, locktable.Claims)
 		if err != nil {
 			return err
 		}

@@ -184,9 +184,7 @@ func (Installer) Schema(layout dialects.Layout) (string, error) {
 	for i, t := range tables {
 		statements[i] = "CREATE TABLE IF NOT EXISTS " + t.name + t.definition
 	}
-	quoted := tables[0].name
-	present := "NOT EXISTS (SELECT 1 FROM " + quoted + " AS present WHERE present.slot = n)"
-	statements[0] += ";\n\n" + seedSQL(quoted, layout.Slots, present)
+	statements[0] += ";\n\n" + seedSQL(tables[0].name, layout.Slots)
 	return strings.Join(statements, ";\n\n") + ";\n", nil
 }
 
@@ -202,28 +200,19 @@ func getLock(ctx context.Context, conn *sql.Conn, name string) error {
 	}
 }
 
-// seed completes the rows of a table, in one statement. It runs at REPEATABLE READ, at which a
-// server takes it whatever its binlog_format is. The slots that exist are listed: at that level a
-// subquery would wait for the locks on them.
+// seed completes the rows of a table, in one statement. It runs at READ COMMITTED: at another level
+// it would wait for the locks on the slots that exist.
 func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error {
-	existing, err := server.Column(ctx, conn, "SELECT slot FROM "+quoted)
-	if err != nil {
-		return err
-	}
-	// The transaction is our own, whatever the session's autocommit is. The reading above may have
-	// begun another.
+	// The transaction is our own, whatever the session's autocommit is. The census may have begun
+	// another.
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return err
 	}
-	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
 	}
-	absent := "TRUE"
-	if len(existing) > 0 {
-		absent = "n NOT IN (" + strings.Join(existing, ",") + ")"
-	}
-	if _, err := tx.ExecContext(ctx, seedSQL(quoted, wanted, absent)); err != nil {
+	if _, err := tx.ExecContext(ctx, seedSQL(quoted, wanted)); err != nil {
 		return errors.Join(fmt.Errorf("seed table: %w", err), tx.Rollback())
 	}
 	// Not tx.Commit, which on a pool of Open releases the savepoint of a lock first.
@@ -233,9 +222,9 @@ func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error 
 	return tx.Rollback()
 }
 
-// seedSQL inserts those slots n that are absent. It is one statement, so that a crash leaves all of
+// seedSQL inserts those slots that are absent. It is one statement, so that a crash leaves all of
 // them or none.
-func seedSQL(table string, slots int, absent string) string {
+func seedSQL(table string, slots int) string {
 	digits := "SELECT 0 AS d"
 	for digit := 1; digit < 16; digit++ {
 		digits += " UNION ALL SELECT " + strconv.Itoa(digit)
@@ -247,7 +236,8 @@ func seedSQL(table string, slots int, absent string) string {
 		factor *= 16
 	}
 	return fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
-		"WHERE n < %[2]d AND %[5]s", table, slots, number, from, absent)
+		"WHERE n < %[2]d AND NOT EXISTS (SELECT 1 FROM %[1]s AS present WHERE present.slot = n)",
+		table, slots, number, from)
 }
 
 func slotsOf(ctx context.Context, conn *sql.Conn, table string) (int, error) {

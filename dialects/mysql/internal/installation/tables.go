@@ -52,7 +52,7 @@ var all = []table{
     UNIQUE (hash, part)
 ) ENGINE=InnoDB`},
 
-	// The markers. Sweep finds old ones by the index. Run is a number of the session that wrote the
+	// The markers. Sweep finds old ones by the index. Run is the number of the call that wrote the
 	// marker last.
 	{locktable.Markers, "marker", ` (
     marker BINARY(32) NOT NULL PRIMARY KEY,

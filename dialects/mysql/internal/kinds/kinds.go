@@ -2,10 +2,16 @@
 // branches. Each kind has a file of its own.
 package kinds
 
-import "github.com/txlock/txlock/dialects"
+import (
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
+)
 
 // Of are the texts for a lock table.
 func Of(table string) (k dialects.Kinds, err error) {
-	k.Leaders, err = leadersOf(table)
-	return k, err
+	once, err := sqltext.Beside(table, locktable.Markers)
+	claims, _ := sqltext.Beside(table, locktable.Claims)
+	leaders, _ := sqltext.Beside(table, locktable.Leaders)
+	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims), Leaders: leadersOf(leaders)}, err
 }

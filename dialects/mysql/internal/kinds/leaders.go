@@ -3,11 +3,9 @@ package kinds
 import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
-func leadersOf(locks string) (dialects.LeadersSQL, error) {
-	table, err := sqltext.Beside(locks, locktable.Leaders)
+func leadersOf(table string) dialects.LeadersSQL {
 	rows := "SELECT CONCAT(seat.id, ' ', office.id) FROM " + table + " AS seat JOIN " + table + " AS office ON " +
 		"office.hash = seat.hash AND office.part = 'office' WHERE seat.hash = ? AND seat.part = 'seat'"
 	return dialects.LeadersSQL{
@@ -28,5 +26,5 @@ func leadersOf(locks string) (dialects.LeadersSQL, error) {
 			" WHERE hash = ? AND part = 'office' " + sqltext.Sharing + sqltext.SkipLocked + ") UNION ALL (SELECT " +
 			"CONCAT_WS(' ', IF(" + sqltext.Writable + ", 'writes', 'reads'), term, TIMESTAMPDIFF(MICROSECOND, " +
 			"'1970-01-01', since), HEX(identity)) FROM " + table + " WHERE hash = ? AND CONCAT(part) = 'record')",
-	}, err
+	}
 }

@@ -18,11 +18,14 @@ import (
 // behind the one that locks.
 const now = "UTC_TIMESTAMP(6)"
 
+// microseconds counts those of a time since the Unix epoch.
+func microseconds(time string) string {
+	return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + time + ")"
+}
+
 // ClaimSQL makes a change, with a token, and then reads the claim in a second statement. Both do so
 // where condition holds. Both look at the row itself, whatever snapshot the transaction has. With a
-// condition, the values come from a SELECT of one row, for VALUES takes none. Where the binary log
-// takes statements only, both servers would call that unsafe, in their logs, each time. So no claim
-// travels with its lock there.
+// condition, the values come from a SELECT of one row, for VALUES takes none.
 func ClaimSQL(locks string, change dialects.ClaimChange, token, condition string) (write, read string, err error) {
 	table, err := sqltext.Beside(locks, locktable.Claims)
 	claim := " WHERE claim = " + bytesOf(change.Hash)
@@ -37,7 +40,7 @@ func ClaimSQL(locks string, change dialects.ClaimChange, token, condition string
 	end := fmt.Sprintf("%s + INTERVAL %d MICROSECOND", now, change.For.Microseconds())
 	switch change.Verb {
 	case dialects.KeepClaim:
-		if condition == "" { // in a transaction that may be at REPEATABLE READ; see MarkSQL
+		if condition == "" { // in a transaction that may be at REPEATABLE READ
 			write = fmt.Sprintf("INSERT INTO %s (claim, holder, token, secret, since, until) VALUES (%s, '', 0, 0, "+
 				"'1970-01-01', '1970-01-01') ON DUPLICATE KEY UPDATE claim = claim", table, bytesOf(change.Hash))
 		}

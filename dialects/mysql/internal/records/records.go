@@ -1,5 +1,5 @@
-// Package records keeps the rows beside the lock table: who leads, what was done, what is claimed,
-// and which permits there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: what is claimed, and which permits there
+// are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
@@ -26,18 +26,15 @@ type Keeper struct{ pool *client.Pool }
 // New returns a Keeper, and sends nothing.
 func New(pool *client.Pool) Keeper { return Keeper{pool} }
 
-// register is a table of what has a name: the column in which the rows of a name differ, what they
-// have there, and by which condition they are found.
+// register is the table of permits: the column in which the rows of a name differ, what they have
+// there, and by which condition they are found.
 type register struct {
 	table, column, condition string
 	parts                    []string
 	behind                   []string // what is made behind rows that are missing; see the definition of the table
 }
 
-func registerOf(kind dialects.Kind, n int) register {
-	if kind == dialects.KindElection { // in the order of the column's type
-		return register{locktable.Leaders, "part", "TRUE", []string{"seat", "record", "office"}, nil}
-	}
+func registerOf(n int) register {
 	r := register{table: locktable.Permits, column: "permit", behind: []string{strconv.Itoa(-n)}}
 	r.condition = fmt.Sprintf("permit BETWEEN 0 AND %d", n-1)
 	for permit := range n {
@@ -50,7 +47,7 @@ func registerOf(kind dialects.Kind, n int) register {
 func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int, create bool) (
 	found dialects.Rows, err error,
 ) {
-	r := registerOf(of.Kind, n)
+	r := registerOf(n)
 	table, err = sqltext.Beside(table, r.table)
 	if err != nil {
 		return found, err
@@ -124,16 +121,12 @@ func (k Keeper) readNow(ctx context.Context, table, query string) (answer []stri
 }
 
 // alone runs a statement that commits by itself. No lock outlives it: this process may be stopped
-// right behind it, and the connection has no lease. At REPEATABLE READ, servers take it whatever
-// their binlog_format is.
+// right behind it, and the connection has no lease.
 func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, err error) {
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return 0, err
 	}
 	err = client.Setting(ctx, conn, func() error {
-		if _, err := conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"); err != nil {
-			return err
-		}
 		result, err := conn.ExecContext(ctx, query)
 		if err == nil {
 			changed, err = result.RowsAffected()
@@ -146,37 +139,20 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 // recordWait bounds the wait for a row that somebody else writes, which takes one statement.
 const recordWait = 3 * time.Second
 
-// Record does what dialects.Session promises, behind front.
-func Record(ctx context.Context, to client.Link, request dialects.Request, front string) (
-	state dialects.ClaimState, err error,
-) {
-	var write, read string
-	marker := request.Marker
-	switch {
-	case marker == nil:
-		write, read, err = ClaimSQL(request.Table, *request.Claim, strconv.FormatInt(request.Claim.Token, 10), "")
-	case marker.Verb == dialects.LookForMarker:
-		read, err = LookSQL(request.Table, *marker, "")
-	default:
-		write, err = MarkSQL(request.Table, *marker)
-	}
+// Record does what dialects.Session promises.
+func Record(ctx context.Context, to client.Link, request dialects.Request) (state dialects.ClaimState, err error) {
+	write, read, err := ClaimSQL(request.Table, *request.Claim, strconv.FormatInt(request.Claim.Token, 10), "")
 	if err != nil {
 		return state, err
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	answer, err := to.Ask(clean, front, write, read)
+	answer, err := to.Ask(clean, write, read)
 	switch {
 	case server.Broken(err):
 		return state, server.Lost(err)
-	case marker != nil && server.Number(err) == server.SeveralRows:
-		err = dialects.ErrDone
 	case err != nil:
-		err = server.Ours(err, request.Table)
-	case marker == nil:
-		return claims.Changed(answer, *request.Claim)
-	case marker.Verb == dialects.LookForMarker:
-		_, err = marker.Read(strings.Join(answer, ""))
+		return state, server.Ours(err, request.Table)
 	}
-	return state, err
+	return claims.Changed(answer, *request.Claim)
 }

@@ -36,14 +36,9 @@ const (
 	// by the same name.
 	Isolation = "/*!80001 @@session.transaction_isolation */ /*M! @@session.tx_isolation */"
 
-	// Level is the isolation level of a lock's transaction. A server whose binary log takes nothing
-	// but statements refuses every write at READ COMMITTED (error 1665), hence REPEATABLE READ. It
-	// is as good for what Do reads: the snapshot comes with the first plain SELECT, and that comes
-	// after the grant. It is not for a lock that joins later, which is refused there.
-	Level = "IF(" + ByStatement + ", 'REPEATABLE-READ', 'READ-COMMITTED')"
-
-	// ByStatement is whether the session's writes are logged as statements and in no other way.
-	ByStatement = "@@log_bin AND @@session.binlog_format = 'STATEMENT'"
+	// AtReadCommitted sets the isolation level of a lock's transaction: what is read under a lock
+	// is never older than the lock.
+	AtReadCommitted = Isolation + " = 'READ-COMMITTED'"
 
 	// Writable is the condition under which a shared lock excludes. A server that is read_only
 	// grants it, apart from the server that takes the writes, and refuses FOR UPDATE with error

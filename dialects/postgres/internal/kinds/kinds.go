@@ -5,10 +5,14 @@ package kinds
 import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Of are the texts for a lock table.
 func Of(table string) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)
-	return dialects.Kinds{Leaders: leadersOf(beside)}, err
+	return dialects.Kinds{
+		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims)),
+		Leaders: leadersOf(beside(locktable.Leaders)),
+	}, err
 }

@@ -3,11 +3,9 @@ package kinds
 import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
-func leadersOf(beside func(string) string) dialects.LeadersSQL {
-	table := beside(locktable.Leaders)
+func leadersOf(table string) dialects.LeadersSQL {
 	rows := "select concat_ws(' ', seat.id, office.id) from " + table + " seat join " + table +
 		" office on office.hash = seat.hash and office.part = 'office' where seat.hash = $1::text and seat.part = 'seat'"
 	make := func(columns, values string) string {

@@ -70,6 +70,11 @@ func heldSQL(s *sqltext.Statement, change dialects.ClaimChange) string {
 		" and until > clock_timestamp()"
 }
 
+// microseconds counts those of a time since the Unix epoch. They are exact: extract is numeric.
+func microseconds(time string) string {
+	return "(extract(epoch from " + time + ") * 1000000::numeric)::bigint"
+}
+
 func number(s *sqltext.Statement, n int64) string {
 	return s.Bind(strconv.FormatInt(n, 10)) + "::bigint"
 }

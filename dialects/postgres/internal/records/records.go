@@ -1,5 +1,5 @@
-// Package records keeps the rows beside the lock table: who leads, what was done, what is claimed,
-// and which permits there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: what is claimed, and which permits there
+// are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
@@ -31,13 +31,6 @@ func run(ctx context.Context, q client.Line, table string, s ...sqltext.Statemen
 	return columns, server.Ours(err, table)
 }
 
-// kinds are the tables of what has a name, the column in which the rows of a name differ, and what
-// the first $2 of them have there, in order.
-var kinds = map[dialects.Kind]struct{ table, column, parts string }{
-	dialects.KindSemaphore: {locktable.Permits, "permit", "generate_series(0, $2::int - 1)"},
-	dialects.KindElection:  {locktable.Leaders, "part", "unnest((array['seat', 'record', 'office'])[:$2::int])"},
-}
-
 // Rows does what dialects.Keeper promises.
 func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int, create bool) (
 	found dialects.Rows, err error,
@@ -46,15 +39,15 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 	if err != nil {
 		return found, err
 	}
-	kind, count := kinds[of.Kind], strconv.Itoa(n)
-	table = beside(kind.table)
-	parts := kind.parts + " with ordinality parts (part, place)"
-	own := "own.hash = $1 and own." + kind.column + " = parts.part"
+	count := strconv.Itoa(n)
+	table = beside(locktable.Permits)
+	parts := "generate_series(0, $2::int - 1) with ordinality parts (part, place)"
+	own := "own.hash = $1 and own.permit = parts.part"
 	find := sqltext.With("select id::text from "+parts+" join "+table+" own on "+own+" order by place", of.Hash, count)
 	insert := func(id, first string) sqltext.Script {
 		return sqltext.Script{
 			client.Begin,
-			sqltext.Silent("insert into "+table+" ("+id+"hash, name, "+kind.column+") "+first+"$1, nullif($3, ''), "+
+			sqltext.Silent("insert into "+table+" ("+id+"hash, name, permit) "+first+"$1, nullif($3, ''), "+
 				"parts.part from "+parts+" where not exists (select from "+table+" own where "+own+") order by place "+
 				"on conflict do nothing", of.Hash, count, of.Name),
 			client.Commit,
@@ -87,21 +80,10 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 	return found, err
 }
 
-// Record does what dialects.Session promises, in the transaction of mark. With its context, pgx
-// would close the connection when that ends.
-func Record(ctx context.Context, q client.Line, request dialects.Request, mark string) (
-	state dialects.ClaimState, err error,
-) {
-	marker, script := request.Marker, sqltext.Script{{}}
-	switch {
-	case marker == nil:
-		script, err = ClaimScript(request.Table, *request.Claim, "", func(*sqltext.Statement) string { return "" })
-	case marker.Verb == dialects.LookForMarker:
-		script[0], err = LookSQL(request.Table, *marker)
-	default: // behind the end of the transaction it would be committed by itself
-		script = sqltext.Script{client.Proof(mark), {}}
-		script[1], err = MarkSQL(request.Table, *marker)
-	}
+// Record does what dialects.Session promises. With its context, pgx would close the connection when
+// that ends.
+func Record(ctx context.Context, q client.Line, request dialects.Request) (state dialects.ClaimState, err error) {
+	script, err := ClaimScript(request.Table, *request.Claim, "", func(*sqltext.Statement) string { return "" })
 	if err != nil {
 		return state, err
 	}
@@ -109,16 +91,10 @@ func Record(ctx context.Context, q client.Line, request dialects.Request, mark s
 	defer cancel()
 	columns, err := q.Run(clean, script)
 	switch {
-	case server.Broken(err), server.State(err) == server.DivisionByZero: // of the proof
+	case server.Broken(err):
 		return state, dialects.Lost(err)
 	case err != nil:
 		return state, server.Ours(err, request.Table)
-	case request.Claim != nil:
-		return claims.Changed(columns[len(columns)-1], *request.Claim)
-	case marker.Verb == dialects.LookForMarker:
-		_, err = marker.Read(columns[0][0])
-	case marker.Verb == dialects.WriteMarker && len(columns[1]) == 0:
-		err = dialects.ErrDone
 	}
-	return state, err
+	return claims.Changed(columns[len(columns)-1], *request.Claim)
 }

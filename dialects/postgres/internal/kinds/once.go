@@ -1,0 +1,42 @@
+package kinds
+
+import "github.com/txlock/txlock/dialects"
+
+// micros are the microseconds since the Unix epoch of a time. They are exact: extract is numeric.
+func micros(time string) string {
+	return "(extract(epoch from " + time + ") * 1000000::numeric)::bigint"
+}
+
+// at is a time of that many microseconds.
+func at(micros string) string {
+	return "to_timestamp(0) + " + micros + "::float8 * interval '1 microsecond'"
+}
+
+// onceOf reads the clock when a statement runs, behind the grant, and not when the transaction
+// began. The time of a marker is never null, so Mark fails where there is nothing to update.
+func onceOf(table string) dialects.OnceSQL {
+	old := "former.done_at < excluded.done_at - (" + micros("excluded.done_at") +
+		" % nullif($3::bigint, 0))::float8 * interval '1 microsecond'"
+	insert := func(time string) string {
+		return "insert into " + table + " as former (marker, done_at) values ($1::bytea, " + time +
+			") on conflict (marker) do update set done_at = "
+	}
+	return dialects.OnceSQL{
+		Table: table,
+		Look: "select concat_ws(' ', " + micros("clock_timestamp()") + ", (select " + micros("done_at") + " from " +
+			table + " where marker = $1::bytea))",
+		Mark:   insert(at("$2")) + "case when " + old + " then excluded.done_at end",
+		First:  insert("clock_timestamp()") + "excluded.done_at where " + old + " returning $2::bigint",
+		Forget: "delete from " + table + " where marker = $1::bytea",
+		Sweep:  sweepOf(table, "marker", "done_at"),
+	}
+}
+
+// sweepOf deletes rows of a table whose time is over.
+func sweepOf(table, key, time string) string {
+	return "with old as (select " + key + ", " + time + " from " + table + " where " + time + " >= " + at("$1") +
+		" and " + time + " < now() - $2::float8 * interval '1 microsecond' order by " + time +
+		" limit $3::bigint for update skip locked), gone as (delete from " + table + " former using old " +
+		"where former." + key + " = old." + key + ") " +
+		"select concat_ws(' ', count(*), " + micros("max("+time+")") + ") from old"
+}
