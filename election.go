@@ -98,7 +98,7 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 	case err != nil:
 	case work == nil:
 		err = errors.New("nil work")
-	case e.locker.driver.PoolSize() == 1:
+	case e.locker.info().PoolSize == 1:
 		err = errors.New("the pool has one connection, and a leader needs two when its term begins")
 	}
 	if err != nil {
@@ -217,11 +217,8 @@ func (e *Election[Tx]) rows(ctx context.Context) (seat, office *Mutex[Tx], err e
 	sql := found.Kinds.Leaders
 	lines, err := e.locker.ask(ctx, dialects.Query{SQL: sql.Rows, Args: []any{e.hash}, Table: sql.Table, Reads: true})
 	if err == nil && len(lines) == 0 {
-		name := ""
-		if !e.locker.config.hidden {
-			name = label.ASCII(e.name)
-		}
-		lines, err = e.locker.ask(ctx, dialects.Query{SQL: sql.Make, Args: []any{e.hash, name, e.hash}, Table: sql.Table})
+		args := []any{e.hash, e.locker.config.storedName(e.name), e.hash}
+		lines, err = e.locker.ask(ctx, dialects.Query{SQL: sql.Make, Args: args, Table: sql.Table})
 	}
 	numbers := strings.Fields(strings.Join(lines, " "))
 	if err == nil && len(numbers) != 2 {

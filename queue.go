@@ -55,7 +55,7 @@ func (l *Locker[Tx]) waitingHere() map[row]int {
 func (l *Locker[Tx]) newLines() *lines {
 	limit := l.config.queue
 	if limit == 0 {
-		limit = max(l.driver.PoolSize()/4, 2)
+		limit = max(l.info().PoolSize/4, 2)
 	}
 	return queue.New[lineName](limit)
 }

@@ -100,7 +100,7 @@ func (m *Mutex[Tx]) startTrace(ctx context.Context, verb string, joins bool) (co
 		return ctx, nil
 	}
 	call := m.target.call()
-	call.Name, call.System, call.Shared, call.Attempt = verb, l.driver.System(), m.shared, m.attempt
+	call.Name, call.System, call.Shared, call.Attempt = verb, l.info().System, m.shared, m.attempt
 	call.Table = cmp.Or(call.Table, l.config.table)
 	call.Nested = joins && l.carriesOpen(ctx)
 	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}

@@ -180,10 +180,11 @@ type Locker[Tx any] struct {
 	driver dialects.Driver[Tx]
 	config config
 	found  atomic.Pointer[dialects.LockTable] // nil before it is looked up
+	info   func() dialects.Info
 	lines  func() *lines
 
 	candidates *lines   // of each election and semaphore, of whom one goes on at the server
-	rows       sync.Map // dialects.Rows: see rowsOf
+	semaphores sync.Map // *semaphore, by the hash of its key
 
 	lookout *lookout.Lookout[[32]byte] // for claims
 
@@ -200,6 +201,7 @@ type Locker[Tx any] struct {
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options)}
 	l.sessions = lifecycle.NewSessions[*session[Tx]](l.config.lease)
+	l.info = sync.OnceValue(func() dialects.Info { return driver.Info() })
 	l.lines = sync.OnceValue(l.newLines)
 	l.candidates = queue.New[lineName](1)
 	l.closing, l.close = context.WithCancelCause(context.Background())
@@ -257,12 +259,13 @@ func (l *Locker[Tx]) ready() error {
 	if l.config.err != nil {
 		return l.config.err
 	}
-	if err := l.driver.Ready(); err != nil {
-		return err
+	info := l.info()
+	if info.Err != nil {
+		return info.Err
 	}
-	if least := l.driver.MinLease(); l.config.lease < least {
+	if l.config.lease < info.MinLease {
 		return fmt.Errorf("WithLease(%v): the lease must be at least %v, the server's timer is no finer",
-			l.config.lease, least)
+			l.config.lease, info.MinLease)
 	}
 	if l.closed.Load() {
 		return ErrClosed

@@ -56,9 +56,8 @@ func (e RefusedError) Unwrap() error { return e.Err }
 // Every method returns when ctx ends, and leaves no connection in the pool that holds a lock, an
 // open transaction or a changed setting.
 type Driver[Tx any] interface {
-	// System is the database's name among OpenTelemetry's semantic conventions, "postgresql" or
-	// "mysql".
-	System() string
+	// Info asks no server.
+	Info() Info
 
 	// Begin takes a connection from the pool, begins a transaction on it and locks the rows of
 	// request there. A connection that died while it was idle in the pool is replaced. After an
@@ -96,16 +95,6 @@ type Driver[Tx any] interface {
 	// or stopping, has no connection left, only reads for now, or has interrupted a statement.
 	Passing(err error) bool
 
-	// PoolSize is how many connections the pool may have at once; 0: as many as are asked for.
-	PoolSize() int
-
-	// Ready is an error when there is nothing to reach a server by, as without a pool. Then no
-	// other method is called but System, PoolSize, MinLease and Close.
-	Ready() error
-
-	// MinLease is the shortest lease that the server can keep.
-	MinLease() time.Duration
-
 	// Check proves on two sessions that the server refuses a row of table that another session
 	// holds. Anything else is ErrUnsafeEngine. The server ends a session that is silent for longer
 	// than lease.
@@ -121,6 +110,14 @@ type Driver[Tx any] interface {
 
 	// Close ends what the driver itself opened.
 	Close() error
+}
+
+// Info is what a driver knows without a server.
+type Info struct {
+	System   string        // among OpenTelemetry's semantic conventions: "postgresql" or "mysql"
+	PoolSize int           // how many connections the pool may have; 0: as many as are asked for
+	MinLease time.Duration // the shortest that the server can keep
+	Err      error         // there is no pool, say: then only Close is called
 }
 
 // Session is one connection with the transaction that holds its locks. It serves one goroutine at a
@@ -233,9 +230,10 @@ type Request struct {
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
-	// Permit asks for one permit of a semaphore, which is the one of Values. Not to get one is
-	// ErrNotAcquired; rows that are not the semaphore's any more are ErrNoRow.
-	Permit *Permit
+	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
+	// enough: Grant.Row says which, the first of the list that is free. On PostgreSQL the lock is an
+	// advisory one alone: it writes nothing.
+	AnyOne string
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail
 	// after a loss of the locks. Begin reads it, and Join: a Nest follows at once, or nothing does.
@@ -263,8 +261,8 @@ type Request struct {
 
 // Grant is what comes with the rows of a Request.
 type Grant struct {
-	Token  int64 // what Request.Fence asks for, otherwise 0
-	Permit int   // which one of Request.Permit.Rows was taken, by its position
+	Token  int64  // what Request.Fence asks for, otherwise 0
+	Row    string // of Request.AnyOne, with Try
 	Claim  ClaimState
 	Answer []string // to Request.Look: the first column of its rows
 

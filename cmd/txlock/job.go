@@ -116,9 +116,9 @@ const mostLease = 24 * 24 * time.Hour
 // leastLease is the resolution of a system's timers.
 func leastLease(system dsn.System) time.Duration {
 	if system == dsn.Postgres {
-		return (*postgres.Driver)(nil).MinLease()
+		return (*postgres.Driver)(nil).Info().MinLease
 	}
-	return (*mysql.Driver)(nil).MinLease()
+	return (*mysql.Driver)(nil).Info().MinLease
 }
 
 func (j *job) settings() (settings []txlock.Option) {

@@ -84,10 +84,16 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	return newDriver(pool), nil
 }
 
-// System implements dialects.Driver.
-func (d *Driver) System() string { return system }
-
-const system = "mysql"
+// Info implements dialects.Driver. The server's timer counts whole seconds.
+func (d *Driver) Info() dialects.Info {
+	info := dialects.Info{System: "mysql", MinLease: time.Second}
+	if d == nil || d.pool.DB == nil {
+		info.Err = errors.New("nil database: give mysql.New a *sql.DB")
+	} else {
+		info.PoolSize = d.pool.DB.Stats().MaxOpenConnections
+	}
+	return info
+}
 
 // Begin implements dialects.Driver.
 func (d *Driver) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[*sql.Tx],
@@ -206,25 +212,6 @@ func (d *Driver) IsDeadlock(err error) bool { return server.IsDeadlock(err) }
 
 // Passing implements dialects.Driver.
 func (d *Driver) Passing(err error) bool { return server.Passing(err) }
-
-// PoolSize implements dialects.Driver.
-func (d *Driver) PoolSize() int {
-	if d.Ready() != nil {
-		return 0
-	}
-	return d.pool.DB.Stats().MaxOpenConnections
-}
-
-// MinLease implements dialects.Driver. The server's timer counts whole seconds.
-func (d *Driver) MinLease() time.Duration { return time.Second }
-
-// Ready implements dialects.Driver.
-func (d *Driver) Ready() error {
-	if d == nil || d.pool.DB == nil {
-		return errors.New("nil database: give mysql.New a *sql.DB")
-	}
-	return nil
-}
 
 // Close implements dialects.Driver. It closes the pool of Open.
 func (d *Driver) Close() error {

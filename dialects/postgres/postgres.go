@@ -104,10 +104,16 @@ func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	return d
 }
 
-// System implements dialects.Driver.
-func (d *driver[Tx]) System() string { return system }
-
-const system = "postgresql"
+// Info implements dialects.Driver. The server's timer counts milliseconds.
+func (d *driver[Tx]) Info() dialects.Info {
+	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond}
+	if d == nil || d.pool == nil {
+		info.Err = errors.New("nil driver: make one with postgres.New, Open or NewSQL")
+	} else if info.Err = d.pool.Ready(); info.Err == nil {
+		info.PoolSize = d.pool.Size()
+	}
+	return info
+}
 
 // Begin implements dialects.Driver.
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
@@ -130,7 +136,6 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 				continue
 			}
 		}
-		// A wait that ended may have spoiled its connection. Another one serves.
 		if !errors.Is(err, errAgain) {
 			return nil, dialects.Grant{}, err
 		}
@@ -156,7 +161,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	for aborted := false; ; {
 		got, err = s.start(ctx, request)
 		switch {
-		case errors.Is(err, errAgain) && !s.spoiled && conn.Status() != client.Closed:
+		case errors.Is(err, errAgain) && conn.Status() != client.Closed:
 		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
 			// until the rollback of this one.
@@ -169,7 +174,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 
 // LockTx implements dialects.Driver.
 func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request) error {
-	q, err := d.in(ctx, tx, request.Permit != nil)
+	q, err := d.in(ctx, tx, false)
 	if err != nil {
 		return err
 	}
@@ -200,32 +205,13 @@ func (d *driver[Tx]) IsDeadlock(err error) bool { return server.State(err) == se
 // Passing implements dialects.Driver.
 func (d *driver[Tx]) Passing(err error) bool { return server.Passing(err) }
 
-// PoolSize implements dialects.Driver.
-func (d *driver[Tx]) PoolSize() int {
-	if d.Ready() != nil {
-		return 0
-	}
-	return d.pool.Size()
-}
-
-// MinLease implements dialects.Driver. The server's timer counts milliseconds.
-func (d *driver[Tx]) MinLease() time.Duration { return time.Millisecond }
-
 // Close implements dialects.Driver. It closes the pool of Open, and waits for its connections to
 // come back.
 func (d *driver[Tx]) Close() error {
-	if d.Ready() == nil {
+	if d.Info().Err == nil {
 		d.pool.Close()
 	}
 	return nil
-}
-
-// Ready implements dialects.Driver.
-func (d *driver[Tx]) Ready() error {
-	if d == nil || d.pool == nil {
-		return errors.New("nil driver: make one with postgres.New, Open or NewSQL")
-	}
-	return d.pool.Ready()
 }
 
 // with runs work on a connection of the pool, whose server is known to exclude. One that comes back

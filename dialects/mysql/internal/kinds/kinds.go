@@ -12,6 +12,9 @@ import (
 func Of(table string) (k dialects.Kinds, err error) {
 	once, err := sqltext.Beside(table, locktable.Markers)
 	claims, _ := sqltext.Beside(table, locktable.Claims)
+	permits, _ := sqltext.Beside(table, locktable.Permits)
 	leaders, _ := sqltext.Beside(table, locktable.Leaders)
-	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims), Leaders: leadersOf(leaders)}, err
+	return dialects.Kinds{
+		Once: onceOf(once), Claims: claimsOf(claims), Permits: permitsOf(permits), Leaders: leadersOf(leaders),
+	}, err
 }

@@ -37,7 +37,7 @@ func (p pgxPool) Ready() error {
 func (p pgxPool) Size() int { return int(p.Config().MaxConns) }
 
 func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
-	for left := mayBeDead(p.Size()); ; left-- {
+	for dead := 0; ; dead++ {
 		pooled, err := p.Pool.Acquire(ctx)
 		if err != nil && ctx.Err() != nil {
 			stat := p.Stat()
@@ -57,7 +57,7 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 		}
 		c.Destroy()
 		c.GiveBack()
-		if left == 0 {
+		if dead == mayBeDead(p.Size()) {
 			return nil, fmt.Errorf("connect: %w", errDead)
 		}
 	}
