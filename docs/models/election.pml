@@ -1,21 +1,17 @@
 /*
  * Elections: leaders, their terms, and what others read of them. A candidate locks the row of the
  * election in a session that it keeps, and draws its term there, behind the grant. It writes the
- * term to the info row on a second connection, where that shows a smaller one. Then it waits until
- * the last leader knows that it does not lead any more, unless the info row says that its work has
- * ended, locks the row of the leader in its session, and leads. When its work has ended, it says so
- * in the info row, if its term is still there. Nobody ever writes to the row of the leader. Whoever asks for the
+ * term to the info row on a second connection, where that shows a smaller one. Then it locks the
+ * row of the leader in its session, and leads. Nobody ever writes to that row. Whoever asks for the
  * leader looks first whether that row is locked, by a shared lock without waiting, and then reads
  * the info row: two statements, one round trip.
  *
- * A session may end at any point, and the server lets go before its leader is told: the wait is
- * longer than that takes. Whatever was on its way on the second connection may arrive at any time
- * later.
+ * A session may end at any point. A leader is told before the server lets go (lease.pml). Whatever
+ * was on its way on the second connection may arrive at any time later.
  *
  * Claims: never two leaders, by the leaders' own view. Terms increase in the order of leading. An
  * answer names nobody whose session had ended before the question, and no older term than an answer
- * that was given before the question. It is "nobody" only if nobody leads at the look
- * whose session goes on.
+ * that was given before the question. It is "nobody" only if nobody leads at the look.
  *
  * Mutation TERM_BEFORE_GRANT: the term is drawn before the row is locked.
  * Mutation TERM_ELSEWHERE: the term is drawn on the second connection. A candidate that has lost
@@ -26,10 +22,7 @@
  * Mutation READ_FIRST: the info row is read before the look at the leader's row.
  * Mutation LOOK_EXCLUSIVE: the look locks exclusively. Two of them take each other for a leader.
  * Mutation RENEWED_ROW: a renewal lets go of the leader's row for a moment.
- * Mutation NO_WAIT: nobody waits until the last leader knows.
- * Mutation RESIGNS_EARLY: a leader says that its work has ended, and it has not.
- * Mutation RESIGNS_ANY_TERM: it says so in whatever term the info row has.
- * Mutation NEVER_BEGUN: a candidate that gives up while it waits says so, too.
+ * Mutation SERVER_FIRST: the server lets go of a session before its leader is told.
  */
 #define N 3     /* candidates; their numbers are 1 to N */
 #define R 2     /* who ask; their numbers are N + 1 to N + R */
@@ -41,7 +34,6 @@
 byte election;          /* whose session has locked the row of the election; 0: nobody's */
 byte leader;            /* who has locked the row of the leader; 0: nobody but looks */
 byte info;              /* the term in the info row, which stands for a name too */
-bool resigned = true;   /* the info row has no name: the work of that term has ended */
 byte sequence;          /* of terms */
 bool open[N + 1];       /* the session */
 
@@ -49,8 +41,6 @@ bool open[N + 1];       /* the session */
 byte term[N + 1];       /* of the session; 0: none was drawn */
 byte leads[N + 1];      /* the term in which it leads, by its own view; 0: it does not */
 byte sent[N + 1];       /* the term that its second connection is to write; 0: none */
-bool soon[N + 1];       /* it has written its term, and the last leader had resigned */
-byte done[N + 1];       /* the term whose end its second connection is to write; 0: none */
 bool begun;             /* somebody has locked the row of the election */
 
 /* What is claimed. */
@@ -59,7 +49,6 @@ byte led;               /* the last term that was led */
 byte answered;          /* the highest term that was an answer */
 
 #define leading (leads[1] + leads[2] + leads[3]) /* one at most is not 0 */
-#define rules(c) (leads[c] != 0 && open[c])
 
 /* The server ends a session, and releases its locks. */
 inline end(me) {
@@ -103,22 +92,10 @@ campaign:
 	atomic { lockElection(); draw() }
 #endif
 #endif
-	atomic { sent[me] == 0 && done[me] == 0 -> sent[me] = term[me]; soon[me] = false }
+	atomic { sent[me] == 0 -> sent[me] = term[me] }
 	if
 	:: sent[me] == 0
 	:: !open[me] -> goto campaign /* what was sent may still arrive */
-	fi;
-	if
-#ifdef NO_WAIT
-	:: open[me]
-#else
-	:: atomic { open[me] && (soon[me] || leading == 0) }
-#endif
-	:: !open[me] ->
-#ifdef NEVER_BEGUN
-		done[me] = term[me];
-#endif
-		goto campaign
 	fi;
 	if
 	:: atomic { open[me] && leader == 0 -> leader = me }
@@ -143,7 +120,7 @@ campaign:
 		fi
 	}
 #endif
-	!open[me] && leads[me] == 0 -> goto campaign /* it was lost, or has resigned */
+	!open[me] -> goto campaign /* it was lost, or has resigned */
 over:
 	atomic { end(me) } /* so many terms are enough */
 }
@@ -160,50 +137,30 @@ end0:
 #endif
 			if
 #ifdef NO_COMPARE
-			:: true -> soon[me] = resigned; info = sent[me]; resigned = false
+			:: true -> info = sent[me]
 #else
-			:: info < sent[me] -> soon[me] = resigned; info = sent[me]; resigned = false
-			:: info >= sent[me] -> /* it was overtaken */
-				if
-				:: open[me] && term[me] == sent[me] -> end(me)
-				:: else
-				fi
+			:: info < sent[me] -> info = sent[me]
+			:: info >= sent[me]
 #endif
 			:: open[me] && leads[me] == 0 -> end(me) /* it breaks, and the candidate gives up */
 			:: !open[me] /* it breaks, and the candidate has given up */
 			fi;
 			sent[me] = 0
 		}
-	:: atomic { done[me] != 0 ->
-			if
-#ifdef RESIGNS_ANY_TERM
-			:: true -> resigned = true
-#else
-			:: info == done[me] -> resigned = true
-			:: info != done[me]
-#endif
-			:: true /* it breaks */
-			fi;
-			done[me] = 0
-		}
 	od
 }
 
-/* A session ends, and its leader is told; or the work has ended, which it says before the session ends. */
+/* A leader is told that its session is lost, or resigns. A session ends. */
 proctype fate(byte me) {
 end0:
 	do
+#ifdef SERVER_FIRST
 	:: atomic { open[me] -> end(me) }
-	:: atomic { leads[me] != 0 && (!open[me] || done[me] == 0) ->
-#ifdef RESIGNS_EARLY
-			done[me] = leads[me]
-		}
-		atomic { leads[me] != 0 ->
+	:: atomic { !open[me] && leads[me] != 0 -> leads[me] = 0 }
 #else
-			done[me] = (open[me] -> leads[me] : 0);
+	:: atomic { leads[me] != 0 -> leads[me] = 0 }
+	:: atomic { open[me] && leads[me] == 0 -> end(me) }
 #endif
-			leads[me] = 0
-		}
 	od
 }
 
@@ -214,7 +171,7 @@ inline look() {
 	if
 	:: leader != 0
 	:: else ->
-		assert(!rules(1) && !rules(2) && !rules(3));
+		assert(leading == 0);
 #ifdef LOOK_EXCLUSIVE
 		leader = me;
 		goto letGo
