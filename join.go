@@ -15,7 +15,6 @@ import (
 func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool) (grant[Tx], error) {
 	request, err := m.sessionRequest(wait, try, work, true)
 	if err == nil {
-		request.Claim = nil // it belongs into the savepoint of the work
 		err = g.lock(wait, request)
 	}
 	m.target.invalidate(err)

@@ -665,6 +665,8 @@ var sideBySide = []guarantee{
 	{"who has a claim takes it again", guarantees.ClaimOwn[pgx.Tx], guarantees.ClaimOwn[*sql.Tx]},
 	{"Inspect shows claims, and Break ends them", guarantees.ClaimShown[pgx.Tx], guarantees.ClaimShown[*sql.Tx]},
 	{"who waits for a claim takes no connection", guarantees.ClaimWaits[pgx.Tx], guarantees.ClaimWaits[*sql.Tx]},
+	{"who waits for late claims keeps nobody waiting", guarantees.ClaimsLate[pgx.Tx], guarantees.ClaimsLate[*sql.Tx]},
+	{"Within bounds all of a claim's call", guarantees.ClaimsBounded[pgx.Tx], guarantees.ClaimsBounded[*sql.Tx]},
 	{"many wait for a claim with few connections", guarantees.ClaimsMany[pgx.Tx], guarantees.ClaimsMany[*sql.Tx]},
 	{
 		"a deadlock is tried again, and each effect comes once",

@@ -67,7 +67,7 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 		return err
 	}
 	for _, certain := range []error{
-		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade, dialects.ErrClaimEnded,
+		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade,
 	} {
 		if errors.Is(err, certain) {
 			return err

@@ -59,16 +59,6 @@ func (f fence) counted(column string) string {
 // its first plain read, which so comes when the last row is locked.
 func (f fence) token() string { return f.counted("'token'") }
 
-// drawnSQL is the token that tokenOf makes of one row of counted, and whether it makes one.
-func drawnSQL(row string) (token, whether string) {
-	field := func(n int) string {
-		return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(%s, ' ', %d), ' ', -1) AS DECIMAL(20))", row, n)
-	}
-	count := field(2) + " - " + field(4)
-	return fmt.Sprintf("%s * %d + %s", field(3), 1<<fencing.CountBits, count),
-		fmt.Sprintf("%s BETWEEN 1 AND %d - MOD(%s, %d)", count, second-skipped-1, field(4), second)
-}
-
 // tokenOf makes a token of what counted has behind the other column.
 func tokenOf(row string) (int64, error) {
 	fields := strings.Fields(row)

@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +9,9 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/claims"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
-	"github.com/txlock/txlock/dialects/mysql/internal/records"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -30,8 +27,7 @@ func patienceOf(lease time.Duration) time.Duration { return min(5*lease, 150*tim
 // place is where rows are locked.
 type place struct {
 	client.Link
-	role    role
-	records bool // what becomes of a claim travels with its lock: see recordScript
+	role role
 	// patience is how long the server lets it wait for a lock; 0: as long as the context does.
 	patience time.Duration
 	flight   *flight // travels with the lock; nil: nothing does
@@ -40,11 +36,6 @@ type place struct {
 	cut func()
 	// beat is where certify puts what a heartbeat sends; nil: no heartbeat is to come.
 	beat *string
-}
-
-// travels tells whether what becomes of a claim comes with its lock.
-func (p place) travels(request dialects.Request) bool {
-	return p.records && request.Claim != nil
 }
 
 // interruptible is how long a wait there may ignore interrupts.
@@ -113,18 +104,12 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		}
 		return got, server.Classify(err, request)
 	}
-	var record []string
-	if at.travels(request) && len(locked) > 0 {
-		locked, record = locked[:1], locked[1:]
-	}
 	if request.AnyOne != "" && request.Try {
 		return d.permitTaken(ctx, at, request, label, locked)
 	}
 	drawn := ""
-	if n := len(locked); n > 0 && request.Fence != "" {
-		if drawn = locked[n-1]; !at.travels(request) {
-			locked = locked[:n-1]
-		}
+	if n := len(locked) - 1; n >= 0 && request.Fence != "" {
+		drawn, locked = locked[n], locked[:n]
 	}
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return got, missing.ErrRows
@@ -141,14 +126,6 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	}
 	if request.Look != nil && d.pool.Galera() {
 		got.Answer, err = run(ctx, at.Link, *request.Look)
-	}
-	switch {
-	case err != nil:
-	case at.travels(request):
-		got.Claim, err = claims.Changed(record, *request.Claim)
-	case request.Claim != nil:
-		request.Claim = request.Claim.Drawn(got.Token)
-		got.Claim, err = records.Record(ctx, at.Link, request)
 	}
 	return got, err
 }
@@ -224,10 +201,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 ) {
 	patient := at.role != foreign && !d.pool.Owned // in a session of ours with settings of the caller's
 	value, into := d.valueOf(label, at.role), ""
-	switch {
-	case at.travels(request):
-		into = cmp.Or(value, "1")
-	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil:
+	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil {
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
 	clause := wait
@@ -248,9 +222,6 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case at.travels(request):
-		script, err = recordScript(request, query)
-		return script, at.Ask, err
 	case at.flight != nil:
 		return at.flight.script(query, comment), at.flight.send, nil
 	case into != "":

@@ -18,7 +18,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/installation"
-	"github.com/txlock/txlock/dialects/mysql/internal/records"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
@@ -28,7 +27,6 @@ import (
 // What it does beside locking stands in rooms of its own.
 type Driver struct {
 	installer
-	keeper
 	inspector
 
 	pool    *client.Pool
@@ -38,7 +36,6 @@ type Driver struct {
 
 type (
 	installer = installation.Installer
-	keeper    = records.Keeper
 	inspector = inspection.Inspector
 )
 
@@ -64,7 +61,7 @@ func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
 func newDriver(pool *client.Pool) *Driver {
 	return &Driver{
-		installer: installation.New(pool), keeper: records.New(pool), inspector: inspection.New(pool),
+		installer: installation.New(pool), inspector: inspection.New(pool),
 		pool: pool, tables: installation.Tables{Pool: pool},
 	}
 }
@@ -125,7 +122,6 @@ func (d *Driver) begin(ctx context.Context, request dialects.Request) (dialects.
 	if s.work {
 		s.thread = conn.Thread(ctx)
 	}
-	s.records = s.conn.Several && !d.pool.Galera()
 	for overtaken := 0; ; {
 		got, err = s.start(ctx, request)
 		switch {

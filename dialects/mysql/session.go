@@ -13,7 +13,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
-	"github.com/txlock/txlock/dialects/mysql/internal/records"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -22,7 +21,6 @@ import (
 type session struct {
 	driver     *Driver
 	conn       client.Conn
-	records    bool          // what becomes of a claim travels with its lock
 	work       bool          // of the caller's runs in the session
 	loan       *client.Loan  // its transaction; nil before the lock
 	changed    bool          // on a caller's pool: its settings have changed, or may have
@@ -63,7 +61,6 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		front = append(front, client.Save)
 	}
 	at := s.place(owner)
-	s.scripted = at.travels(request)
 	at.beat = &s.beat
 	at.flight = s.flightOf(request, "")
 	got, err = s.driver.lock(ctx, at, request, front)
@@ -91,18 +88,13 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 // place is where the session locks rows.
 func (s *session) place(as role) place {
 	return place{
-		Link: s.conn.Link(), role: as, records: s.records && as == owner, cut: s.conn.Cut,
+		Link: s.conn.Link(), role: as, cut: s.conn.Cut,
 	}
 }
 
 func (s *session) exec(ctx context.Context, statements ...string) error {
 	_, err := s.conn.Link().Run(ctx, statements...)
 	return err
-}
-
-// Record implements dialects.Session.
-func (s *session) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	return records.Record(ctx, s.conn.Link(), request)
 }
 
 // Tx implements dialects.Session.

@@ -142,8 +142,7 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 		return nil, err
 	}
 	if request.Slots > 0 {
-		selects, err := slotsSelect(table, column, request, into)
-		return []string{selects + locking}, err
+		return []string{slotsSelect(table, column, request, into) + locking}, nil
 	}
 	literals := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -165,22 +164,15 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	return selects, nil
 }
 
-func slotsSelect(table, column string, request dialects.Request, into string) (string, error) {
+func slotsSelect(table, column string, request dialects.Request, into string) string {
 	result := column
-	switch {
-	case request.Claim != nil && request.Fence != "" && into != "": // see recordScript
-		f, err := fenceOf(request.Fence)
-		if err != nil {
-			return "", err
-		}
-		result = into + ", " + f.counted(column) + " INTO @" + sqltext.Variable + ", @" + drawn
-	case into != "":
+	if into != "" {
 		result = into + " INTO @" + sqltext.Variable
 	}
 	condition := andWritable(request)
 	if len(request.Values) == 1 { // a look-up by the primary key takes half the server's time of a range
 		return result + " FROM " + table + " WHERE " + column + " = " + request.Values[0].Text + " AND slots = " +
-			strconv.Itoa(request.Slots) + condition, nil
+			strconv.Itoa(request.Slots) + condition
 	}
 	numbers := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -188,5 +180,5 @@ func slotsSelect(table, column string, request dialects.Request, into string) (s
 	}
 	// In a UNION, MySQL forgets an order without a limit.
 	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d%s ORDER BY %s LIMIT %d",
-		result, table, column, strings.Join(numbers, ","), request.Slots, condition, column, len(numbers)), nil
+		result, table, column, strings.Join(numbers, ","), request.Slots, condition, column, len(numbers))
 }

@@ -49,18 +49,15 @@ func (f fence) here(run string) string {
 	return "(select server from " + f.epochs + " drawn where drawn.epoch = " + run + ".epoch)" + sameServer
 }
 
-// drawn has one row, a token, or none where the run has no epoch, or no count left. A token that is
-// out of range is the server's error.
-func (f fence) drawn() string {
-	return "(select epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count as token from (select epoch, nextval(" +
-		sqltext.Literal(f.sequence) + ") - start as count from " + f.runs + " run where " + f.here("run") +
-		") counted where count < " + strconv.Itoa(fencing.Spent) + ") drawn"
-}
-
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
-// before the wait.
+// before the wait. It has no row where the run has no epoch, or no count left. A token that is out of
+// range is the server's error.
 func (f fence) token() sqltext.Statement {
-	return sqltext.Statement{SQL: "select token::text from " + f.drawn()}
+	return sqltext.Statement{
+		SQL: "select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text from (select epoch, nextval(" +
+			sqltext.Literal(f.sequence) + ") - start as count from " + f.runs + " run where " + f.here("run") +
+			") drawn where count < " + strconv.Itoa(fencing.Spent),
+	}
 }
 
 // tokenOrFail is for a guest, and an error where no token comes. A try that missed needs none.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/claims"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
@@ -101,9 +100,6 @@ func (p plan) read(request dialects.Request, on terms, columns [][]string) (got 
 	}
 	if err == nil && p.look >= 0 {
 		got.Answer = columns[p.look]
-	}
-	if err == nil && p.claim >= 0 && on.as == owner {
-		got.Claim, err = claims.Changed(columns[p.claim], *request.Claim)
 	}
 	return got, err
 }

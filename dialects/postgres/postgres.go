@@ -20,7 +20,6 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
-	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 )
 
@@ -84,7 +83,6 @@ func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
 // of its own.
 type driver[Tx any] struct {
 	installer
-	keeper
 	inspector
 
 	pool     client.Pool[Tx]
@@ -93,14 +91,13 @@ type driver[Tx any] struct {
 
 type (
 	installer = installation.Installer
-	keeper    = records.Keeper
 	inspector = inspection.Inspector
 )
 
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
 	d.installer = installation.New(d.with)
-	d.keeper, d.inspector = records.New(d.with), inspection.New(d.with)
+	d.inspector = inspection.New(d.with)
 	return d
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -162,15 +161,6 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 			return got, dialects.Lost(err)
 		}
 	}
-}
-
-// Record implements dialects.Session.
-func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	state, err := records.Record(ctx, s.Line, request)
-	if server.State(err) == server.AbortedBefore {
-		err = errAborted
-	}
-	return state, err
 }
 
 // Nest implements dialects.Session.

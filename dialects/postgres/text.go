@@ -38,11 +38,11 @@ type terms struct {
 type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
-	look, claim             int // the end of claimScript; of an owner
+	look                    int
 }
 
 func newPlan() plan {
-	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, look: -1, claim: -1}
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, look: -1}
 }
 
 func (p *plan) add(s sqltext.Statement) (at int) {
@@ -114,7 +114,7 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 	return nil
 }
 
-// addRest draws a token, looks, changes a claim.
+// addRest draws a token, and looks.
 func (p *plan) addRest(request dialects.Request, on terms) error {
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
@@ -130,14 +130,6 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 	if request.Look != nil {
 		p.Script = append(p.Script, scriptOf(*request.Look)...)
 		p.look = len(p.Script) - 1
-	}
-	if request.Claim != nil {
-		claim, err := claimScript(request, on)
-		if err != nil {
-			return err
-		}
-		p.Script = append(p.Script, claim...)
-		p.claim = len(p.Script) - 1
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func Of(request dialects.Request) string {
 	if request.Shared {
 		shared = sharedPrefix
 	}
-	if request.Slots > 0 {
+	if len(request.Keys) > 0 && request.AnyOne == "" {
 		return bracket(shared+"[", request.Keys, "]")
 	}
 	if request.AnyOne != "" {

@@ -9,12 +9,13 @@ import (
 )
 
 // Of are the texts for a lock table.
-func Of(table string) (k dialects.Kinds, err error) {
+func Of(table string, galera bool) (k dialects.Kinds, err error) {
 	once, err := sqltext.Beside(table, locktable.Markers)
 	claims, _ := sqltext.Beside(table, locktable.Claims)
 	permits, _ := sqltext.Beside(table, locktable.Permits)
 	leaders, _ := sqltext.Beside(table, locktable.Leaders)
 	return dialects.Kinds{
-		Once: onceOf(once), Claims: claimsOf(claims), Permits: permitsOf(permits), Leaders: leadersOf(leaders),
+		Once: onceOf(once), Claims: claimsOf(claims, galera), Permits: permitsOf(permits),
+		Leaders: leadersOf(leaders),
 	}, err
 }
