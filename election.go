@@ -2,21 +2,34 @@ package txlock
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
 )
 
+// electionColumn stands where locks of rows have the name of a column.
+const electionColumn = "election"
+
 // Election chooses one leader at a time among all that campaign under the same name, in whichever
 // process. It holds no state: many goroutines may use one value.
+//
+// An election has three rows in a table beside the lock table. Candidates lock the seat. Who has it
+// draws a term with it, and writes the record on another connection, if that has a smaller term.
+// Then it locks the office in the session of the seat, and leads: while the office is locked, the
+// record says who does. Nobody writes to the office: a record is locked also while it is written,
+// and still says who led before. A record without an identity is of a leader whose work has ended.
 type Election[Tx any] struct {
-	mutex    *Mutex[Tx] // of seat
-	seat     seat[Tx]
-	identity string
+	locker               *Locker[Tx]
+	name, hash, identity string
+	seat                 *Mutex[Tx] // without the number of its row
 }
 
 // Leader is who leads an election.
@@ -37,17 +50,17 @@ const maxIdentity = 255
 // Every election that is led or awaited takes a connection of the process, and another for a moment
 // when a term begins: so the pool needs at least two.
 func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
-	e := &Election[Tx]{seat: seat[Tx]{locker: l, election: name, hash: label.Hash(name)}, identity: identity}
-	e.mutex = &Mutex[Tx]{locker: l, target: &e.seat}
+	e := &Election[Tx]{locker: l, name: name, hash: label.Hash(name), identity: identity}
+	e.seat = e.row("", "")
 	switch {
 	case name == "":
-		e.mutex.err = errors.New("the name of the election is empty")
+		e.seat.err = errors.New("the name of the election is empty")
 	case identity == "":
-		e.mutex.err = errors.New("the identity is empty")
+		e.seat.err = errors.New("the identity is empty")
 	case len(identity) > maxIdentity:
-		e.mutex.err = fmt.Errorf("the identity has %d bytes, at most %d are possible", len(identity), maxIdentity)
+		e.seat.err = fmt.Errorf("the identity has %d bytes, at most %d are possible", len(identity), maxIdentity)
 	case !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
-		e.mutex.err = fmt.Errorf("identity %.100q: it must be UTF-8 without NUL", identity)
+		e.seat.err = fmt.Errorf("identity %.100q: it must be UTF-8 without NUL", identity)
 	}
 	return e
 }
@@ -80,44 +93,194 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 // Whoever campaigns in the same process waits in it, without a connection. Order is as for any
 // lock, whatever [WithQueue] says.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
-	l := e.mutex.locker
-	if err := e.mutex.ready(); err != nil {
-		return e.mutex.wrap("Lead", err)
+	err := e.seat.ready()
+	switch {
+	case err != nil:
+	case work == nil:
+		err = errors.New("nil work")
+	case e.locker.info().PoolSize == 1:
+		err = errors.New("the pool has one connection, and a leader needs two when its term begins")
 	}
-	if work == nil {
-		return e.mutex.wrap("Lead", errors.New("nil work"))
+	if err != nil {
+		return e.seat.wrap("Lead", err)
 	}
-	if l.info().PoolSize == 1 {
-		return e.mutex.wrap("Lead", errors.New("the pool has one connection, and a leader needs two when its term "+
-			"begins"))
-	}
-	var backoff backoff
-	for ctx.Err() == nil {
-		begun := time.Now()
-		worked, err := e.campaign(ctx, work)
-		if worked {
+	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
+		begun, led := time.Now(), false
+		calling, trace := e.seat.startTrace(ctx, "Lead", false)
+		err := traced(trace, work, func(work func(context.Context, int64) error) (err error) {
+			led, err = e.lead(calling, work)
 			return err
+		})
+		switch {
+		case led:
+			return err
+		case e.locker.closed.Load():
+			return e.seat.wrap("Lead", ErrClosed)
+		case ctx.Err() == nil && !e.passing(err):
+			return e.seat.wrap("Lead", err)
 		}
-		if l.closed.Load() {
-			return e.mutex.wrap("Lead", ErrClosed)
+		waited := errors.Is(err, ErrLost) || errors.Is(err, ErrNotAcquired)
+		if took := time.Since(begun); waited && took > pause || took > maxPause {
+			pause = minPause
 		}
-		if ctx.Err() != nil {
-			break
-		}
-		if !e.mayRetry(err) {
-			return e.mutex.wrap("Lead", err)
-		}
-		pause := backoff.after(time.Since(begun), err)
-		l.config.logger.WarnContext(ctx, "txlock: no leader here for now, campaigns again", "election", e.seat.election,
+		e.locker.config.logger.WarnContext(ctx, "txlock: no leader here for now, campaigns again", "election", e.name,
 			"pause", pause, "error", err)
 		select {
-		case <-time.After(pause):
+		case <-time.After(pause/2 + rand.N(pause/2)): // spread: candidates that fail together come apart
 		case <-ctx.Done():
-		case <-l.closing.Done():
-			return e.mutex.wrap("Lead", ErrClosed)
+		case <-e.locker.closing.Done():
 		}
 	}
-	return e.mutex.wrap("Lead", ctx.Err())
+	return e.seat.wrap("Lead", ctx.Err())
+}
+
+const (
+	minPause, maxPause = 100 * time.Millisecond, 5 * time.Second
+
+	// officeTimeout bounds what a candidate does before it waits for the seat, and a new leader
+	// before its work begins. That one holds the seat meanwhile, and waits for another connection
+	// of a pool that may be full.
+	officeTimeout = 5 * time.Second
+
+	// gracePeriod is how long a new leader waits for the last one to learn that its session was
+	// ended: PostgreSQL releases the locks of a session that is killed about a millisecond before
+	// it closes the connection, and a pooler in between passes that on later: 75 ms on a machine
+	// with ten times the processes that it can run. A leader that resigns has ended its work.
+	gracePeriod = 200 * time.Millisecond
+)
+
+// lead is one candidacy. led says that Lead returns, and with which error. Else err is why another
+// candidacy is needed. Without ownership: the seat is locked in a session of its own, and so is
+// what a Do of the work locks.
+func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int64) error) (led bool, err error) {
+	ctx = Apart(ctx)
+	place, err := e.locker.awaitCandidacy(ctx, electionColumn, e.hash)
+	if err != nil {
+		return false, err
+	}
+	defer place.Leave()
+	seat, office, err := e.rows(ctx)
+	if err != nil {
+		return false, err
+	}
+	lock, err := seat.hold(ctx)
+	if err != nil {
+		return false, err
+	}
+	held := lock.Context()
+	leading, cancel := context.WithCancelCause(ctx)
+	context.AfterFunc(held, func() {
+		cancel(context.Cause(held))
+		place.Leave() // who comes behind need not wait for the end of the work
+	})
+	var inOffice *Lock
+	defer func() { // also when work panics, or calls runtime.Goexit
+		cancel(nil)
+		if inOffice != nil {
+			e.resign(held, lock.Token())
+			_ = inOffice.Unlock(ctx)
+		}
+		lost := lock.Unlock(ctx) // the log tells of a connection that had to be closed
+		switch ended := ctx.Err(); {
+		case inOffice == nil:
+			err = joinErrors(err, lost)
+		case ended != nil && err != nil:
+			err = joinErrors(err, e.seat.wrap("Lead", ended))
+		case ended == nil && lost != nil:
+			led, err = false, lost
+		}
+	}()
+	if inOffice, err = e.takeOffice(ctx, held, office, lock.Token()); err != nil {
+		return false, err
+	}
+	return true, work(leading, lock.Token())
+}
+
+// row is one of the election's, or what errors, the log and a Tracer are told of it.
+func (e *Election[Tx]) row(table, number string) *Mutex[Tx] {
+	return &Mutex[Tx]{locker: e.locker, target: &ownRow[Tx]{
+		Locker: e.locker, table: table, number: number,
+		name:   "the election " + strconv.Quote(truncate(e.name)),
+		called: Call{Column: electionColumn, Names: []string{e.name}},
+	}}
+}
+
+// rows finds the seat and the office, or makes them. Nobody remembers them: their table may have
+// been made anew, and the rows be another's.
+func (e *Election[Tx]) rows(ctx context.Context) (seat, office *Mutex[Tx], err error) {
+	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
+	defer cancel()
+	found, err := e.locker.find(ctx, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	sql := found.Kinds.Leaders
+	lines, err := e.locker.ask(ctx, dialects.Query{SQL: sql.Rows, Args: []any{e.hash}, Table: sql.Table, Reads: true})
+	if err == nil && len(lines) == 0 {
+		args := []any{e.hash, e.locker.config.storedName(e.name), e.hash}
+		lines, err = e.locker.ask(ctx, dialects.Query{SQL: sql.Make, Args: args, Table: sql.Table})
+	}
+	numbers := strings.Fields(strings.Join(lines, " "))
+	if err == nil && len(numbers) != 2 {
+		err = fmt.Errorf("%w: those of the election went as they came", ErrNoRow)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return e.row(sql.Table, numbers[0]), e.row(sql.Table, numbers[1]), nil
+}
+
+// takeOffice begins a term. A candidate that was stopped since it got the seat may have been
+// overtaken: then a later one has written the record, or will find the office free. Held is the
+// context of the seat.
+func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], term int64) (*Lock, error) {
+	granted := time.Now()
+	held, cancel := context.WithTimeout(held, officeTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	found, err := e.locker.find(held, false)
+	if err != nil {
+		return nil, err
+	}
+	sql := found.Kinds.Leaders
+	former, err := e.locker.ask(held, dialects.Query{
+		SQL: sql.Write, Args: []any{term, e.identity, e.hash, term}, Table: sql.Table,
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(former) == 0:
+		return nil, fmt.Errorf("%w: the record of the election has a later term than %d, or is gone", ErrLost, term)
+	case former[0] != "resigned":
+		select {
+		case <-time.After(gracePeriod - time.Since(granted)):
+		case <-held.Done():
+			return nil, context.Cause(held)
+		}
+	}
+	return office.hold(held) // behind the grace: it proves the session
+}
+
+// resign says in the record that the work of this term has ended, so that the next need not wait.
+// It takes no longer than that one would wait.
+func (e *Election[Tx]) resign(held context.Context, term int64) {
+	brief, cancel := context.WithTimeout(held, gracePeriod)
+	defer cancel()
+	if found, err := e.locker.find(brief, false); err == nil {
+		sql := found.Kinds.Leaders
+		_, _ = e.locker.ask(brief, dialects.Query{SQL: sql.Resign, Args: []any{e.hash, term}, Table: sql.Table})
+	}
+}
+
+// passing tells whether another candidacy may succeed after the error of one: that of a session
+// that was lost, of rows that have gone, or one that may pass by itself.
+func (e *Election[Tx]) passing(err error) bool {
+	for _, temporary := range []error{ErrLost, ErrNoRow, ErrDeadlock, ErrNotAcquired} {
+		if errors.Is(err, temporary) {
+			return true
+		}
+	}
+	return e.locker.driver.Passing(err)
 }
 
 // Leader tells who leads now, or [ErrNoLeader]. It asks the server each time, in one round trip; at
@@ -126,11 +289,39 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 //
 // Nobody leads from the death of a leader until its successor's term is written, which takes some
 // round trips. A server that only reads does not know who leads, and is another error.
-func (e *Election[Tx]) Leader(ctx context.Context) (Leader, error) {
-	if err := e.mutex.ready(); err != nil {
-		return Leader{}, e.mutex.wrap("Leader", err)
+func (e *Election[Tx]) Leader(ctx context.Context) (leader Leader, err error) {
+	if err = e.seat.ready(); err == nil {
+		leader, err = e.leader(ctx)
 	}
-	leader, err := e.seat.leader(ctx)
-	e.mutex.locker.invalidate(err)
-	return Leader(leader), e.mutex.wrap("Leader", err)
+	return leader, e.seat.wrap("Leader", err)
+}
+
+func (e *Election[Tx]) leader(ctx context.Context) (leader Leader, err error) {
+	found, err := e.locker.find(ctx, false)
+	if err != nil {
+		return leader, err
+	}
+	sql := found.Kinds.Leaders
+	lines, err := e.locker.ask(ctx, dialects.Query{SQL: sql.Leader, Args: []any{e.hash, e.hash}, Table: sql.Table, Reads: true})
+	record := strings.Fields(strings.Join(lines, " "))
+	free := len(record) > 0 && record[0] == "free"
+	if free {
+		record = record[1:]
+	}
+	switch {
+	case err != nil:
+		return leader, err
+	case free && record[0] == "reads":
+		return leader, errors.New("this server only reads, and does not know who leads: ask the primary")
+	case free || len(record) < 4: // or nobody has led yet, or the last one has resigned
+		return leader, ErrNoLeader
+	}
+	numbers, err := [2]int64{}, error(nil)
+	for i := range numbers {
+		if numbers[i], err = strconv.ParseInt(record[i+1], 10, 64); err != nil {
+			return leader, err
+		}
+	}
+	identity, err := hex.DecodeString(record[3])
+	return Leader{Identity: string(identity), Term: numbers[0], Since: time.UnixMicro(numbers[1])}, err
 }

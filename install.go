@@ -145,35 +145,6 @@ func (l *Locker[Tx]) invalidate(err error) (retry bool) {
 	return false
 }
 
-// rowsOf looks up the rows of an election that is only read, once.
-func (l *Locker[Tx]) rowsOf(ctx context.Context, connected bool, of dialects.Named, n int) (dialects.Rows, error) {
-	key := dialects.Named{Kind: of.Kind, Hash: of.Hash}
-	if known, ok := l.rows.Load(key); ok && len(known.(dialects.Rows).Numbers) >= n {
-		return known.(dialects.Rows), nil
-	}
-	found, err := lookUp(ctx, connected, "the election was", "lead it",
-		func(ctx context.Context) (rows dialects.Rows, err error) {
-			table, err := l.find(ctx, false)
-			if err == nil {
-				rows, err = l.driver.Rows(ctx, table.Name, of, n, false)
-			}
-			return rows, err
-		})
-	if err == nil && len(found.Numbers) > 0 {
-		l.rows.Store(key, found)
-	}
-	return found, err
-}
-
-// forgetRows has rows looked up anew after err, if that says that their table was made anew, in
-// which they are others. It tells whether they were known.
-func (l *Locker[Tx]) forgetRows(kind dialects.Kind, hash string, err error) (known bool) {
-	if errors.Is(err, ErrNoRow) || errors.Is(err, ErrNotInstalled) {
-		_, known = l.rows.LoadAndDelete(dialects.Named{Kind: kind, Hash: hash})
-	}
-	return known
-}
-
 // lookUpLimit bounds what takes another connection for a moment, for a caller that holds one
 // already: in a full pool it might wait for itself.
 const lookUpLimit = 3 * time.Second

@@ -47,6 +47,15 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	return lock, nil
 }
 
+// hold is Lock for a client that tells the Tracer itself. Close ends the wait.
+func (m *Mutex[Tx]) hold(ctx context.Context) (*Lock, error) {
+	g, err := m.acquireUntilClose(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	return g.toLock(ctx, nil), nil
+}
+
 // toLock is the Lock of a call with that context.
 func (g grant[Tx]) toLock(ctx context.Context, trace *trace) *Lock {
 	return &Lock{session: g.session, handle: g.handle, callCtx: ctx, token: g.Token, permit: g.permit, trace: trace}

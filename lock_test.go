@@ -323,6 +323,14 @@ var sideBySide = []guarantee{
 		guarantees.LateRecord[pgx.Tx], guarantees.LateRecord[*sql.Tx],
 	},
 	{
+		"a candidate that finds a later term in the record does not begin its work",
+		guarantees.Overtaken[pgx.Tx], guarantees.Overtaken[*sql.Tx],
+	},
+	{
+		"the next leads within 20 ms after a leader has resigned",
+		guarantees.SoonAfterResigning[pgx.Tx], guarantees.SoonAfterResigning[*sql.Tx],
+	},
+	{
 		"candidates wait in their process, with one session for each election",
 		guarantees.CandidatesWait[pgx.Tx], guarantees.CandidatesWait[*sql.Tx],
 	},

@@ -29,13 +29,12 @@ func (c *config) shownName(key string) string {
 	return key
 }
 
-// named is a semaphore or an election, as its table has it.
-func (c *config) named(kind dialects.Kind, name string) dialects.Named {
-	named := dialects.Named{Kind: kind, Hash: label.Hash(name)}
-	if !c.hidden {
-		named.Name = label.ASCII(name)
+// storedName is the name of a semaphore or an election, as its table has it.
+func (c *config) storedName(name string) string {
+	if c.hidden {
+		return ""
 	}
-	return named
+	return label.ASCII(name)
 }
 
 // nameOf prints keys for errors.

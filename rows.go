@@ -74,6 +74,25 @@ func (r *rows[Tx]) request(context.Context, bool) (dialects.Request, error) {
 	}, nil
 }
 
+// ownRow is a row of a table beside the lock table, known by its number. Its lock has a token.
+type ownRow[Tx any] struct {
+	*Locker[Tx]
+	table, number, name string
+	called              Call
+}
+
+func (r *ownRow[Tx]) String() string { return r.name }
+func (r *ownRow[Tx]) call() Call     { return r.called }
+
+func (r *ownRow[Tx]) request(ctx context.Context, connected bool) (request dialects.Request, err error) {
+	found, err := r.find(ctx, connected)
+	if err == nil {
+		values := []dialects.Value{{Text: r.number}}
+		request = dialects.Request{Table: r.table, Column: "id", Values: values, Ours: true, Fence: found.Name}
+	}
+	return request, err
+}
+
 // kindRow is the row that a name has in the table of a kind.
 type kindRow[Tx any] struct {
 	*Locker[Tx]

@@ -109,7 +109,7 @@ func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, t
 		return *rows, texts, nil
 	}
 	q := dialects.Query{
-		Args:  []any{p.hash(), int64(p.n), l.config.named(dialects.KindSemaphore, p.key).Name},
+		Args:  []any{p.hash(), int64(p.n), l.config.storedName(p.key)},
 		Table: texts.Table,
 	}
 	rows, err = lookUp(ctx, connected, "the permits were", "take one", func(ctx context.Context) (rows []string, err error) {

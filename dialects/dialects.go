@@ -105,8 +105,6 @@ type Driver[Tx any] interface {
 	// reads is ErrUnsafeEngine.
 	Ping(ctx context.Context, table string) error
 
-	Keeper
-
 	// Close ends what the driver itself opened.
 	Close() error
 }

@@ -8,16 +8,9 @@ package dialects
 // nothing. No server can wait for any of several rows. So the sessions that wait stand in a queue,
 // whose first alone looks for a permit.
 //
-// An election has a seat, a record and an office: see Part.
+// An election has a seat, a record and an office: see txlock.Election.
 type Named struct {
 	Kind Kind
 	Hash string // of 64 hexadecimal digits
 	Name string // in ASCII, for people; empty: it is hidden
-}
-
-// Rows are those of an election.
-type Rows struct {
-	Hash    string   // of the name, as the table has it
-	Table   string   // beside the lock table, as Request has it
-	Numbers []string // by Part
 }

@@ -9,7 +9,8 @@ type Query struct {
 	SQL   string
 	Args  []any  // string, []byte, int64
 	Table string // that it is about, for errors
-	// Reads says that it is one SELECT, which writes and locks nothing.
+	// Reads says that it is one SELECT, or several in a UNION, which writes nothing, and locks what
+	// it can for a moment.
 	Reads bool
 }
 
@@ -18,6 +19,7 @@ type Kinds struct {
 	Once    OnceSQL
 	Claims  ClaimSQL
 	Permits PermitSQL
+	Leaders LeadersSQL
 }
 
 // PermitSQL are the texts of semaphores. Each semaphore has a row for each of its permits, and a
@@ -41,4 +43,19 @@ func (p PermitSQL) Request(hash, shown string, rows []string) Request {
 	return Request{
 		Table: p.Table, Column: "id", Values: values, Ours: true, AnyOne: hash, Keys: []string{shown},
 	}
+}
+
+// LeadersSQL is for elections, which have three rows each of a table: see txlock.Election. Clients
+// agree on the hash of a name.
+type LeadersSQL struct {
+	Table string // as Request has it
+	Rows  string // by hash: the numbers of the seat and the office, or nothing
+	Make  string // by hash, name for people, hash: makes the rows, and returns what Rows does
+	// Write writes the record, by term, identity, hash, term, if it has a smaller term. It returns
+	// "resigned" if the former leader had, or nobody has led, and "lost" otherwise.
+	Write  string
+	Resign string // by hash, term: the identity is NULL then
+	// Leader is by hash, hash. It returns "free" if the office is, and "writes" or "reads", what
+	// the server does, with term, microseconds since 1970, and identity in hexadecimal digits.
+	Leader string
 }

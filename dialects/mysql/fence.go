@@ -11,7 +11,6 @@ import (
 
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
@@ -19,7 +18,7 @@ import (
 
 // fence is what tokens are drawn from. A token is an epoch, and a count in that epoch, which comes
 // from UUID_SHORT(), a counter in the server's memory that every call increases. The statement that
-// locks the rows draws a count with each, reads the epoch behind the lock, and writes nothing.
+// locks the rows draws a count and reads the epoch behind the last of them, and writes nothing.
 //
 // runs has a row for each epoch: the server's number, and the count at which the epoch began. The
 // last row alone is good, and only on its own server, until its counts are spent. Where it is not
@@ -32,16 +31,13 @@ import (
 // of one such second. So a start in another second finds the row outdated. An epoch begins when the
 // second of the start is over, so that there is a start in the same second only if the clock was
 // set back. Then the counts are below the epoch's: it begins when thousands were skipped.
-type fence struct {
-	epochs, runs string
-	apart        bool // the run is read behind several rows: see withRun
-}
+type fence struct{ epochs, runs string }
 
 const (
 	second = 1 << 24 // counts begin with the number of one
-	// skipped is how many counts of a second are skipped before an epoch, and how many are left at
-	// its end, for further tokens that are drawn with the last. All tables of a server share the
-	// counts: with many more, the epochs of many tables would spend each other's.
+	// skipped is how many counts of a second are skipped before an epoch, and left at its end. All
+	// tables of a server share the counts: with many more, the epochs of many tables would spend
+	// each other's.
 	skipped = 1 << 14
 )
 
@@ -52,178 +48,124 @@ func fenceOf(table string) (fence, error) {
 	return fence{epochs: epochs, runs: runs}, err
 }
 
-// run is the last epoch and the count at which it began, or NULL where that was on another server.
-// Where one row is locked, the server reads it behind the lock.
-func (f fence) run() string {
-	return "(SELECT IF(server = @@server_id, CONCAT(epoch, ' ', start), NULL) FROM " + f.runs +
-		" ORDER BY epoch DESC LIMIT 1)"
-}
-
-// counted is a column that holds another, the count of a token, and the run.
+// counted is a column that holds another, a count, and the last epoch with the count at which it
+// began, unless that was on another server.
 func (f fence) counted(column string) string {
-	run := f.run()
-	if f.apart {
-		run = "NULL"
-	}
-	return "CONCAT_WS(' ', " + column + ", UUID_SHORT(), " + run + ")"
+	return "CONCAT_WS(' ', " + column + ", UUID_SHORT(), (SELECT IF(server = @@server_id, CONCAT(epoch, ' ', start), " +
+		"NULL) FROM " + f.runs + " ORDER BY epoch DESC LIMIT 1))"
 }
 
-// runOfAll begins the row that has the run for several others.
-const runOfAll = "run"
+// token is a row behind those that a statement locks. A statement reads all tables as they were at
+// its first plain read, which so comes when the last row is locked.
+func (f fence) token() string { return f.counted("'token'") }
 
-// withRun adds the run to selects that lock several rows. A statement reads all tables as they were
-// at its first plain read, which so comes when the last row is locked.
-func (f fence) withRun(selects ...string) []string {
-	if !f.apart {
-		return selects
+// tokenOf makes a token of what counted has behind the other column.
+func tokenOf(row string) (int64, error) {
+	fields := strings.Fields(row)
+	if len(fields) != 4 {
+		return 0, fencing.ErrNoRun
 	}
-	return append(selects, "CONCAT('"+runOfAll+" ', COALESCE("+f.run()+", ''))")
-}
-
-// tokenOf takes the columns of counted apart. The row that was locked last was counted last.
-func tokenOf(rows []string) (columns []string, token int64, err error) {
-	run := ""
-	if n := len(rows); n > 0 && strings.HasPrefix(rows[n-1], runOfAll) {
-		run, rows = strings.TrimPrefix(rows[n-1], runOfAll), rows[:n-1]
+	var numbers [3]uint64
+	for i, field := range fields[1:] {
+		var err error
+		if numbers[i], err = strconv.ParseUint(field, 10, 64); err != nil {
+			return 0, err
+		}
 	}
-	for _, row := range rows {
-		fields := strings.Fields(row + run)
-		if len(fields) != 4 {
-			return nil, 0, fencing.ErrNoRun
-		}
-		var numbers [3]uint64
-		for i, field := range fields[1:] {
-			if numbers[i], err = strconv.ParseUint(field, 10, 64); err != nil {
-				return nil, 0, err
-			}
-		}
-		count, epoch, start := numbers[0], numbers[1], numbers[2]
-		if count <= start || count-start >= second-skipped-start%second {
-			return nil, 0, fencing.ErrNoRun
-		}
-		made, err := fencing.Token(epoch, count-start)
-		if err != nil {
-			return nil, 0, err
-		}
-		columns = append(columns, fields[0])
-		token = max(token, made)
+	count, epoch, start := numbers[0], numbers[1], numbers[2]
+	if count <= start || count-start >= second-skipped-start%second {
+		return 0, fencing.ErrNoRun
 	}
-	return columns, token, nil
+	return fencing.Token(epoch, count-start)
 }
 
 // fenceLock is a GET_LOCK of the server's: of several sessions that find no run, one numbers it.
 const fenceLock = "txlock_fence"
 
-// numberRun begins an epoch, unless the last is good. Each statement commits by itself. Written
-// values are spelled out, for statement-based replication.
-func (d *Driver) numberRun(ctx context.Context, conn *sql.Conn, table string) error {
+// numberRun begins an epoch, unless the last is good, on a connection of its own, whose end
+// releases the lock. Each statement commits by itself.
+func (d *Driver) numberRun(ctx context.Context, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
 	}
-	return client.Setting(ctx, conn, func() error {
-		defer func() {
-			clean, cancel := interrupt.Detached(ctx)
-			defer cancel()
-			if _, failed := conn.ExecContext(clean, "DO RELEASE_LOCK('"+fenceLock+"')"); failed != nil {
-				server.Destroy(conn)
-			}
-		}()
-		wait := fmt.Sprintf("SELECT GET_LOCK('%s', %d)", fenceLock, int(interrupt.CleanUp.Seconds()))
-		granted, err := server.Column(ctx, conn, wait)
-		if err != nil {
+	return d.pool.With(ctx, func(conn *sql.Conn) error {
+		defer server.Destroy(conn)
+		if _, err := conn.ExecContext(ctx, "SET autocommit = 1"); err != nil {
 			return err
 		}
-		if len(granted) != 1 || granted[0] != "1" {
+		wait := fmt.Sprintf("SELECT GET_LOCK('%s', %d)", fenceLock, int(interrupt.CleanUp.Seconds()))
+		granted, err := server.Column(ctx, conn, wait)
+		switch {
+		case err != nil:
+			return err
+		case len(granted) != 1 || granted[0] != "1":
 			return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", fencing.ErrNoRun,
 				fenceLock)
-		}
-		if d.pool.Galera() {
+		case d.pool.Galera():
 			return f.explain(table, f.numberCluster(ctx, conn))
 		}
-		row, err := server.Column(ctx, conn, "SELECT "+f.counted("0"))
+		row, err := server.Column(ctx, conn, "SELECT "+f.token())
 		if err == nil {
-			if _, _, err = tokenOf(row); errors.Is(err, fencing.ErrNoRun) { // else another has begun one meanwhile
+			if _, err = tokenOf(row[0]); errors.Is(err, fencing.ErrNoRun) { // else another has begun one meanwhile
 				err = f.drawEpoch(ctx, conn)
 			}
 		}
 		return f.explain(table, err)
-	}, "autocommit", "1")
+	})
 }
 
 // drawEpoch writes the new epoch's row twice: from the first time on, the last is not good for
 // anybody, however far the counts are skipped before the second. It waits until the second in which
 // the server was started is over.
 func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
-	id, err := number(ctx, conn, "@@server_id")
+	id, err := server.Column(ctx, conn, "SELECT @@server_id")
 	if err != nil {
 		return err
 	}
-	begin, err := f.newEpoch(ctx, conn, id)
-	if err != nil {
-		return err
-	}
-	over := fmt.Sprintf("DO IF(UUID_SHORT() DIV %d %% %d = UNIX_TIMESTAMP(), SLEEP(1), 0)", second, 1<<32)
-	if _, err := conn.ExecContext(ctx, over); err != nil {
-		return err
-	}
-	for {
-		if _, err := conn.ExecContext(ctx, fmt.Sprintf("DO BENCHMARK(%d, UUID_SHORT())", skipped)); err != nil {
-			return err
+	epoch, err := f.newEpoch(ctx, conn, id[0])
+	for start := uint64(0); err == nil; {
+		_, err = conn.ExecContext(ctx, fmt.Sprintf(
+			"DO IF(UUID_SHORT() DIV %d %% %d = UNIX_TIMESTAMP(), SLEEP(1), 0), BENCHMARK(%d, UUID_SHORT())",
+			second, 1<<32, skipped))
+		if err == nil {
+			err = conn.QueryRowContext(ctx, "SELECT UUID_SHORT()").Scan(&start)
 		}
-		start, err := number(ctx, conn, "UUID_SHORT()")
-		if err != nil {
-			return err
-		}
-		if start%second >= skipped && start%second < second-2*skipped { // else few are left in this second
-			return begin(start)
+		if err == nil && start%second >= skipped && start%second < second-2*skipped { // else few are left in this second
+			return f.writeRun(ctx, conn, epoch, id[0], start)
 		}
 	}
+	return err
 }
 
-// newEpoch draws an epoch, and writes its row with a start that is good for nobody. Begin changes
-// the start.
-func (f fence) newEpoch(ctx context.Context, conn *sql.Conn, id uint64) (begin func(start uint64) error, err error) {
+// newEpoch draws an epoch, and writes its row with a start that is good for nobody.
+func (f fence) newEpoch(ctx context.Context, conn *sql.Conn, id string) (epoch int64, err error) {
 	drawn, err := conn.ExecContext(ctx, "INSERT INTO "+f.epochs+" VALUES ()")
-	if err != nil {
-		return nil, err
+	if err == nil {
+		epoch, err = drawn.LastInsertId()
 	}
-	epoch, err := drawn.LastInsertId()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = f.writeRun(ctx, conn, epoch, id, math.MaxUint64)
 	}
-	begin = func(start uint64) error {
-		_, err := conn.ExecContext(ctx,
-			fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %d, %d)", f.runs, epoch, id, start))
-		return err
-	}
-	return begin, begin(math.MaxUint64)
+	return epoch, err
 }
 
-func number(ctx context.Context, conn *sql.Conn, of string) (n uint64, err error) {
-	err = conn.QueryRowContext(ctx, "SELECT "+of).Scan(&n)
-	return n, err
+func (f fence) writeRun(ctx context.Context, conn *sql.Conn, epoch int64, id string, start uint64) error {
+	_, err := conn.ExecContext(ctx,
+		fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %s, %d)", f.runs, epoch, id, start))
+	return err
 }
 
+// explain says that what is missing is the fence.
 func (f fence) explain(table string, err error) error {
-	switch server.Number(err) {
+	switch name := strings.ReplaceAll(f.runs, "`", ""); server.Number(err) {
 	case server.NoSuchTable:
-		return locktable.NoFence(table, err)
+		if strings.Contains(strings.ToLower(err.Error()), strings.ToLower(name)) {
+			return locktable.NoFence(table, err)
+		}
 	case server.RefusedByPlugin:
 		return fmt.Errorf("an earlier version has made %[1]s as a MEMORY table: run Install, or ALTER TABLE %[1]s "+
 			"ENGINE=InnoDB: %[2]w", f.runs, err)
 	}
 	return err
-}
-
-// explainTable is failed, unless the table that it misses is one of the fence's.
-func (s *session) explainTable(ctx context.Context, table string, failed error) error {
-	f, err := fenceOf(table)
-	if err == nil {
-		_, err = server.Column(ctx, s.conn, "SELECT "+f.run())
-	}
-	if err != nil {
-		return f.explain(table, err)
-	}
-	return failed
 }

@@ -93,7 +93,7 @@ func (f fence) commitCount(ctx context.Context, conn *sql.Conn) (int64, error) {
 func (f fence) numberCluster(ctx context.Context, conn *sql.Conn) error {
 	last, err := server.Column(ctx, conn, "SELECT server FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
 	if err == nil && (len(last) == 0 || last[0] != "0") {
-		_, err = f.newEpoch(ctx, conn, 0)
+		_, err = f.newEpoch(ctx, conn, "0")
 	}
 	return err
 }

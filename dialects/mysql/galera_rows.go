@@ -74,7 +74,6 @@ func (d *Driver) slotsOfRows(ctx context.Context, at place, request dialects.Req
 	if err != nil {
 		return nil, err
 	}
-	request.Fence = ""
 	selects, err := selectsOf(request, "", "")
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -96,18 +97,27 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return got, errPatience
 	}
 	if err != nil {
+		if f, failed := fenceOf(request.Fence); failed == nil {
+			if err = f.explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
+				return got, err
+			}
+		}
 		return got, server.Classify(err, request)
 	}
-	if request.Fence != "" {
-		if locked, got.Token, err = tokenOf(locked); err != nil {
-			return got, err
-		}
-	}
 	if request.AnyOne != "" && request.Try {
-		return d.permitTaken(ctx, at, request, label, locked, got.Token)
+		return d.permitTaken(ctx, at, request, label, locked)
+	}
+	drawn := ""
+	if n := len(locked) - 1; n >= 0 && request.Fence != "" {
+		drawn, locked = locked[n], locked[:n]
 	}
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return got, missing.ErrRows
+	}
+	if request.Fence != "" {
+		if got.Token, err = tokenOf(drawn); err != nil {
+			return got, err
+		}
 	}
 	if d.pool.Galera() && request.Ours {
 		if got.Token, err = d.certifyAndDraw(ctx, at, request, fence); err != nil {
@@ -156,18 +166,24 @@ func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err err
 
 // permitTaken is the grant of the row that permitSQL has locked. A session with more to lose shows it
 // in a query of its own: a KILL QUERY that falls between two statements gets no answer.
-func (d *Driver) permitTaken(ctx context.Context, at place, request dialects.Request, label string, locked []string,
-	token int64,
-) (got dialects.Grant, err error) {
+func (d *Driver) permitTaken(ctx context.Context, at place, request dialects.Request, label string, locked []string) (
+	got dialects.Grant, err error,
+) {
 	if len(locked) == 0 {
 		return got, fmt.Errorf("%w: no permit is free", dialects.ErrNotAcquired)
+	}
+	got.Row, _, _ = strings.Cut(locked[0], " ")
+	if request.Fence != "" {
+		if got.Token, err = tokenOf(locked[0]); err != nil {
+			return got, err
+		}
 	}
 	if value := d.valueOf(label, at.role); value != "" && at.role == guest {
 		clean, cancel := interrupt.Detached(ctx)
 		_, err = at.Run(clean, "SET @"+sqltext.Variable+" = "+value)
 		cancel()
 	}
-	return dialects.Grant{Row: locked[0], Token: token}, err
+	return got, err
 }
 
 // isLimit tells whether a limit of statements has ended a wait.
@@ -218,9 +234,6 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 
 // explain says more of why begin has failed: which of the rows exist, or which table is missing.
 func (s *session) explain(ctx context.Context, request dialects.Request, failed error) error {
-	if server.Number(failed) == server.NoSuchTable && request.Fence != "" {
-		return s.explainTable(ctx, request.Fence, failed)
-	}
 	failed = explainReadOnly(ctx, s.conn, request, failed)
 	if !errors.Is(failed, missing.ErrRows) {
 		return failed
@@ -273,8 +286,9 @@ func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Reque
 		return got, err
 	}
 	existing, err := server.Column(clean, at, query)
-	if err == nil && request.Fence != "" {
-		existing, got.Token, err = tokenOf(existing)
+	if n := len(existing) - 1; err == nil && request.Fence != "" {
+		got.Token, err = tokenOf(existing[n])
+		existing = existing[:n]
 	}
 	if err != nil {
 		return got, server.Classify(err, request)

@@ -18,7 +18,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/installation"
-	"github.com/txlock/txlock/dialects/mysql/internal/records"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
@@ -28,7 +27,6 @@ import (
 // What it does beside locking stands in rooms of its own.
 type Driver struct {
 	installer
-	keeper
 	inspector
 
 	pool    *client.Pool
@@ -38,7 +36,6 @@ type Driver struct {
 
 type (
 	installer = installation.Installer
-	keeper    = records.Keeper
 	inspector = inspection.Inspector
 )
 
@@ -64,7 +61,7 @@ func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
 func newDriver(pool *client.Pool) *Driver {
 	return &Driver{
-		installer: installation.New(pool), keeper: records.New(pool), inspector: inspection.New(pool),
+		installer: installation.New(pool), inspector: inspection.New(pool),
 		pool: pool, tables: installation.Tables{Pool: pool},
 	}
 }
@@ -96,7 +93,20 @@ func (d *Driver) Info() dialects.Info {
 }
 
 // Begin implements dialects.Driver.
-func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx],
+func (d *Driver) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[*sql.Tx],
+	got dialects.Grant, err error,
+) {
+	for numbered := 0; ; numbered++ {
+		if s, got, err = d.begin(ctx, request); !errors.Is(err, fencing.ErrNoRun) || numbered == fencing.Tries {
+			return s, got, err
+		}
+		if err = d.numberRun(ctx, request.Fence); err != nil {
+			return nil, got, err
+		}
+	}
+}
+
+func (d *Driver) begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx],
 	dialects.Grant, error,
 ) {
 	var got dialects.Grant
@@ -112,7 +122,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if s.work {
 		s.thread = conn.Thread(ctx)
 	}
-	for numbered, overtaken := 0, 0; ; {
+	for overtaken := 0; ; {
 		got, err = s.start(ctx, request)
 		switch {
 		case err == nil && s.committed:
@@ -125,12 +135,6 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 		err = d.overtaken(s.explain(clean, request, err))
 		broken := s.rollback(clean)
 		cancel()
-		if errors.Is(err, fencing.ErrNoRun) && numbered < 3 && broken == nil { // each may be spent in the next wait
-			if err = d.numberRun(ctx, s.conn.Conn, request.Fence); err == nil {
-				numbered++
-				continue
-			}
-		}
 		if request.Try && errors.Is(err, errOvertaken) && overtaken < triesOvertaken && broken == nil {
 			overtaken++
 			breather()

@@ -59,6 +59,9 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 		return nil, err
 	}
 	tag := client.NewTag()
+	if q.Reads {
+		script[0] = reading(script[0])
+	}
 	for i := range script {
 		script[i] = sqltext.Comment("", tag) + script[i]
 	}
@@ -73,7 +76,18 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 			server.Destroy(conn.Conn) // with whatever was open on it
 		}
 	}
+	if q.Reads && err == nil {
+		lines = lines[1:]
+	}
 	return lines, server.Ours(err, q.Table)
+}
+
+// reading is a query whose answer begins with ReadsNow, and that may skip what is locked.
+func reading(query string) string {
+	if !strings.HasPrefix(query, "(") {
+		query = "(" + query + ")"
+	}
+	return sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT " + client.ReadsNow + ") UNION ALL " + query
 }
 
 // runAlone runs statements in a transaction of their own. What a caller's pool has left open is
@@ -84,8 +98,7 @@ func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool
 	case conn.Owned != nil: // which has no autocommit
 		return link.Ask(ctx, append([]string{client.ReadCommitted}, append(script, "COMMIT")...)...)
 	case reads && !conn.Several:
-		lines, err = conn.ReadNow(ctx, "(SELECT "+client.ReadsNow+") UNION ALL ("+script[0]+")")
-		return lines[min(1, len(lines)):], err
+		return conn.ReadNow(ctx, script[0])
 	}
 	script = slices.Concat([]string{"COMMIT", client.ReadCommitted, "START TRANSACTION"}, script, []string{"COMMIT"})
 	if conn.Several {

@@ -179,26 +179,17 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 			s.nested = name
 			return got, nil
 		case errors.Is(err, errPatience): // once more
-		case errors.Is(err, fencing.ErrNoRun) && numbered < 3: // as in begin
+		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
 			numbered++
-			if err = s.numberElsewhere(ctx, request.Fence); err != nil {
+			brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
+			err = s.driver.numberRun(brief, request.Fence)
+			if cancel(); err != nil {
 				return got, err
 			}
-		case server.Number(err) == server.NoSuchTable && request.Fence != "":
-			clean, cancel := interrupt.Detached(ctx)
-			defer cancel()
-			return got, s.explainTable(clean, request.Fence, err)
 		default:
 			return got, err
 		}
 	}
-}
-
-// numberElsewhere begins an epoch while the session's transaction goes on.
-func (s *session) numberElsewhere(ctx context.Context, table string) error {
-	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
-	defer cancel()
-	return s.driver.pool.With(brief, func(conn *sql.Conn) error { return s.driver.numberRun(brief, conn, table) })
 }
 
 // Nest implements dialects.Session.

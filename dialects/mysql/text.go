@@ -52,6 +52,13 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 		prefix = sqltext.OnMariaDB(settings...)
 	}
 	selects[0] = hint + comment + selects[0]
+	if request.Fence != "" && into == "" {
+		f, err := fenceOf(request.Fence)
+		if err != nil {
+			return "", err
+		}
+		selects = append(selects, f.token())
+	}
 	return prefix + union(selects), nil
 }
 
@@ -106,7 +113,7 @@ const (
 
 // existSQL reads which rows of request exist, without locking. It returns what lockSQL does.
 func existSQL(request dialects.Request) (string, error) {
-	request.Fence, request.Shared = "", false
+	request.Shared = false
 	selects, err := selectsOf(request, "", "")
 	if err != nil {
 		return "", err
@@ -134,15 +141,8 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	var f fence
-	if request.Fence != "" {
-		if f, err = fenceOf(request.Fence); err != nil {
-			return nil, err
-		}
-		f.apart = len(request.Values) > 1
-	}
 	if request.Slots > 0 {
-		return f.withRun(slotsSelect(table, column, f, request, into) + locking), nil
+		return []string{slotsSelect(table, column, request, into) + locking}, nil
 	}
 	literals := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -153,9 +153,6 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	selects := make([]string, len(literals))
 	for i, text := range literals {
 		result := strconv.Itoa(i)
-		if request.Fence != "" {
-			result = f.counted(result)
-		}
 		found := fmt.Sprintf("%s WHERE %s = %s%s", table, column, text, andWritable(request))
 		if request.Shared {
 			found = fmt.Sprintf("(SELECT * FROM %s LIMIT %d%s) AS whole", found, uint64(math.MaxUint64), locking)
@@ -164,15 +161,12 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 		}
 		selects[i] = result + " FROM " + found
 	}
-	return f.withRun(selects...), nil
+	return selects, nil
 }
 
-func slotsSelect(table, column string, f fence, request dialects.Request, into string) string {
+func slotsSelect(table, column string, request dialects.Request, into string) string {
 	result := column
-	switch {
-	case request.Fence != "":
-		result = f.counted(column)
-	case into != "":
+	if into != "" {
 		result = into + " INTO @" + sqltext.Variable
 	}
 	condition := andWritable(request)

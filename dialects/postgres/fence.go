@@ -44,100 +44,83 @@ func fenceOf(table string) (fence, error) {
 	return fence{epochs: beside(locktable.Epochs), runs: beside(locktable.Runs), sequence: beside(sqltext.Tokens)}, err
 }
 
-// serverOf is the server of a row of runs.
-func (f fence) serverOf(run string) string {
-	return "(select server from " + f.epochs + " drawn where drawn.epoch = " + run + ".epoch)"
+// here is the condition that a row of runs is of this server.
+func (f fence) here(run string) string {
+	return "(select server from " + f.epochs + " drawn where drawn.epoch = " + run + ".epoch)" + sameServer
 }
-
-// here is the condition that a run is this one.
-func (f fence) here() string { return " where " + f.serverOf("run") + sameServer }
 
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
-// before the wait.
+// before the wait. It has no row where the run has no epoch, or no count left. A token that is out of
+// range is the server's error.
 func (f fence) token() sqltext.Statement {
-	return sqltext.Statement{SQL: "select concat(epoch, ' ', nextval(" + sqltext.Literal(f.sequence) +
-		") - start) from " + f.runs + " run" + f.here()}
+	return sqltext.Statement{
+		SQL: "select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text from (select epoch, nextval(" +
+			sqltext.Literal(f.sequence) + ") - start as count from " + f.runs + " run where " + f.here("run") +
+			") drawn where count < " + strconv.Itoa(fencing.Spent),
+	}
 }
 
-// runVerdict is an error where no token would come. A try that missed needs none.
-func (f fence) runVerdict(try bool) sqltext.Statement {
-	verdict := sqltext.Statement{
-		SQL: "select " + failSQL(noRun) + " where not exists (select from " + f.runs + " run" + f.here() + ")",
-	}
+// tokenOrFail is for a guest, and an error where no token comes. A try that missed needs none.
+func (f fence) tokenOrFail(try bool) sqltext.Statement {
+	s := sqltext.Statement{SQL: "select coalesce((" + f.token().SQL + "), (" + failSQL(noRun) + ")::text)"}
 	if try {
-		verdict.SQL += " and current_setting('" + passedSetting + "', true) = 'true'"
+		s.SQL += " where current_setting('" + passedSetting + "', true) = 'true'"
 	}
-	return verdict
+	return s
 }
 
 func tokenOf(column []string) (int64, error) {
 	if len(column) == 0 {
 		return 0, fencing.ErrNoRun
 	}
-	var epoch, count uint64
-	if _, err := fmt.Sscanf(column[0], "%d %d", &epoch, &count); err != nil {
-		return 0, fmt.Errorf("no token: %q: %w", column[0], err)
-	}
-	return fencing.Token(epoch, count)
+	return strconv.ParseInt(column[0], 10, 64)
 }
 
-// numberRun gives the server's run an epoch. Of several sessions that try at once, one
-// numbers it. The others wait for its commit, and their epochs are skipped.
-func numberRun(ctx context.Context, q client.Line, table string) error {
+// numberRun gives the server's run an epoch, unless it has one with counts left, on a connection of
+// its own: that must be committed now. Of several sessions that try at once, one numbers it. The
+// others wait for its commit, and their epochs are skipped. An epoch is refused when a run with a
+// higher one has begun: the server has crashed since it was drawn, behind a pooler that keeps this
+// connection.
+func (d *driver[Tx]) numberRun(ctx context.Context, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
 	}
-	for range 3 {
-		begun, err := f.drawEpoch(ctx, q)
-		if err != nil {
-			q.Abandon(ctx)
-			return fmt.Errorf("number the server's run in %s: %w", f.epochs, err)
-		}
-		if begun {
-			return nil
-		}
-	}
-	return fencing.ErrNoRun
-}
-
-// drawEpoch draws an epoch, and gives it to the run unless the run has one, with counts left. It is
-// refused when a run with a higher one has begun: the server has crashed since it was drawn, behind
-// a pooler that keeps this connection.
-func (f fence) drawEpoch(ctx context.Context, q client.Line) (begun bool, err error) {
 	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
 	// standbys.
 	durable := sqltext.Statement{SQL: "select set_config('synchronous_commit', 'on', true) where " +
 		"current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
 	alone := sqltext.Silent("lock table " + f.epochs + " in share row exclusive mode")
 	// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
-	drawn, err := q.Run(ctx, sqltext.Script{
-		client.Begin,
-		durable,
-		alone,
-		{SQL: "with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs + "), drawn as (insert into " +
-			f.epochs + " default values on conflict do nothing returning epoch), further as (insert into " + f.epochs +
-			" (epoch) overriding system value select epoch + 1 from former where epoch >= " +
-			"coalesce((select epoch from drawn), 0) returning epoch) " +
-			"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"},
-		client.Commit,
+	draw := sqltext.Statement{SQL: "with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs +
+		"), drawn as (insert into " + f.epochs + " default values on conflict do nothing returning epoch), further as " +
+		"(insert into " + f.epochs + " (epoch) overriding system value select epoch + 1 from former where epoch >= " +
+		"coalesce((select epoch from drawn), 0) returning epoch) " +
+		"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"}
+	begin := "with run as (insert into " + f.runs + " as former select true, $1::bigint, last_value - 1 from " +
+		f.sequence + " where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) " +
+		"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where " +
+		"excluded.start - former.start >= " + strconv.Itoa(fencing.Spent-1) + " or (" + f.here("former") +
+		") is not true returning epoch) update " + f.epochs + " set begun = true, server = " + serverSQL +
+		" where epoch in (select epoch from run)"
+	numbered := sqltext.Statement{SQL: "select epoch::text from " + f.runs + " run where " + f.here("run")}
+	return d.with(ctx, func(q client.Line) error {
+		for range 3 {
+			drawn, err := q.Run(ctx, sqltext.Script{client.Begin, durable, alone, draw, client.Commit})
+			var run [][]string
+			if err == nil {
+				run, err = q.Run(ctx, sqltext.Script{
+					client.Begin, durable, alone, sqltext.Silent(begin, drawn[3][0]), client.Commit, numbered,
+				})
+			}
+			if err != nil {
+				q.Abandon(ctx)
+				return fmt.Errorf("number the server's run in %s: %w", f.epochs, err)
+			}
+			if len(run[5]) > 0 {
+				return nil
+			}
+		}
+		return fencing.ErrNoRun
 	})
-	if err != nil {
-		return false, err
-	}
-	epoch := drawn[3][0]
-	run, err := q.Run(ctx, sqltext.Script{
-		client.Begin,
-		durable,
-		alone,
-		sqltext.Silent("with run as (insert into "+f.runs+" as former select true, $1::bigint, last_value - 1 from "+
-			f.sequence+" where not exists (select from "+f.epochs+" where epoch > $1::bigint and begun) "+
-			"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where "+
-			"excluded.start - former.start >= "+strconv.Itoa(fencing.Spent-1)+" or "+"("+f.serverOf("former")+
-			sameServer+") is not true returning epoch) update "+f.epochs+" set begun = true, server = "+
-			serverSQL+" where epoch in (select epoch from run)", epoch),
-		client.Commit,
-		{SQL: "select epoch::text from " + f.runs + " run" + f.here()},
-	})
-	return err == nil && len(run[5]) > 0, err
 }

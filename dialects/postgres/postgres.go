@@ -20,7 +20,6 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
-	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 )
 
@@ -84,7 +83,6 @@ func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
 // of its own.
 type driver[Tx any] struct {
 	installer
-	keeper
 	inspector
 
 	pool     client.Pool[Tx]
@@ -93,14 +91,13 @@ type driver[Tx any] struct {
 
 type (
 	installer = installation.Installer
-	keeper    = records.Keeper
 	inspector = inspection.Inspector
 )
 
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
 	d.installer = installation.New(d.with)
-	d.keeper, d.inspector = records.New(d.with), inspection.New(d.with)
+	d.inspector = inspection.New(d.with)
 	return d
 }
 
@@ -119,7 +116,7 @@ func (d *driver[Tx]) Info() dialects.Info {
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
 	error,
 ) {
-	for {
+	for numbered := 0; ; {
 		s, got, err := d.begin(ctx, request)
 		switch {
 		case err == nil && s.committed:
@@ -129,6 +126,12 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 			return s, got, nil
 		case s != nil:
 			s.conn.GiveBack()
+		}
+		if errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries {
+			numbered++
+			if err = d.numberRun(ctx, request.Fence); err == nil {
+				continue
+			}
 		}
 		if !errors.Is(err, errAgain) {
 			return nil, dialects.Grant{}, err
@@ -152,7 +155,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	if request.Work {
 		s.mark = rand.Text()
 	}
-	for aborted, numbered := false, false; ; {
+	for aborted := false; ; {
 		got, err = s.start(ctx, request)
 		switch {
 		case errors.Is(err, errAgain) && conn.Status() != client.Closed:
@@ -160,11 +163,6 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
 			// until the rollback of this one.
 			aborted = true
-		case errors.Is(err, fencing.ErrNoRun) && !numbered:
-			if err = numberRun(ctx, s.Line, request.Fence); err != nil {
-				return s, got, err
-			}
-			numbered = true
 		default:
 			return s, got, err
 		}

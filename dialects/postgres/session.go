@@ -125,15 +125,17 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 		on.nest = "savepoint " + name
 		on.flight = s.flightInside(request)
 	}
-	for numbered := false; ; {
+	for numbered := 0; ; {
 		if on.flight == nil && len(request.Values) == 0 { // only statements are left
 			return dialects.Grant{}, nil
 		}
 		got, err := s.tryGuestLock(ctx, request, on)
 		switch {
-		case errors.Is(err, fencing.ErrNoRun) && !numbered:
-			numbered = true
-			if err := s.numberRun(ctx, request); err != nil {
+		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
+			numbered++
+			brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
+			err = s.driver.numberRun(brief, request.Fence)
+			if cancel(); err != nil {
 				return got, err
 			}
 			continue
@@ -158,13 +160,6 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 			return got, dialects.Lost(err)
 		}
 	}
-}
-
-// numberRun numbers the run on another connection: that must be committed now.
-func (s *session[Tx]) numberRun(ctx context.Context, request dialects.Request) error {
-	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
-	defer cancel()
-	return s.driver.with(brief, func(other client.Line) error { return numberRun(brief, other, request.Fence) })
 }
 
 // Nest implements dialects.Session.

@@ -121,10 +121,11 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 		if err != nil {
 			return err
 		}
+		token := fence.token()
 		if on.as != owner {
-			p.add(fence.runVerdict(request.Try))
+			token = fence.tokenOrFail(request.Try)
 		}
-		p.token = p.add(fence.token())
+		p.token = p.add(token)
 	}
 	if request.Look != nil {
 		p.Script = append(p.Script, scriptOf(*request.Look)...)

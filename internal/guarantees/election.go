@@ -213,12 +213,13 @@ func LostLeader[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	leading := testbed.Receive(t, me.terms)
 	rival := candidacy(t, other.Locks.Election(name, "rival"))
 	other.Waiters(t, 1)
-	told := endOf(leading.ctx)
+	told, killed := endOf(leading.ctx), time.Now()
 	f.KillSessions(t)
 	known := testbed.Receive(t, told)
 	require.ErrorIs(t, context.Cause(leading.ctx), txlock.ErrLost)
 	next := testbed.Receive(t, rival.terms)
 	require.Less(t, known, next.begun)
+	require.Greater(t, next.begun.Sub(killed), 200*time.Millisecond, "the time that the last one has to learn of it")
 	require.Greater(t, next.number, leading.number)
 	f.Waiters(t, 1) // it campaigns again
 	leader, err := f.Locks.Election(name, "onlooker").Leader(background)
@@ -267,13 +268,22 @@ func LateRecord[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	me := candidacy(t, f.Locks.Election(name, "me"))
 	leading := testbed.Receive(t, me.terms)
 	leaders := testbed.TableOf(e, "txlock_slots_leaders")
-	of := dialects.Named{Kind: dialects.KindElection, Hash: testbed.HashOf(name)}
-	seats, err := driver.Rows(background, e.Table(), of, dialects.Parts, false)
+	found, err := driver.Find(background, e.Table())
 	require.NoError(t, err)
-	record := seats.Number(dialects.Record)
-	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+leaders+" WHERE id = "+record+" AND identity = 'me'"))
-
-	require.ErrorIs(t, driver.Appoint(background, seats, "late", leading.number-1), txlock.ErrLost)
+	sql, hash := found.Kinds.Leaders, testbed.HashOf(name)
+	record := " WHERE hash = '" + hash + "' AND part = 'record'"
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+leaders+record+" AND identity = 'me'"))
+	late := func(text string, args ...any) {
+		t.Helper()
+		lines, err := driver.Run(background, dialects.Query{SQL: text, Args: args, Table: sql.Table})
+		require.NoError(t, err)
+		require.NotEqual(t, []string{"1"}, lines)
+		require.NotContains(t, lines, "lost")
+		require.NotContains(t, lines, "resigned")
+	}
+	lateRecord := func() { late(sql.Write, leading.number-1, "late", hash, leading.number-1) }
+	lateRecord()
+	late(sql.Resign, hash, leading.number-1)
 	leader, err := f.Locks.Election(name, "me").Leader(background)
 	require.NoError(t, err)
 	require.Equal(t, "me", leader.Identity)
@@ -282,12 +292,12 @@ func LateRecord[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	leading.end <- nil
 	require.NoError(t, testbed.Receive(t, me.over))
 	writer := f.Guest(t)
-	require.NoError(t, f.Exec(background, writer, "UPDATE "+leaders+" SET term = term + 1 WHERE id = "+record))
+	require.NoError(t, f.Exec(background, writer, "UPDATE "+leaders+" SET term = term + 1, identity = 'x'"+record))
 	_, err = f.Locks.Election(name, "me").Leader(background)
 	require.ErrorIs(t, err, txlock.ErrNoLeader)
 	require.NoError(t, c.End(background, writer, false))
 
-	require.ErrorIs(t, driver.Appoint(background, seats, "late", leading.number-1), txlock.ErrLost)
+	lateRecord()
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+leaders+" WHERE identity = 'late'"))
 	_, err = f.Locks.Election(name, "me").Leader(background)
 	require.ErrorIs(t, err, txlock.ErrNoLeader)

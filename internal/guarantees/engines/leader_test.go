@@ -42,7 +42,7 @@ func TestLeaderWithoutAutocommit(t *testing.T) {
 
 // The record is written by a statement that commits by itself. When the context ends in the middle
 // of it, no connection goes back that commits every statement.
-func TestAppointGivesSettingsBack(t *testing.T) {
+func TestRecordGivesSettingsBack(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
 		if e.Postgres {
@@ -51,18 +51,20 @@ func TestAppointGivesSettingsBack(t *testing.T) {
 		for _, c := range testbed.MySQLSQL {
 			t.Run(e.Name+" "+c.Name, func(t *testing.T) {
 				t.Parallel()
-				appointGivesBack(t, e, c)
+				recordGivesBack(t, e, c)
 			})
 		}
 	}
 }
 
-func appointGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+func recordGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	driver, pool := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
 	t.Cleanup(pool.Close)
-	of := dialects.Named{Kind: dialects.KindElection, Hash: testbed.HashOf(f.Key("appoint"))}
-	seats, err := driver.Rows(background, e.Table(), of, dialects.Parts, true)
+	found, err := driver.Find(background, e.Table())
+	require.NoError(t, err)
+	of, hash := found.Kinds.Leaders, testbed.HashOf(f.Key("appoint"))
+	_, err = driver.Run(background, dialects.Query{SQL: of.Make, Args: []any{hash, "", hash}, Table: of.Table})
 	require.NoError(t, err)
 	locks := txlock.New(driver, txlock.WithTable(e.Table()))
 	settings := func() (text string) {
@@ -72,15 +74,19 @@ func appointGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]
 		}))
 		return text
 	}
-	before := settings()
-	cut := 0
+	before, writer := settings(), f.Guest(t)
+	blocked := "UPDATE " + testbed.TableOf(e, "txlock_slots_leaders") + " SET term = 0, identity = 'x' WHERE hash = '"
 	for limit := 20 * time.Microsecond; limit < 4*time.Millisecond; limit += 20 * time.Microsecond {
-		ctx, cancel := context.WithTimeout(background, limit)
-		if err := driver.Appoint(ctx, seats, "me", int64(limit.Microseconds())); err != nil {
-			cut++
+		if limit == 2*time.Millisecond { // from here on the statement waits
+			require.NoError(t, f.Exec(background, writer, blocked+hash+"'"))
 		}
+		ctx, cancel := context.WithTimeout(background, limit)
+		term := limit.Microseconds()
+		write := dialects.Query{SQL: of.Write, Args: []any{term, "me", hash, term}, Table: of.Table}
+		_, err := driver.Run(ctx, write)
 		cancel()
+		require.True(t, err != nil || limit < 2*time.Millisecond)
 		require.Equal(t, before, settings(), "cut after %v", limit)
 	}
-	require.Greater(t, cut, 3)
+	require.NoError(t, c.End(background, writer, false))
 }

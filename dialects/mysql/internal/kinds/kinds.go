@@ -13,5 +13,9 @@ func Of(table string, galera bool) (k dialects.Kinds, err error) {
 	once, err := sqltext.Beside(table, locktable.Markers)
 	claims, _ := sqltext.Beside(table, locktable.Claims)
 	permits, _ := sqltext.Beside(table, locktable.Permits)
-	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims, galera), Permits: permitsOf(permits)}, err
+	leaders, _ := sqltext.Beside(table, locktable.Leaders)
+	return dialects.Kinds{
+		Once: onceOf(once), Claims: claimsOf(claims, galera), Permits: permitsOf(permits),
+		Leaders: leadersOf(leaders),
+	}, err
 }

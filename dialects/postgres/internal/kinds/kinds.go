@@ -13,6 +13,6 @@ func Of(table string) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)
 	return dialects.Kinds{
 		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims)),
-		Permits: permitsOf(beside(locktable.Permits)),
+		Permits: permitsOf(beside(locktable.Permits)), Leaders: leadersOf(beside(locktable.Leaders)),
 	}, err
 }
