@@ -28,16 +28,8 @@ var core = []string{
 // notYet are the names that a kind should not use, and does. The list only gets shorter.
 var notYet = map[string][]string{
 	"campaign.go": {"txlock.session.heartbeat", "txlock.session.leave"},
-	"claim.go":    {"dialects.Request.Claim", "txlock.session.record"},
 	// Until one list of statements travels behind every lock, in a session and in a transaction.
 	"exec.go": {"dialects.Session.Exec", "txlock.session.inner", "txlock.session.told"},
-	"once.go": {
-		"dialects.Request.Marker", "dialects.Request.Table", "txlock.session.record", "txlock.session.turns",
-	},
-	"recorded.go": {
-		"dialects.Request.Claim", "dialects.Request.Fence", "dialects.Request.Marker", "dialects.Request.Table",
-		"dialects.Session.Record", "txlock.session", "txlock.session.inner", "txlock.session.told",
-	},
 	"seat.go": {
 		"dialects.Request.Column", "dialects.Request.Fence", "dialects.Request.Ours", "dialects.Request.Table",
 		"dialects.Request.Values",
