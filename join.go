@@ -73,7 +73,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request,
 		if fresh, err = s.joinRows(ctx, request, scope); err != nil {
 			break
 		}
-		got.Token, got.Permit, got.Affected = max(got.Token, fresh.Token), fresh.Permit, fresh.Affected
+		got.Token, got.Row, got.Affected = max(got.Token, fresh.Token), fresh.Row, fresh.Affected
 	}
 	return got, err
 }

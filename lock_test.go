@@ -571,6 +571,10 @@ var sideBySide = []guarantee{
 		guarantees.SemaphoreCancelled[pgx.Tx], guarantees.SemaphoreCancelled[*sql.Tx],
 	},
 	{
+		"somebody's cancels cost those who want a permit a second at most",
+		guarantees.SemaphoreKilled[pgx.Tx], guarantees.SemaphoreKilled[*sql.Tx],
+	},
+	{
 		"many waiters of a semaphore take a connection of each process, and send little",
 		guarantees.SemaphoreCosts[pgx.Tx], guarantees.SemaphoreCosts[*sql.Tx],
 	},
@@ -823,6 +827,7 @@ var notOnGalera = map[string][]string{
 		"Inspect shows who holds the permits of a semaphore, and Break ends the one that is named",
 		"waits for a permit that end at any moment leave nothing behind",
 		"many waiters of a semaphore take a connection of each process, and send little",
+		"somebody's cancels cost those who want a permit a second at most",
 		"each verb takes one permit of a semaphore, and a session never a second one",
 		"a semaphore lets n in and never one more, whichever process they are of",
 		"waiters of a semaphore are served in order, in the process and at the server",

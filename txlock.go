@@ -190,6 +190,7 @@ type Locker[Tx any] struct {
 
 	candidates *lines   // of each election and semaphore, of whom one goes on at the server
 	rows       sync.Map // dialects.Rows: see rowsOf
+	semaphores sync.Map // *semaphore, by the hash of its key
 
 	lookout *lookout.Lookout // for claims
 

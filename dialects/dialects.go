@@ -225,9 +225,10 @@ type Request struct {
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
-	// Permit asks for one permit of a semaphore, which is the one of Values. Not to get one is
-	// ErrNotAcquired; rows that are not the semaphore's any more are ErrNoRow.
-	Permit *Permit
+	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
+	// enough: Grant.Row says which, the first of the list that is free. On PostgreSQL the lock is an
+	// advisory one alone: it writes nothing.
+	AnyOne string
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail
 	// after a loss of the locks. Begin reads it, and Join: a Nest follows at once, or nothing does.
@@ -252,7 +253,7 @@ type Request struct {
 // Grant is what comes with the rows of a Request.
 type Grant struct {
 	Token  int64    // what Request.Fence asks for, otherwise 0
-	Permit int      // which one of Request.Permit.Rows was taken, by its position
+	Row    string   // of Request.AnyOne, with Try
 	Answer []string // to Request.Look: the first column of its rows
 
 	// Affected is how many rows each statement of Request.Exec has affected, of those that have

@@ -60,9 +60,6 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if d.pool.Galera() && request.LockTable != nil {
 		return d.lockRows(ctx, at, request, front)
 	}
-	if request.Permit != nil {
-		return d.takePermit(ctx, at, request, front)
-	}
 	fence := request.Fence
 	if d.pool.Galera() { // where tokens are drawn behind the lock
 		request.Fence = ""
@@ -105,6 +102,9 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		if locked, got.Token, err = tokenOf(locked); err != nil {
 			return got, err
 		}
+	}
+	if request.AnyOne != "" && request.Try {
+		return d.permitTaken(ctx, at, request, label, locked, got.Token)
 	}
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return got, missing.ErrRows
@@ -154,6 +154,22 @@ func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err err
 	return server.Number(err) == server.LockWaitTimeout
 }
 
+// permitTaken is the grant of the row that permitSQL has locked. A session with more to lose shows it
+// in a query of its own: a KILL QUERY that falls between two statements gets no answer.
+func (d *Driver) permitTaken(ctx context.Context, at place, request dialects.Request, label string, locked []string,
+	token int64,
+) (got dialects.Grant, err error) {
+	if len(locked) == 0 {
+		return got, fmt.Errorf("%w: no permit is free", dialects.ErrNotAcquired)
+	}
+	if value := d.valueOf(label, at.role); value != "" && at.role == guest {
+		clean, cancel := interrupt.Detached(ctx)
+		_, err = at.Run(clean, "SET @"+sqltext.Variable+" = "+value)
+		cancel()
+	}
+	return dialects.Grant{Row: locked[0], Token: token}, err
+}
+
 // isLimit tells whether a limit of statements has ended a wait.
 func isLimit(err error) bool {
 	number := server.Number(err)
@@ -177,7 +193,14 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 		clause = sqltext.SkipLocked
 	}
 	query := ""
-	if len(request.Values) > 0 { // else all is held
+	switch {
+	case request.AnyOne != "" && request.Try:
+		if query, err = permitSQL(request, comment); err == nil && value != "" && at.role == owner && at.Several {
+			return []string{query, "SET @" + sqltext.Variable + " = IF(FOUND_ROWS() > 0, " + value + ", @" +
+				sqltext.Variable + ")"}, at.Ask, nil
+		}
+		return []string{query}, at.Ask, err
+	case len(request.Values) > 0: // else all is held
 		query, err = lockSQL(request, clause, limit, comment, into, patient)
 	}
 	switch {

@@ -68,9 +68,6 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		s.conn.Owned.Lease = request.Lease
 	}
 	if err != nil {
-		if errors.Is(err, errHeadKept) {
-			s.destroy()
-		}
 		return got, err
 	}
 	if at.flight != nil {
@@ -175,7 +172,7 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 	at.patience = patienceOf(s.lease)
 	var front []string
 	name := ""
-	if s.nested = ""; request.Work && s.conn.Several && request.Permit == nil && !s.driver.pool.Galera() {
+	if s.nested = ""; request.Work && s.conn.Several && request.AnyOne == "" && !s.driver.pool.Galera() {
 		name = s.savepoints.Name() // which a miss leaves behind, and that does no harm
 		front = []string{"SAVEPOINT " + name}
 		at.flight = s.flightOf(request, name)
@@ -197,11 +194,6 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 			numbered++
 			if err = s.numberElsewhere(ctx, request.Fence); err != nil {
 				return got, err
-			}
-			if request.Permit != nil { // it is held by now
-				held := *request.Permit
-				held.Held = got.Permit
-				request.Permit = &held
 			}
 		case server.Number(err) == server.NoSuchTable && request.Fence != "":
 			clean, cancel := interrupt.Detached(ctx)

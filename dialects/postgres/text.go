@@ -98,6 +98,10 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 		p.rows = len(p.Script) - 1
 		return err
 	}
+	if request.AnyOne != "" && request.Try {
+		p.rows = p.add(permitStatement(request, on.as))
+		return nil
+	}
 	rows, err := rowsOf(request)
 	if err != nil {
 		return err
@@ -142,7 +146,7 @@ func (t terms) isShort(request dialects.Request) bool {
 // isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
 // other row.
 func isShort(request dialects.Request) bool {
-	return len(request.Values) == 1 && !request.Try && request.Permit == nil
+	return len(request.Values) == 1 && !request.Try
 }
 
 // shortScript passes the turnstile of the only row and locks that row, a slot in the same
@@ -157,7 +161,7 @@ func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
 	if request.Ours {
 		text, err := ourTextOf(ourShape{
 			table: request.Table, column: request.Column, slots: request.Slots,
-			work: on.mark != "", shared: request.Shared,
+			work: on.mark != "", shared: request.Shared, permits: request.AnyOne != "",
 		})
 		return sqltext.Script{sqltext.With(text, args...)}, err
 	}
@@ -181,6 +185,7 @@ type ourShape struct {
 	table, column string
 	slots         int
 	work, shared  bool
+	permits       bool // of a semaphore's queue
 }
 
 // ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
@@ -197,6 +202,9 @@ func ourTextOf(shape ourShape) (string, error) {
 	}
 	request := dialects.Request{
 		Table: shape.table, Column: shape.column, Slots: shape.slots, Ours: true, Shared: shape.shared,
+	}
+	if shape.permits {
+		request.AnyOne = " "
 	}
 	rows, err := rowsOf(request)
 	if err != nil {
@@ -270,6 +278,25 @@ func rowLock(request dialects.Request) string {
 		return " for update"
 	}
 	return sqltext.ForNoKeyUpdate
+}
+
+// permitStatement takes the first row of the list that is free. A row of another semaphore, in a
+// table that was made anew, is none of them. The CASE keeps the server from trying it first.
+func permitStatement(request dialects.Request, as role) sqltext.Statement {
+	table, _ := sqltext.QuoteTable(request.Table)
+	rows := make([]string, len(request.Values))
+	for i, value := range request.Values {
+		rows[i] = value.Text
+	}
+	statement := sqltext.With("", sqltext.ArrayOf(rows), request.AnyOne)
+	shown := "null"
+	if as == guest {
+		shown = alsoSQL(statement.Bind(furtherLabelOf(request)))
+	}
+	statement.SQL = "select n::text, " + shown + " from (select n from unnest($1::int[]) n where case when exists " +
+		"(select from " + table + " own where own.id = n and own.hash = $2) then " +
+		sqltext.Pass(request, sqltext.Trying, "n") + " end limit 1) permit"
+	return statement
 }
 
 // passedSetting says whether a try has passed its turnstiles. A try that has not must not touch the

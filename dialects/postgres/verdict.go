@@ -26,8 +26,10 @@ var verdicts = map[string]error{
 }
 
 const (
-	missed = "missed" // a try that others were in front of
-	noRun  = "run"    // of the server that has an epoch
+	unsuitable = "unsuitable" // transaction; see primarySQL and errSnapshot
+	otherRows  = "others"
+	missed     = "missed" // a try that others were in front of
+	noRun      = "run"    // of the server that has an epoch
 )
 
 var errMissed = fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)

@@ -34,7 +34,6 @@ var notYet = map[string][]string{
 		"dialects.Request.Column", "dialects.Request.Fence", "dialects.Request.Ours", "dialects.Request.Table",
 		"dialects.Request.Values",
 	},
-	"semaphore.go": {"dialects.Request.Try", "dialects.Request.Values"},
 }
 
 // Arrows run one way: kinds, verbs, session, seam. A kind names no session, no session of a driver

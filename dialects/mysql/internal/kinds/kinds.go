@@ -12,5 +12,6 @@ import (
 func Of(table string, galera bool) (k dialects.Kinds, err error) {
 	once, err := sqltext.Beside(table, locktable.Markers)
 	claims, _ := sqltext.Beside(table, locktable.Claims)
-	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims, galera)}, err
+	permits, _ := sqltext.Beside(table, locktable.Permits)
+	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims, galera), Permits: permitsOf(permits)}, err
 }

@@ -32,8 +32,7 @@ func run(ctx context.Context, q client.Line, table string, s ...sqltext.Statemen
 // kinds are the tables of what has a name, the column in which the rows of a name differ, and what
 // the first $2 of them have there, in order.
 var kinds = map[dialects.Kind]struct{ table, column, parts string }{
-	dialects.KindSemaphore: {locktable.Permits, "permit", "generate_series(0, $2::int - 1)"},
-	dialects.KindElection:  {locktable.Leaders, "part", "unnest((array['seat', 'record', 'office'])[:$2::int])"},
+	dialects.KindElection: {locktable.Leaders, "part", "unnest((array['seat', 'record', 'office'])[:$2::int])"},
 }
 
 // Rows does what dialects.Keeper promises.
