@@ -134,10 +134,10 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 }
 
 // dropSnapshot comes last in the lock of a session that then is idle. The server keeps the
-// snapshot of the last statement until the next one comes; a SET has none. A protocol.Sender closes
-// the portal of that statement instead. A heartbeat would be too late: who has begun to wait for
-// the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of the transaction.
-var dropSnapshot = sqltext.Statement{SQL: "set local txlock.idle = ''", Silent: true, Idles: true}
+// snapshot of the last statement until the next one comes; a SET has none. A heartbeat would be too
+// late: who has begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of
+// the transaction.
+var dropSnapshot = sqltext.Silent("set local txlock.idle = ''")
 
 func (t terms) isShort(request dialects.Request) bool {
 	return t.as == owner && t.flight == nil && isShort(request)
