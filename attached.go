@@ -47,6 +47,19 @@ func (m *Mutex[Tx]) attach(g grant[Tx], work func(context.Context, Tx) error) fu
 	}
 }
 
+// inWork tells whether ctx is that of the work of a Do. That of a session that a Lock began is
+// ErrInsideLock.
+func (l *Locker[Tx]) inWork(ctx context.Context) (bool, error) {
+	s, of := l.carried(ctx)
+	if s == nil || !of.Open() {
+		return false, nil
+	}
+	if s.ctx == nil {
+		return false, ErrInsideLock
+	}
+	return true, nil
+}
+
 // ask runs a statement of a kind by itself, on a connection of the pool.
 func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string, err error) {
 	lines, err = l.driver.Run(ctx, q)

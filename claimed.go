@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // Claimed is a claim that was taken. It may have ended since; every call asks the database. Many
@@ -48,7 +51,7 @@ func (h *Claimed[Tx]) String() string {
 // Claimed reads the text of [Claimed.String]. It checks the form and sends nothing. Holder, token
 // and secret are compared with the claim's by the database, in each call: until one has succeeded,
 // Key, By and Token are what somebody says. A text that was changed, or is of another lock table,
-// is [ErrLost], as a claim that is over.
+// is [ErrClaimEnded].
 func (l *Locker[Tx]) Claimed(text string) (*Claimed[Tx], error) {
 	fields := strings.Split(text, ".")
 	if len(fields) != 6 || fields[0] != claimText {
@@ -63,7 +66,7 @@ func (l *Locker[Tx]) Claimed(text string) (*Claimed[Tx], error) {
 		return nil, errClaimText
 	}
 	c := l.Claim(string(key))
-	if c.err != nil {
+	if c.mutex.err != nil {
 		return nil, errClaimText
 	}
 	return &Claimed[Tx]{c, string(by), token, secret, atomicTime(time.UnixMicro(until))}, nil
@@ -77,81 +80,227 @@ func (h *Claimed[Tx]) Key() string { return h.claim.key }
 // By is who has taken the claim.
 func (h *Claimed[Tx]) By() string { return h.by }
 
-// Token increases with every claim that is taken, and every lock with a token, of the same lock
-// table: see [Lock.Token]. Extending a claim does not change it.
+// Token increases with every claim of this key that is taken: see [Lock.Token]. Extending a claim
+// does not change it. Tokens of other keys, and of locks, count on their own.
 func (h *Claimed[Tx]) Token() int64 { return h.token }
 
 // Until is when the claim ends, by the database's clock, as far as this value has heard: another
 // process may have extended or released it.
 func (h *Claimed[Tx]) Until() time.Time { return time.UnixMicro(h.until.Load()) }
 
-// Do is [Mutex.Do] of the claim's key. It commits only if the claim is still this holder's: that
-// and the end are compared behind the grant of the lock, and whoever wants to take the claim
-// waits for that lock. So a claim that runs out in the middle of work does no harm. One that was
-// over before is [ErrLost], and work does not run.
+// Do is [Mutex.Do] of the claim. It commits only if the claim is still this holder's: that and the
+// end are compared behind the grant of the lock, and nobody takes what is locked. So a claim that
+// runs out in the middle of work does no harm. One that was over before is [ErrClaimEnded], and
+// work does not run.
 //
 // In the work of another Do it is part of that Do's transaction, in a savepoint. Several claims in
 // one transaction: Do of one in the work of the other, in the same order everywhere.
 func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	const verb = "Claimed.Do"
+	m := *h.claim.mutex
 	if work == nil {
-		return h.claim.wrap(verb, errors.New("nil work"))
+		return m.wrap(verb, errors.New("nil work"))
 	}
-	_, err := h.claim.change(ctx, verb, h.to(dialects.KeepClaim), work)
+	keep, err := h.keep(ctx)
+	if err != nil {
+		return m.wrap(verb, err)
+	}
+	locked := false
+	m.attached = &attached{look: keep, judge: func(answer []string) error {
+		locked = true
+		_, err := h.judge(rowOf(answer, nil))
+		return m.wrap(verb, err)
+	}}
+	err = m.do(ctx, verb, false, work)
+	if !locked {
+		err = goneIsEnded(err)
+	}
 	return err
 }
 
 // LockTx does in the caller's transaction what Do does: when it returns nil, the claim is this
-// holder's until that transaction ends. It is [ErrLost] when the claim is over, and then the
+// holder's until that transaction ends. It is [ErrClaimEnded] when the claim is over, and then the
 // transaction is usable. Otherwise it is as [Mutex.LockTx].
 func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	const verb = "Claimed.LockTx"
-	m := h.claim.mutex(h.to(dialects.KeepClaim))
+	m := h.claim.mutex
 	ctx, trace := m.startTrace(ctx, verb, false)
-	err := endedIsLost(m.lockIn(ctx, verb, tx, false))
+	err := goneIsEnded(m.lockIn(ctx, verb, tx, false))
+	if err == nil {
+		var keep dialects.Query
+		if keep, err = h.keep(ctx); err == nil {
+			_, err = h.judge(rowOf(m.locker.driver.RunTx(ctx, tx, keep)))
+		}
+		err = m.wrap(verb, err)
+	}
 	trace.answer(err)
 	return err
 }
 
+// keep reads whether the claim is held. A cluster first makes the lock one of its own.
+func (h *Claimed[Tx]) keep(ctx context.Context) (dialects.Query, error) {
+	if err := h.claim.mutex.ready(); err != nil {
+		return dialects.Query{}, err
+	}
+	hash := claimOf(h.Key())
+	args := []any{h.by, h.token, h.secret}
+	certify := ""
+	q, err := h.claim.query(ctx, h.claim.mutex.locker.carriesOpen(ctx), func(sql dialects.ClaimSQL) string {
+		if certify = sql.Certify; certify != "" {
+			args = append([]any{hash[:]}, args...)
+		}
+		return certify + sql.Keep
+	})
+	q.Args = append(q.Args, args...)
+	return q, err
+}
+
+// goneIsEnded is an error of a lock, where that of a row that is gone is [ErrClaimEnded].
+func goneIsEnded(err error) error {
+	if errors.Is(err, ErrNoRow) {
+		err = fmt.Errorf("%w: it is gone: %v", ErrClaimEnded, err)
+	}
+	return err
+}
+
+// judge is the row of a statement, and an error unless that has done what it is for.
+func (h *Claimed[Tx]) judge(row claimRow, err error) (claimRow, error) {
+	switch {
+	case err != nil || row.done > 0:
+		return row, err
+	case row.By != h.by || row.Token != h.token || row.secret != h.secret:
+		return row, fmt.Errorf("%w: another has taken it since, or it is gone", ErrClaimEnded)
+	case row.isReleased():
+		return row, fmt.Errorf("%w: it was released", ErrClaimEnded)
+	}
+	return row, fmt.Errorf("%w: its time was over at %s, by the database's clock", ErrClaimEnded,
+		row.Until.UTC().Format(time.RFC3339Nano))
+}
+
 // Extend moves the end to d from now, by the database's clock, and returns it. A claim that is over
-// is [ErrLost], also when nobody has taken it since. It waits for a Do of the claim that is under
-// way; in the work of that Do, call it with the work's ctx. d is at least a second, and at most 366
-// days.
+// is [ErrClaimEnded], also when nobody has taken it since. It waits for a Do of the claim that is
+// under way; in the work of that Do, call it with the work's ctx. d is at least a second, and at
+// most 366 days.
 func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.Time, err error) {
 	const verb = "Claimed.Extend"
 	if err := checkFor(d); err != nil {
-		return until, h.claim.wrap(verb, err)
+		return until, h.claim.mutex.wrap(verb, err)
 	}
-	change := h.to(dialects.ExtendClaim)
-	change.For = d
-	state, err := h.claim.change(ctx, verb, change, nil)
+	row, err := h.end(ctx, verb, d)
 	if err != nil {
 		return until, err
 	}
-	if !h.claim.locker.carriesOpen(ctx) { // else it depends on the outer COMMIT
-		h.until.Store(state.Until.UnixMicro())
-	}
-	return state.Until, nil
+	return row.Until, nil
 }
 
 // Release gives the claim back. It waits for a Do of the claim that is under way. With a ctx that
 // has ended it does the same, for 5 s at most. A claim that was released before is no error, until
-// Sweep has deleted its row. One that was over, or taken by another, is [ErrLost]. Who waits in
-// this process learns of it at once, in others within a second.
+// Sweep has deleted its row. One that was over, or taken by another, is [ErrClaimEnded]. Who waits
+// in this process learns of it at once, in others within a second.
 func (h *Claimed[Tx]) Release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
 	}
-	state, err := h.claim.change(ctx, "Claimed.Release", h.to(dialects.ReleaseClaim), nil)
-	if err == nil && !h.claim.locker.carriesOpen(ctx) {
-		h.until.Store(state.Until.UnixMicro())
-		h.claim.locker.lookout.Wake(claimOf(h.Key()))
+	row, err := h.end(ctx, "Claimed.Release", -time.Microsecond)
+	if row.isReleased() && row.By == h.by && row.Token == h.token && row.secret == h.secret {
+		return nil
 	}
 	return err
 }
 
-func (h *Claimed[Tx]) to(verb dialects.ClaimVerb) dialects.ClaimChange {
-	return dialects.ClaimChange{Verb: verb, Hash: claimOf(h.Key()), By: h.by, Token: h.token, Secret: h.secret}
+// end moves the end to d from now, or, with less than 0, releases the claim. In the work of a Do,
+// the row is locked first, which may take longer than a statement there.
+func (h *Claimed[Tx]) end(ctx context.Context, verb string, d time.Duration) (row claimRow, err error) {
+	c, l, hash := h.claim, h.claim.mutex.locker, claimOf(h.Key())
+	ask := func(ctx context.Context, inWork bool) error {
+		row, err = h.judge(c.ask(ctx, inWork, func(sql dialects.ClaimSQL) string { return sql.End },
+			d.Microseconds(), h.by, h.token, h.secret, hash[:], hash[:]))
+		return err
+	}
+	ctx, trace := c.mutex.startTrace(ctx, verb, true)
+	err = traced(trace, nil, func(func(context.Context, Tx) error) error {
+		if l.carriesOpen(ctx) {
+			return goneIsEnded(c.mutex.acquireAndPerform(ctx, verb, false, func(ctx context.Context, _ Tx) error {
+				return c.mutex.wrap(verb, ask(ctx, true))
+			}))
+		}
+		_, err := c.within(ctx, func(ctx context.Context) (claimRow, error) { return row, ask(ctx, false) })
+		if err == nil {
+			h.until.Store(row.Until.UnixMicro())
+			l.lookout.Wake()
+		}
+		return c.mutex.wrap(verb, err)
+	})
+	return row, err
+}
+
+// claimColumn stands where locks of rows have the name of a column.
+const claimColumn = "claim"
+
+// heldClaims are those of all claims, or of these keys, that are held. An installation from before
+// there were claims has none, and its users may read none.
+func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []Holding, err error) {
+	found, err := l.find(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	sql := found.Kinds.Claims
+	queries := []dialects.Query{{SQL: sql.List, Table: sql.Table, Reads: true}}
+	if keys != nil {
+		queries = nil
+	}
+	for _, key := range keys {
+		hash := claimOf(key)
+		queries = append(queries, dialects.Query{SQL: sql.Read, Args: []any{hash[:]}, Table: sql.Table, Reads: true})
+	}
+	for i, q := range queries {
+		lines, err := l.ask(ctx, q)
+		if errors.Is(err, ErrNotInstalled) || errors.Is(err, dialects.ErrNotPermitted) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, line := range lines {
+			row, err := rowOf([]string{line}, nil)
+			if err != nil {
+				return nil, err
+			}
+			if row.left <= 0 {
+				continue
+			}
+			hash := hex.EncodeToString(row.hash)
+			key := label.Known(dialects.Named{Hash: hash, Name: row.name})
+			if keys != nil {
+				key = keys[i]
+			}
+			holdings = append(holdings, Holding{
+				Table: l.config.table, Column: claimColumn, Row: hash, Key: key,
+				Holder: &Session{
+					Key: key, By: row.By, Since: row.Since, For: row.Until.Add(-row.left).Sub(row.Since), Until: row.Until,
+					token: row.Token, secret: &row.secret,
+				},
+			})
+		}
+	}
+	return holdings, nil
+}
+
+func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
+	claim := claimOf(h.Key)
+	if h.Row != hex.EncodeToString(claim[:]) {
+		return errors.New("the table does not show the key of this claim: inspect it by its key, and break that")
+	}
+	secret := *cmp.Or(h.Holder.secret, new(int64)) // nil in a Holding that nobody has inspected
+	held := Claimed[Tx]{l.Claim(h.Key), h.Holder.By, h.Holder.token, secret, new(atomic.Int64)}
+	_, err := held.end(Apart(ctx), "Claim.Break", 0)
+	switch {
+	case errors.Is(err, ErrClaimEnded):
+		return fmt.Errorf("%w: %q does not have it any more", ErrNotHeld, h.Holder.By)
+	case err == nil:
+		l.config.logger.WarnContext(ctx, "txlock: ended a claim", "lock", h.name(), "by", h.Holder.By)
+	}
+	return err
 }

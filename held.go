@@ -2,6 +2,7 @@ package txlock
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/lifecycle"
@@ -18,7 +19,7 @@ func rowIn(request dialects.Request, value dialects.Value) row {
 type heldLock struct {
 	dialects.Grant
 	shared bool
-	permit bool // of a semaphore: which one, the Grant says
+	permit bool // of a semaphore
 	// scope is where it was locked while work runs. It is nil for what stays locked until the
 	// session ends.
 	scope *lifecycle.Scope
@@ -28,13 +29,7 @@ type heldLock struct {
 // time: PostgreSQL releases it when a savepoint is rolled back, of ours or of the work's own. So is
 // what takes a claim: its token is of its own, and no other work asks for one.
 func (h heldLock) covers(request dialects.Request) bool {
-	return h.scope == nil && (request.Fence == "" || h.Token > 0 && !request.Work) && h.serves(request.Permit)
-}
-
-// serves tells whether what is held is a permit that was asked for: clients may disagree on how
-// many there are.
-func (h heldLock) serves(permit *dialects.Permit) bool {
-	return permit == nil || h.Permit < len(permit.Rows)
+	return h.scope == nil && (request.Fence == "" || h.Token > 0 && !request.Work)
 }
 
 // missing are the requests that lock, one after the other, what the session does not hold of
@@ -62,19 +57,21 @@ func (s *session[Tx]) missing(request dialects.Request) (missing []dialects.Requ
 		case held.shared && !request.Shared:
 			return nil, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
 		case known && held.covers(request):
-			has.Permit = held.Permit
+			has.Row = value.Text
 		case known && !held.shared && request.Shared:
 			exclusive.Values = append(exclusive.Values, value)
 		default:
 			rest = append(rest, value)
-			if known && request.Permit != nil && held.serves(request.Permit) {
-				again := *request.Permit
-				again.Held, request.Permit = held.Permit, &again
+			if known && held.permit { // it may be left: it is tried first
+				rest = slices.Insert(rest[:len(rest)-1], 0, value)
 			}
 		}
 	}
+	if request.AnyOne != "" && has.Row != "" {
+		rest = nil
+	}
 	if request.Values = rest; len(rest) == 0 { // for an Exec, which has all
-		request.Permit = nil
+		request.AnyOne = ""
 	}
 	for _, one := range []dialects.Request{exclusive, request} {
 		if len(one.Values) > 0 || one.Exec != nil {
@@ -96,13 +93,15 @@ func (s *session[Tx]) addHeld(request dialects.Request, got dialects.Grant, scop
 
 // note is called with the mutex held. Rows that were held before stay as they were: an exclusive
 // lock is not shared because its session asked for less later, and a savepoint that is rolled back
-// takes nothing of what was locked before it. Another permit than before is another row.
+// takes nothing of what was locked before it.
 func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, scope *lifecycle.Scope) {
+	if got.Row != "" {
+		request.Values = []dialects.Value{{Text: got.Row}}
+	}
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]
-		if !known || held.Permit != got.Permit {
-			held = heldLock{shared: request.Shared, permit: request.Permit != nil, scope: scope}
-			held.Permit = got.Permit
+		if !known {
+			held = heldLock{shared: request.Shared, permit: request.AnyOne != "", scope: scope}
 		}
 		if held.scope == nil {
 			held.Token = got.Token

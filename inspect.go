@@ -131,7 +131,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	for _, row := range holders.Of(states, found.Slots, keys) {
 		holdings = append(holdings, l.holdingOf(row, here))
 	}
-	claims, err := l.heldClaims(ctx, found.Name, keys)
+	claims, err := l.heldClaims(ctx, keys)
 	if err != nil {
 		return nil, err
 	}

@@ -145,18 +145,17 @@ func (l *Locker[Tx]) invalidate(err error) (retry bool) {
 	return false
 }
 
-// rowsOf looks up the rows of a semaphore, which it makes, or of an election that is only read,
-// once.
+// rowsOf looks up the rows of an election that is only read, once.
 func (l *Locker[Tx]) rowsOf(ctx context.Context, connected bool, of dialects.Named, n int) (dialects.Rows, error) {
 	key := dialects.Named{Kind: of.Kind, Hash: of.Hash}
 	if known, ok := l.rows.Load(key); ok && len(known.(dialects.Rows).Numbers) >= n {
 		return known.(dialects.Rows), nil
 	}
-	found, err := lookUp(ctx, connected, "the permits were", "take one",
+	found, err := lookUp(ctx, connected, "the election was", "lead it",
 		func(ctx context.Context) (rows dialects.Rows, err error) {
 			table, err := l.find(ctx, false)
 			if err == nil {
-				rows, err = l.driver.Rows(ctx, table.Name, of, n, of.Kind == dialects.KindSemaphore)
+				rows, err = l.driver.Rows(ctx, table.Name, of, n, false)
 			}
 			return rows, err
 		})

@@ -15,7 +15,6 @@ import (
 func (m *Mutex[Tx]) join(ctx, wait context.Context, g grant[Tx], try, work bool) (grant[Tx], error) {
 	request, err := m.sessionRequest(wait, try, work, true)
 	if err == nil {
-		request.Claim = nil // it belongs into the savepoint of the work
 		err = g.lock(wait, request)
 	}
 	m.target.invalidate(err)
@@ -74,7 +73,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request,
 		if fresh, err = s.joinRows(ctx, request, scope); err != nil {
 			break
 		}
-		got.Token, got.Permit, got.Affected = max(got.Token, fresh.Token), fresh.Permit, fresh.Affected
+		got.Token, got.Row, got.Affected = max(got.Token, fresh.Token), fresh.Row, fresh.Affected
 	}
 	return got, err
 }

@@ -31,7 +31,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 		trace.answer(err)
 		return nil, err
 	}
-	lock := &Lock{session: g.session, handle: g.handle, callCtx: ctx, token: g.Token, permit: g.Permit, trace: trace}
+	lock := g.toLock(ctx, trace)
 	told := false
 	defer func() {
 		if !told { // the Tracer panicked, and nobody has the lock that could unlock it
@@ -45,6 +45,11 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	}
 	lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, m.target, g.handle})
 	return lock, nil
+}
+
+// toLock is the Lock of a call with that context.
+func (g grant[Tx]) toLock(ctx context.Context, trace *trace) *Lock {
+	return &Lock{session: g.session, handle: g.handle, callCtx: ctx, token: g.Token, permit: g.permit, trace: trace}
 }
 
 // forgotten is what is left of a Lock that nobody has any more. It must not refer to the Lock.

@@ -571,6 +571,10 @@ var sideBySide = []guarantee{
 		guarantees.SemaphoreCancelled[pgx.Tx], guarantees.SemaphoreCancelled[*sql.Tx],
 	},
 	{
+		"somebody's cancels cost those who want a permit a second at most",
+		guarantees.SemaphoreKilled[pgx.Tx], guarantees.SemaphoreKilled[*sql.Tx],
+	},
+	{
 		"many waiters of a semaphore take a connection of each process, and send little",
 		guarantees.SemaphoreCosts[pgx.Tx], guarantees.SemaphoreCosts[*sql.Tx],
 	},
@@ -653,6 +657,8 @@ var sideBySide = []guarantee{
 	{"who has a claim takes it again", guarantees.ClaimOwn[pgx.Tx], guarantees.ClaimOwn[*sql.Tx]},
 	{"Inspect shows claims, and Break ends them", guarantees.ClaimShown[pgx.Tx], guarantees.ClaimShown[*sql.Tx]},
 	{"who waits for a claim takes no connection", guarantees.ClaimWaits[pgx.Tx], guarantees.ClaimWaits[*sql.Tx]},
+	{"who waits for late claims keeps nobody waiting", guarantees.ClaimsLate[pgx.Tx], guarantees.ClaimsLate[*sql.Tx]},
+	{"Within bounds all of a claim's call", guarantees.ClaimsBounded[pgx.Tx], guarantees.ClaimsBounded[*sql.Tx]},
 	{"many wait for a claim with few connections", guarantees.ClaimsMany[pgx.Tx], guarantees.ClaimsMany[*sql.Tx]},
 	{
 		"a deadlock is tried again, and each effect comes once",
@@ -821,6 +827,7 @@ var notOnGalera = map[string][]string{
 		"Inspect shows who holds the permits of a semaphore, and Break ends the one that is named",
 		"waits for a permit that end at any moment leave nothing behind",
 		"many waiters of a semaphore take a connection of each process, and send little",
+		"somebody's cancels cost those who want a permit a second at most",
 		"each verb takes one permit of a semaphore, and a session never a second one",
 		"a semaphore lets n in and never one more, whichever process they are of",
 		"waiters of a semaphore are served in order, in the process and at the server",

@@ -38,6 +38,9 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 		return m.wrap(verb, err)
 	}
 	defer cancel()
+	if _, one := m.target.(*permit[Tx]); one {
+		return m.wrap(verb, errPermitTx)
+	}
 	err = m.retryOutdated(func() error {
 		var request dialects.Request
 		if request, err = m.request(wait, try, true); err == nil {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/txlock/txlock/dialects"
 )
 
 // Retry returns a copy whose Do, TryDo, Exec and TryExec run again, up to n times, after an error
@@ -79,7 +77,7 @@ func (m *Mutex[Tx]) mayRunAgain(err error) bool {
 	switch {
 	case m.attempt >= m.retries, m.locker.config.err != nil, errors.As(err, &sent):
 		return false
-	case errors.Is(err, ErrClosed), errors.Is(err, dialects.ErrClaimEnded):
+	case errors.Is(err, ErrClosed), errors.Is(err, ErrClaimEnded):
 		return false // the next attempt would meet it again
 	}
 	return errors.Is(err, ErrDeadlock) || errors.Is(err, ErrLost) || m.locker.driver.IsDeadlock(err)

@@ -74,6 +74,28 @@ func (r *rows[Tx]) request(context.Context, bool) (dialects.Request, error) {
 	}, nil
 }
 
+// kindRow is the row that a name has in the table of a kind.
+type kindRow[Tx any] struct {
+	*Locker[Tx]
+	kind, name string
+	value      []byte // of the column that the kind is called by
+	table      func(dialects.Kinds) string
+}
+
+func (r *kindRow[Tx]) String() string { return nameOf([]string{r.name}) }
+func (r *kindRow[Tx]) call() Call     { return Call{Names: []string{r.kind + ":" + r.name}} }
+
+func (r *kindRow[Tx]) request(ctx context.Context, connected bool) (request dialects.Request, err error) {
+	found, err := r.find(ctx, connected)
+	if err == nil {
+		request = dialects.Request{
+			Table: r.table(found.Kinds), Column: r.kind, Values: []dialects.Value{{Text: string(r.value), Binary: true}},
+			Keys: []string{r.config.shownName(r.kind + ":" + r.name)},
+		}
+	}
+	return request, err
+}
+
 // valueOf gives a value the text that the database compares with the column. Equal values have
 // equal texts.
 func valueOf(value any) (dialects.Value, error) {

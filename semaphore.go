@@ -4,16 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
+	"github.com/txlock/txlock/internal/lifecycle"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
-// maxPermits bounds a semaphore. Each of its permits has a row, and a call names them all.
-const maxPermits = 1000
-
-// semaphoreColumn stands where locks of rows have the name of a column.
-const semaphoreColumn = "semaphore"
+const (
+	// maxPermits bounds a semaphore. Each of its permits has a row, and a call names them all.
+	maxPermits = locktable.QueuePermit
+	// semaphoreColumn stands where locks of rows have the name of a column.
+	semaphoreColumn = "semaphore"
+	// lookEvery is how often the first that waits looks for a permit.
+	lookEvery = 20 * time.Millisecond
+	// answerLimit is how long the answer to what waits for nobody may take at first.
+	answerLimit = 600 * time.Millisecond
+)
 
 // Semaphore names a semaphore: a lock that n sessions may hold at once, in whichever process. Each
 // takes one of the permits 0 to n-1, which [Lock.Permit] tells. A permit is free again when its
@@ -29,20 +40,20 @@ const semaphoreColumn = "semaphore"
 // take few keys: "supplier", not one for each user.
 //
 // Waiters of all processes are served in order, as those of a lock are. One session at a time looks
-// for a permit, and finds a free one within some 25 ms, or two round trips more on MySQL and
-// MariaDB. The others wait asleep, one of each process at the server, and the rest of the callers
-// in the process, without a connection, whatever [WithQueue] says.
+// for a permit, and finds a free one within some 25 ms. The others wait asleep, one of each process
+// at the server, and the rest of the callers in the process, without a connection, whatever
+// [WithQueue] says. The one at the server takes two connections for a moment, so a pool needs two.
 //
-// Of many tries at the same moment some may miss although permits are free, since a try, too, looks
-// as the first of the queue: of 32 some 7 % on MySQL and MariaDB. On PostgreSQL none was seen to.
+// A call in a session that holds other locks already asks for a permit every 20 ms, and does not
+// stand in that queue: it may overtake.
 //
-// All six verbs work. The same semaphore again in one session is the same permit. But LockTx on
-// MySQL and MariaDB may take a second one in the same transaction.
+// All verbs work but LockTx and TryLockTx, which are errors. The same semaphore again in one session
+// is the same permit.
 //
 // No database sees a deadlock in which a wait for a permit takes part, since it is a wait for any
 // of them: bound it by [Mutex.Within]. Shared of a semaphore is an error.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
-	m := &Mutex[Tx]{locker: l, target: &permit[Tx]{l, key, n}}
+	m := &Mutex[Tx]{locker: l, target: &permit[Tx]{locker: l, key: key, n: n}}
 	switch {
 	case key == "":
 		m.err = errors.New("the key of the semaphore is empty")
@@ -52,11 +63,22 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 	return m
 }
 
-// permit is one of the first n permits of a semaphore.
+var errPermitTx = errors.New("a Semaphore is not taken in a transaction of the caller's: use Do, or hold it by Lock " +
+	"meanwhile")
+
+// permit is one of the first n permits of a semaphore, or with a place in the process its queue: who
+// has the lock of that is the first that waits.
 type permit[Tx any] struct {
 	locker *Locker[Tx]
 	key    string
 	n      int
+	queue  *place
+}
+
+// semaphore is what a Locker knows of one.
+type semaphore struct {
+	rows  atomic.Pointer[[]string] // their numbers, by permit, that of the queue last; nil: not known
+	freed chan struct{}            // a session of the Locker has given a permit back
 }
 
 func (p *permit[Tx]) String() string {
@@ -65,38 +87,212 @@ func (p *permit[Tx]) String() string {
 
 func (p *permit[Tx]) call() Call { return Call{Column: semaphoreColumn, Names: []string{p.key}} }
 
+func (p *permit[Tx]) hash() string { return label.Hash(p.key) }
+
+func (p *permit[Tx]) known() *semaphore {
+	known, ok := p.locker.semaphores.Load(p.hash())
+	if !ok {
+		known, _ = p.locker.semaphores.LoadOrStore(p.hash(), &semaphore{freed: make(chan struct{}, 1)})
+	}
+	return known.(*semaphore)
+}
+
+// rows finds the rows, or makes them, once.
+func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, texts dialects.PermitSQL, err error) {
+	l, known := p.locker, p.known()
+	found, err := l.find(ctx, connected)
+	if err != nil {
+		return nil, texts, err
+	}
+	texts = found.Kinds.Permits
+	if rows := known.rows.Load(); rows != nil && len(*rows) > p.n {
+		return *rows, texts, nil
+	}
+	q := dialects.Query{
+		Args:  []any{p.hash(), int64(p.n), l.config.named(dialects.KindSemaphore, p.key).Name},
+		Table: texts.Table,
+	}
+	rows, err = lookUp(ctx, connected, "the permits were", "take one", func(ctx context.Context) (rows []string, err error) {
+		for range 5 { // others may make some at the same time, and meet in a deadlock
+			find := q
+			find.SQL, find.Args, find.Reads = texts.Find, q.Args[:2], true
+			if rows, err = l.ask(ctx, find); err != nil || len(rows) > p.n {
+				return rows, err
+			}
+			q.SQL = texts.Make
+			if _, err = l.ask(ctx, q); err != nil && !l.driver.Passing(err) {
+				return nil, err
+			}
+		}
+		return nil, fmt.Errorf("%w: the rows of semaphore %s cannot be made", ErrNoRow, p)
+	})
+	if err == nil {
+		known.rows.Store(&rows)
+	}
+	return rows, texts, err
+}
+
 func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
-	l := p.locker
-	rows, err := l.rowsOf(ctx, connected, l.config.named(dialects.KindSemaphore, p.key), p.n)
+	rows, texts, err := p.rows(ctx, connected)
 	if err != nil {
 		return dialects.Request{}, err
 	}
-	return rows.Permit(l.config.shownName(p.key), p.n), nil
+	if p.queue != nil {
+		rows = rows[len(rows)-1:]
+	} else {
+		rows = rows[:p.n]
+	}
+	return texts.Request(p.hash(), p.locker.config.shownName(p.key), rows), nil
+}
+
+func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx],
+	error,
+) {
+	return p.locker.begin(ctx, wait, of, request, p.queue)
 }
 
 func (p *permit[Tx]) invalidate(err error) (retry bool) {
 	p.locker.invalidate(err)
-	return err != nil && p.locker.forgetRows(dialects.KindSemaphore, label.Hash(p.key), err) && errors.Is(err, ErrNoRow)
+	return errors.Is(err, ErrNoRow) && p.known().rows.Swap(nil) != nil
 }
 
-// queueAndBegin lets one caller of each semaphore go on at the server at a time. It leaves its
-// place to the next when it has a permit. A try passes by when nobody waits: several at once may
-// each get a permit.
-func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (g grant[Tx],
-	err error,
-) {
-	name := lineOf(p.locker.config.table, semaphoreColumn, request.Values...)
-	var first *place
+// line is that of the callers of this process.
+func (p *permit[Tx]) line() lineName {
+	return lineOf(p.locker.config.table, semaphoreColumn, dialects.Value{Text: p.hash()})
+}
+
+// acquire takes a permit. Who sees that nobody waits tries at once: it came before whoever queues
+// later. Others, and those that miss, wait for their turn, unless they try. In a session that holds
+// other locks nobody looks, or queues: that would take another connection.
+func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
+	take := func() error {
+		return answered(wait, func(brief context.Context) error {
+			g, err = m.acquireRows(ctx, brief, true, work)
+			return err
+		})
+	}
+	nested := p.locker.carriesOpen(ctx)
 	switch {
-	case !request.Try:
-		first, err = p.locker.awaitPlace(ctx, wait, p.locker.candidates, name, false)
-	case p.locker.candidates.Waiting(name) > 0:
+	case nested && try:
+		err = take()
+	case nested:
+		err = p.retake(wait, wait, take)
+	case !try:
+		err = p.await(ctx, wait, take)
+	case p.locker.candidates.Waiting(p.line()) > 0:
 		err = fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
+	default:
+		if err = p.look(wait); err == nil {
+			err = take()
+		}
 	}
-	if err != nil {
-		return g, err
+	known := p.known()
+	if rows := known.rows.Load(); err == nil && rows != nil {
+		g.permit = max(slices.Index(*rows, g.Row), 0)
 	}
-	g, err = p.locker.begin(ctx, wait, of, request, first)
-	first.Leave()
+	if err == nil && !nested {
+		g.whenReleased(func() {
+			select {
+			case known.freed <- struct{}{}:
+			default:
+			}
+		})
+	}
 	return g, err
+}
+
+// look is an error when another session waits.
+func (p *permit[Tx]) look(wait context.Context) error {
+	return answered(wait, func(ctx context.Context) error {
+		for {
+			rows, texts, err := p.rows(ctx, false)
+			if err != nil {
+				return err
+			}
+			queue, err := strconv.ParseInt(rows[len(rows)-1], 10, 64)
+			if err != nil {
+				return err
+			}
+			is, err := p.locker.ask(ctx, dialects.Query{
+				SQL: texts.Look, Args: []any{queue, p.hash(), queue, p.hash()}, Table: texts.Table,
+			})
+			switch {
+			case err != nil:
+				return err
+			case len(is) == 1:
+				return fmt.Errorf("%w: another session waits for it", ErrNotAcquired)
+			case len(is) > 1 || !p.invalidate(ErrNoRow): // else the table was made anew
+				return nil
+			}
+		}
+	})
+}
+
+// await takes a permit as the first of this process: at once, or as the first of the queue.
+func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
+	place, err := p.locker.awaitPlace(ctx, wait, p.locker.candidates, p.line(), false)
+	if err != nil {
+		return err
+	}
+	defer place.Leave()
+	if err = p.look(wait); err == nil {
+		err = take()
+	}
+	if !missed(wait, err) {
+		return err
+	}
+	if p.locker.driver.Info().PoolSize == 1 {
+		return fmt.Errorf("%w, and a wait for one takes two connections, where the pool has one", err)
+	}
+	queue := *p
+	queue.queue = place
+	g, err := (&Mutex[Tx]{locker: p.locker, target: &queue}).acquireRows(Apart(ctx), wait, false, false)
+	if err != nil {
+		return err
+	}
+	head := g.toLock(ctx, nil)
+	defer head.Unlock(ctx)
+	return p.retake(wait, head.Context(), take)
+}
+
+// retake tries until a permit is free, the wait is over, or the queue was lost.
+func (p *permit[Tx]) retake(wait, queue context.Context, take func() error) error {
+	for {
+		if err := take(); !missed(wait, err) {
+			return err
+		}
+		again := time.NewTimer(lookEvery)
+		select {
+		case <-again.C:
+		case <-p.known().freed:
+		case <-wait.Done():
+		case <-queue.Done():
+		}
+		again.Stop()
+		switch {
+		case wait.Err() != nil:
+			return fmt.Errorf("%w: no permit came free in time", ErrNotAcquired)
+		case queue.Err() != nil:
+			return fmt.Errorf("%w: the session in the queue has ended: %v", ErrNotAcquired, context.Cause(queue))
+		}
+	}
+}
+
+// missed tells whether another try may get a permit.
+func missed(wait context.Context, err error) bool {
+	return errors.Is(err, ErrNotAcquired) && !errors.Is(err, lifecycle.ErrNested) && !isOver(wait)
+}
+
+// answered asks again where no answer comes in time: a KILL QUERY that falls between two statements
+// of a query gets none.
+func answered(wait context.Context, ask func(context.Context) error) error {
+	for limit := answerLimit; ; limit *= 2 {
+		brief, cancel := context.WithTimeout(wait, limit)
+		err := ask(brief)
+		late := brief.Err() != nil
+		cancel()
+		if err == nil || !late || isOver(wait) {
+			return err
+		}
+	}
 }

@@ -57,6 +57,15 @@ type grant[Tx any] struct {
 	dialects.Grant
 	handle *lifecycle.Handle
 	turn   *lifecycle.Turn // of a Do that joined its caller's session, for its savepoint; else nil
+	permit int             // of a semaphore
+}
+
+// whenReleased calls do when the session has ended.
+func (g grant[Tx]) whenReleased(do func()) {
+	go func() {
+		<-g.life.Ended()
+		do()
+	}()
 }
 
 // acquire locks the rows of m: in the session that ctx carries, if there is one, else in a new one.
@@ -67,10 +76,19 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[
 		return g, err
 	}
 	defer cancel()
+	if s, of := m.locker.carried(ctx); s != nil && work && s.ctx == nil && of.Open() {
+		return g, ErrInsideLock
+	}
+	if p, ok := m.target.(*permit[Tx]); ok {
+		g, err = p.acquire(m, ctx, wait, try, work)
+		return g, m.waitError(ctx, wait, err)
+	}
+	return m.acquireRows(ctx, wait, try, work)
+}
+
+// acquireRows is acquire, with a bounded wait.
+func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
 	if s, of := m.locker.carried(ctx); s != nil {
-		if work && s.ctx == nil && of.Open() {
-			return g, ErrInsideLock
-		}
 		if handle := of.Enter(of.Scope()); handle != nil { // else it has ended, and ctx has outlived it
 			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
 		}

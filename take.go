@@ -2,104 +2,176 @@ package txlock
 
 import (
 	"context"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/lookout"
 )
+
+// TryTake takes the claim for d, unless another has it: then it is [ErrNotAcquired], and errors.As
+// finds a [HeldError]. It waits for nobody: while another call has the row locked, as a Do of the
+// claim does, it is the same.
+//
+// By says who takes it, in 1 to 255 bytes of UTF-8 without NUL. Where the same By has it already,
+// only its end is moved, to d from now: it keeps its token. d is at least a second, and at most 366
+// days. After an error that is no HeldError it may have been taken all the same: take it again by
+// the same By.
+//
+// In the work of a Do it is part of that Do's transaction, and nobody else can change the claim
+// until that ends. In a session that a Lock began it is [ErrInsideLock].
+func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
+	return c.take(ctx, "Claim.TryTake", by, d, false)
+}
 
 // Take is TryTake that waits while another has the claim, until ctx or Within ends that. Then the
 // error is [ErrNotAcquired], and errors.As finds a [HeldError].
 //
 // Whoever waits takes no connection, and has no place in a queue: when the claim is over, or is
 // released, any of them may be next. All that wait in a Locker share one look a second, and one at
-// the end of each claim, but never more than ten a second. In the work of a Do, Take does not wait.
+// the end of each claim, but never more than ten a second, those included that take nothing. In the
+// work of a Do, Take does not wait.
 func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
-	const verb = "Claim.Take"
-	return c.taking(ctx, verb, by, d, func(ctx context.Context, change dialects.ClaimChange) (*Claimed[Tx], error) {
-		wait := ctx
-		if c.within > 0 {
-			var cancel context.CancelFunc
-			wait, cancel = context.WithTimeout(ctx, c.within)
-			defer cancel()
-		}
-		return c.await(ctx, wait, verb, change)
-	})
+	return c.take(ctx, "Claim.Take", by, d, true)
 }
 
-// await tries until the claim is taken, or wait ends. Wait bounds the waits of a try, and not its
-// commit.
-func (c *Claim[Tx]) await(ctx, wait context.Context, verb string, change dialects.ClaimChange) (*Claimed[Tx], error) {
+func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, wait bool) (held *Claimed[Tx],
+	err error,
+) {
+	err = checkFor(d)
+	if !mayHold(by) {
+		err = fmt.Errorf("by %.300q: it must be 1 to %d bytes of UTF-8 without NUL", by, maxClaimText)
+	}
+	if err != nil {
+		return nil, c.mutex.wrap(verb, err)
+	}
+	ctx, trace := c.mutex.startTrace(ctx, verb, true)
+	err = traced(trace, nil, func(func(context.Context, Tx) error) error {
+		row, err := c.within(ctx, func(ctx context.Context) (claimRow, error) { return c.await(ctx, by, d, wait) })
+		if err != nil {
+			return c.mutex.wrap(verb, err)
+		}
+		claim := c.mutex.locker.Claim(c.key) // Within is for this call
+		held = &Claimed[Tx]{claim, by, row.Token, row.secret, atomicTime(row.Until)}
+		return nil
+	})
+	return held, err
+}
+
+// await tries until the claim is taken, or ctx ends.
+func (c *Claim[Tx]) await(ctx context.Context, by string, d time.Duration, wait bool) (row claimRow, err error) {
+	l := c.mutex.locker
+	inWork, err := l.inWork(ctx)
+	if err != nil {
+		return row, err
+	}
+	want := lookout.Want{Claim: claimOf(c.key), By: by}
 	var last *HeldError
-	said := func(err error) error { // with the last HeldError there was
-		var held *HeldError
-		if last != nil && !errors.As(err, &held) {
+	for done := func(bool) {}; ; {
+		row, err = c.try(ctx, inWork, by, d)
+		done(err == nil)
+		if !errors.Is(err, ErrNotAcquired) {
+			return row, err
+		}
+		if !errors.As(err, &last) && last != nil {
 			err = fmt.Errorf("%w: %w", err, last)
 		}
-		return err
-	}
-	release := nothing
-	try := func() (*Claimed[Tx], dialects.ClaimState, error) {
-		defer func() { release() }()
-		once := *c
-		if deadline, limited := wait.Deadline(); limited && c.within > 0 {
-			once.within = max(time.Until(deadline), 1)
+		if !wait || inWork || ctx.Err() != nil {
+			return row, err
 		}
-		return once.tryTake(ctx, verb, change)
-	}
-	for misses := 0; ; misses++ {
-		held, state, err := try()
-		if held != nil || !errors.Is(err, ErrNotAcquired) || c.locker.carriesOpen(ctx) {
-			return held, err
+		var ended error
+		if done, ended = l.lookout.Wait(ctx, want, row.left); ended != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%w: %w", ended, err)
 		}
-		errors.As(err, &last)
-		if ended := wait.Err(); ended != nil {
-			if !errors.Is(err, ended) {
-				err = fmt.Errorf("%w (%w)", err, ended)
-			}
-			return nil, said(err)
-		}
-		// While nobody else is known to have it, somebody is changing it, or is late in a Do.
-		again, own := min(firstPause<<min(misses, 10), lookout.Every), state.By == change.By
-		if !own && state.Left > 0 {
-			again = state.Left
-		}
-		if release, err = c.locker.lookout.Wait(wait, change.Hash, again, own); err != nil {
-			return nil, c.wrap(verb, said(fmt.Errorf("%w: %w", ErrNotAcquired, err)))
+		if ended != nil {
+			return row, err
 		}
 	}
 }
 
-const firstPause = 50 * time.Millisecond
+// try tries once. It asks again where the answer says nothing: somebody has made the row at this
+// moment, or was first on another node of a cluster.
+func (c *Claim[Tx]) try(ctx context.Context, inWork bool, by string, d time.Duration) (row claimRow, err error) {
+	name, hash, makes := "", claimOf(c.key), 1
+	if !c.mutex.locker.config.hidden {
+		name = label.ASCII(c.key)
+	}
+	ask := func(ctx context.Context, inWork bool, d time.Duration, makes int) (claimRow, error) {
+		return c.ask(ctx, inWork, func(sql dialects.ClaimSQL) string { return sql.Take }, by, newSecret(), name,
+			d.Microseconds(), int64(makes), hash[:], hash[:], hash[:])
+	}
+	if inWork { // others would wait for a row that it has made
+		makes = 0
+	}
+	for range 5 {
+		row, err = ask(ctx, inWork, d, makes)
+		switch {
+		case errors.Is(err, ErrDeadlock) && !inWork:
+		case err != nil:
+			return row, err
+		case row.done > 0 && row.By == by && row.left > 0:
+			return row, nil
+		case row.hash != nil:
+			busy := row.left <= 0 || row.By == by
+			return row, fmt.Errorf("%w: %w", ErrNotAcquired, &HeldError{row.By, row.Until, busy})
+		case inWork: // one that is over is made outside
+			brief, cancel := context.WithTimeout(ctx, secondConn)
+			_, err = ask(brief, false, -time.Microsecond, 1)
+			cancel()
+			if err != nil {
+				return row, fmt.Errorf("make the row of a new claim on another connection: %w", err)
+			}
+		}
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: the table of claims is that of an older version: run Install", ErrNotInstalled)
+	}
+	return row, err
+}
+
+// secondConn bounds the wait for another connection of the pool, which may wait for this call.
+const secondConn = time.Second
 
 // lookAtClaims is what the lookout asks. An error that does not pass by itself is for the callers
 // to see for themselves.
-func (l *Locker[Tx]) lookAtClaims(ctx context.Context, claims [][32]byte) (left map[[32]byte]time.Duration,
-	known bool,
+func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (free []lookout.Want,
+	next time.Duration,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
-	states, err := l.readClaims(ctx, claims...)
-	if err != nil && (ctx.Err() != nil || l.driver.Passing(err)) {
-		return nil, false
+	pairs := make([][2]string, len(wants))
+	for i, want := range wants {
+		pairs[i] = [2]string{hex.EncodeToString(want.Claim[:]), hex.EncodeToString([]byte(want.By))}
 	}
-	left = make(map[[32]byte]time.Duration, len(states))
-	for claim, state := range states {
-		left[claim] = state.Left
-	}
-	return left, true
-}
-
-// readClaims reads the rows of claims.
-func (l *Locker[Tx]) readClaims(ctx context.Context, claims ...[32]byte) (
-	states map[[32]byte]dialects.ClaimState, err error,
-) {
+	list, _ := json.Marshal(pairs) // of strings
 	found, err := l.find(ctx, false)
+	var lines []string
 	if err == nil {
-		states, err = l.driver.Claims(ctx, found.Name, claims...)
+		sql := found.Kinds.Claims
+		lines, err = l.ask(ctx, dialects.Query{SQL: sql.Look, Args: []any{string(list), string(list)}, Table: sql.Table})
 	}
-	l.invalidate(err)
-	return states, err
+	if err != nil && (ctx.Err() != nil || l.driver.Passing(err)) {
+		return nil, 0
+	}
+	if err != nil {
+		return wants, 0
+	}
+	for _, line := range lines {
+		number, left, _ := strings.Cut(line, " ")
+		n, _ := strconv.Atoi(number)
+		micros, _ := strconv.ParseInt(left, 10, 64)
+		switch ends := time.Duration(micros) * time.Microsecond; {
+		case ends == 0 && n > 0 && n <= len(wants):
+			free = append(free, wants[n-1])
+		case ends > 0 && (next == 0 || ends < next):
+			next = ends
+		}
+	}
+	return free, next
 }

@@ -120,6 +120,11 @@ var (
 	// connection broke during COMMIT, or during an Exec; or the work itself has sent COMMIT before.
 	ErrLost = dialects.ErrLost
 
+	// ErrClaimEnded occurs when a claim is not its holder's any more: its time is over, it was
+	// released or broken, or another has taken it since. It matches [ErrLost] as well. Nothing was
+	// committed.
+	ErrClaimEnded = fmt.Errorf("%w: the claim is not held any more", ErrLost)
+
 	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before. It is also why
 	// the context of a lock ends, and what its Unlock returns, when the lock was released with the
 	// Do in which it was taken; and what Break returns when its session does not hold any more.
@@ -185,8 +190,9 @@ type Locker[Tx any] struct {
 
 	candidates *lines   // of each election and semaphore, of whom one goes on at the server
 	rows       sync.Map // dialects.Rows: see rowsOf
+	semaphores sync.Map // *semaphore, by the hash of its key
 
-	lookout *lookout.Lookout[[32]byte] // for claims
+	lookout *lookout.Lookout // for claims
 
 	closing  context.Context // ends with Close, which is its cause
 	close    context.CancelCauseFunc

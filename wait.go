@@ -67,7 +67,7 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 		return err
 	}
 	for _, certain := range []error{
-		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade, dialects.ErrClaimEnded,
+		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade,
 	} {
 		if errors.Is(err, certain) {
 			return err
@@ -108,7 +108,7 @@ func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, er
 // isHeldHere tells whether a session of the Locker was begun for the rows of request: if before is
 // not zero, before that time.
 func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool {
-	if len(request.Values) == 0 || request.Permit != nil {
+	if len(request.Values) == 0 || request.AnyOne != "" {
 		return false
 	}
 	wanted := lineOf(request.Table, request.Column, request.Values...)

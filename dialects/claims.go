@@ -1,76 +1,44 @@
 package dialects
 
-import (
-	"cmp"
-	"errors"
-	"time"
-)
+import "errors"
 
-// ErrClaimEnded occurs when a claim is not its holder's any more: its time is over, or it was
-// released, or broken.
-var ErrClaimEnded = errors.New("the claim is not held any more")
+// ErrNotPermitted occurs when the user lacks the privilege for a statement of a kind.
+var ErrNotPermitted = errors.New("not permitted")
 
-// ErrUnreadable occurs when the user may not read the table of claims.
-var ErrUnreadable = errors.New("claims may not be read")
-
-// ClaimChange is what becomes of a claim once the row of its key is locked. The claim has a row in
-// a table beside the lock table. Its times are by the server's clock, which is read behind the
-// lock.
-type ClaimChange struct {
-	Hash [32]byte
-	Verb ClaimVerb
-	Name string        // of TakeClaim: the key, for people; empty: it is hidden
-	By   string        // who has it, or takes it
-	For  time.Duration // of TakeClaim and ExtendClaim: from now, in whole microseconds
-	// Token is the holder's. TakeClaim writes it, if it is not 0, and otherwise that of
-	// Request.Fence.
-	Token int64
-	// Secret is drawn at random for each claim. Tokens follow each other, and are the same in other
-	// lock tables: so only by it, with By and Token, is a claim the one that was taken.
-	Secret int64
-}
-
-// Drawn is a copy with a token that was drawn for it, unless it has one.
-func (c ClaimChange) Drawn(token int64) *ClaimChange {
-	c.Token = cmp.Or(c.Token, token)
-	return &c
-}
-
-// ClaimVerb is what is done to a claim.
-type ClaimVerb byte
-
-const (
-	// KeepClaim changes nothing. The claim stays its holder's until the lock is released.
-	KeepClaim ClaimVerb = iota
-	// TakeClaim gives the claim to By, unless another has it. Where By has it, only its end is
-	// moved.
-	TakeClaim
-	// ExtendClaim moves the end.
-	ExtendClaim
-	// ReleaseClaim ends the claim. Its row stays, and says that.
-	ReleaseClaim
-	// BreakClaim ends it as if its time were over.
-	BreakClaim
-)
-
-// ClaimState is what the row of a claim says. It is zero when there is none.
-type ClaimState struct {
-	Name         string // the key, for people; empty: it is hidden
-	By           string
-	Token        int64
-	Secret       int64
-	Since, Until time.Time
-	Left         time.Duration // until the end, by the server's clock; not positive: nobody has it
-}
-
-// Released is the end of a claim that its holder has released.
-var Released = time.Unix(0, 0)
-
-// MostClaims is how many claims are read when all are asked for.
-const MostClaims = 10_000
-
-// ClaimSQL are the texts of claims.
+// ClaimSQL are the texts of claims. All times are by the server's clock, and numbers of
+// microseconds. A claim has a row, and one row of all, whose claim is zeros, has the largest token
+// that Sweep has deleted: tokens of a row count on from its own, and in a new row from there. No
+// new row is made where that one is missing.
+//
+// A line of a claim has, between blanks: a number, the token, the secret, since, until, and what is
+// left, then the claim, its holder, and its name, in hexadecimal digits. The number is positive
+// where the statement has done what it is for.
 type ClaimSQL struct {
 	Table string
-	Sweep string // as that of OnceSQL, of claims that have ended
+	// Read has the line of a claim. Arguments: the claim.
+	Read string
+	// List has those of claims that are held, 10 000 at most.
+	List string
+	// Take gives the claim to a holder, unless another has it, and has its line. Where the holder
+	// has it, its end alone is moved. It waits for nobody: what others have locked is not taken.
+	// There is no line where somebody makes the row at this moment. Arguments: the claim, the
+	// holder, the secret, the name, for how long, 1 to make a new row, 0 not to, and the claim three
+	// times.
+	Take string
+	// End moves the end of a claim that is held, to so long from now, or, with less than 0, to the
+	// epoch, and has its line. It waits for who has it locked. Arguments: the claim, how long, the
+	// holder, the token, the secret, and the claim twice.
+	End string
+	// Keep has the line, with a positive number if the claim is held, whatever snapshot the
+	// transaction has. Arguments: the claim, the holder, the token, the secret.
+	Keep string
+	// Certify makes the lock of a claim's row one of a cluster, and stands in front of Keep; empty:
+	// there is no cluster. Arguments: the claim.
+	Certify string
+	// Look has lines of a position and a number, for a list in JSON of claims and who wants them, in
+	// hexadecimal digits: 0 where Take would take it now, otherwise what is left. Arguments: the
+	// list, twice.
+	Look string
+	// Sweep is as that of OnceSQL.
+	Sweep string
 }

@@ -157,11 +157,6 @@ type Session[Tx any] interface {
 	// Run is that of the driver, in the work of the session, and in the transaction that took the locks
 	// alone. After an error the transaction may be of no use.
 	Run(ctx context.Context, q Query) (lines []string, err error)
-	// Record does in work what Request.Claim says, whose key is locked. It returns the state of the
-	// claim after the change. After an error the transaction may be of no use, unless it is
-	// ErrClaimEnded.
-	Record(ctx context.Context, request Request) (ClaimState, error)
-
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. Last
 	// runs between that proof and the COMMIT. It ends the session in any case. When it is not
 	// confirmed by that time, the connection is closed. Of ctx it uses the values alone.
@@ -230,9 +225,10 @@ type Request struct {
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
-	// Permit asks for one permit of a semaphore, which is the one of Values. Not to get one is
-	// ErrNotAcquired; rows that are not the semaphore's any more are ErrNoRow.
-	Permit *Permit
+	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
+	// enough: Grant.Row says which, the first of the list that is free. On PostgreSQL the lock is an
+	// advisory one alone: it writes nothing.
+	AnyOne string
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail
 	// after a loss of the locks. Begin reads it, and Join: a Nest follows at once, or nothing does.
@@ -252,17 +248,12 @@ type Request struct {
 
 	// Look reads behind the lock, which it may do also where that was missed. Begin reads it.
 	Look *Query
-
-	// Claim is changed once the rows are locked. Begin and LockTx read it. The result may be
-	// ErrClaimEnded.
-	Claim *ClaimChange
 }
 
 // Grant is what comes with the rows of a Request.
 type Grant struct {
-	Token  int64 // what Request.Fence asks for, otherwise 0
-	Permit int   // which one of Request.Permit.Rows was taken, by its position
-	Claim  ClaimState
+	Token  int64    // what Request.Fence asks for, otherwise 0
+	Row    string   // of Request.AnyOne, with Try
 	Answer []string // to Request.Look: the first column of its rows
 
 	// Affected is how many rows each statement of Request.Exec has affected, of those that have

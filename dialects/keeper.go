@@ -18,9 +18,4 @@ type Keeper interface {
 	// Leader reads the record, in one round trip, and whether the office is locked: otherwise it is
 	// ErrNoLeader. A record that is missing is ErrNoRow.
 	Leader(ctx context.Context, election Rows) (Leader, error)
-
-	// Claims reads claims in one round trip, and locks nothing. Those without a row are missing.
-	// Without hashes it reads those that are held, of more than MostClaims those that end first.
-	// The error may be ErrUnreadable.
-	Claims(ctx context.Context, table string, hashes ...[32]byte) (map[[32]byte]ClaimState, error)
 }

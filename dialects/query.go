@@ -15,6 +15,30 @@ type Query struct {
 
 // Kinds are the texts of the kinds of locks that are clients of the others, for one lock table.
 type Kinds struct {
-	Once   OnceSQL
-	Claims ClaimSQL
+	Once    OnceSQL
+	Claims  ClaimSQL
+	Permits PermitSQL
+}
+
+// PermitSQL are the texts of semaphores. Each semaphore has a row for each of its permits, and a
+// further one for its queue. The rows' numbers are their own.
+type PermitSQL struct {
+	Table string
+	// Find finds the numbers of the rows of a hash, so many permits and then the queue. Make makes those
+	// that are missing, with a name besides.
+	Find, Make string
+	// Look finds a row, by its number and hash, each twice: its lines are "is", and "free" if nobody
+	// has locked it.
+	Look string
+}
+
+// Request is for one free row of those, or for the row of the queue.
+func (p PermitSQL) Request(hash, shown string, rows []string) Request {
+	values := make([]Value, len(rows))
+	for i, row := range rows {
+		values[i].Text = row
+	}
+	return Request{
+		Table: p.Table, Column: "id", Values: values, Ours: true, AnyOne: hash, Keys: []string{shown},
+	}
 }

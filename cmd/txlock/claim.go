@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects"
 )
 
 const claimHelp = `Takes the claim KEY for a while, and prints its text. The claim needs no
@@ -129,7 +128,7 @@ func (j *claiming) take(ctx context.Context, locks locker, key string) (held cla
 // over says that a claim is not held any more, or that another call for it is under way.
 func over(key string, err error) error {
 	switch {
-	case errors.Is(err, dialects.ErrClaimEnded):
+	case errors.Is(err, txlock.ErrClaimEnded):
 		return &ending{code: exitLost, text: fmt.Sprintf("the claim %s is lost: %s", key, why(err))}
 	case errors.Is(err, txlock.ErrNotAcquired) && errors.Is(err, context.DeadlineExceeded):
 		return &ending{code: exitNotAcquired, text: fmt.Sprintf(
@@ -232,7 +231,7 @@ func keep(held claimed, asked time.Time, span time.Duration) *kept {
 				// The limit may end the context just now. Then the claim is lost all the same.
 				k.limit.Reset(left(now))
 				pause = span / 3
-			case errors.Is(err, dialects.ErrClaimEnded):
+			case errors.Is(err, txlock.ErrClaimEnded):
 				lose(err)
 				return
 			default:

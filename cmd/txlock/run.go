@@ -15,7 +15,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/child"
-	"github.com/txlock/txlock/dialects"
 )
 
 const runHelp = `Waits in the queue for the locks on all KEYs, runs COMMAND while it holds them,
@@ -172,7 +171,7 @@ func (j *job) guard(locks locker, lock held, signals <-chan os.Signal) error {
 	case result.Stopped:
 		return &ending{code: exitLost, text: fmt.Sprintf(
 			"%s was lost while the command ran, which ended with code %d", j.name(), result.Code)}
-	case held && released != nil && (j.claim && !errors.Is(released, dialects.ErrClaimEnded) ||
+	case held && released != nil && (j.claim && !errors.Is(released, txlock.ErrClaimEnded) ||
 		time.Since(ended) >= patience): // a server that has ended the session answers sooner
 		return &ending{
 			code: cmp.Or(result.Code, exitLost), own: true,

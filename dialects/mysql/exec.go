@@ -45,7 +45,7 @@ const (
 // savepoint of that name.
 func (s *session) flightOf(request dialects.Request, savepoint string) *flight {
 	severalRows := request.Slots == 0 && len(request.Values) > 1
-	if request.Exec == nil || request.Permit != nil || !s.conn.Several || severalRows || s.driver.pool.Galera() {
+	if request.Exec == nil || request.AnyOne != "" || !s.conn.Several || severalRows || s.driver.pool.Galera() {
 		return nil
 	}
 	texts, size := make([]string, len(request.Exec.Statements)), 0

@@ -80,16 +80,6 @@ func (f fence) withRun(selects ...string) []string {
 	return append(selects, "CONCAT('"+runOfAll+" ', COALESCE("+f.run()+", ''))")
 }
 
-// drawnSQL is the token that tokenOf makes of one row of counted, and whether it makes one.
-func drawnSQL(row string) (token, whether string) {
-	field := func(n int) string {
-		return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(%s, ' ', %d), ' ', -1) AS DECIMAL(20))", row, n)
-	}
-	count := field(2) + " - " + field(4)
-	return fmt.Sprintf("%s * %d + %s", field(3), 1<<fencing.CountBits, count),
-		fmt.Sprintf("%s BETWEEN 1 AND %d - MOD(%s, %d)", count, second-skipped-1, field(4), second)
-}
-
 // tokenOf takes the columns of counted apart. The row that was locked last was counted last.
 func tokenOf(rows []string) (columns []string, token int64, err error) {
 	run := ""

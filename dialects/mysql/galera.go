@@ -29,7 +29,7 @@ var errOvertaken = fmt.Errorf("%w: a session on another node of the cluster was 
 func keepsOnGalera(request dialects.Request) error {
 	what := ""
 	switch {
-	case request.Permit != nil:
+	case request.AnyOne != "":
 		what = "a semaphore"
 	case request.Shared:
 		what = "a shared lock"

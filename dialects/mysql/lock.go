@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,11 +8,9 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/claims"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
-	"github.com/txlock/txlock/dialects/mysql/internal/records"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -29,8 +26,7 @@ func patienceOf(lease time.Duration) time.Duration { return min(5*lease, 150*tim
 // place is where rows are locked.
 type place struct {
 	client.Link
-	role    role
-	records bool // what becomes of a claim travels with its lock: see recordScript
+	role role
 	// patience is how long the server lets it wait for a lock; 0: as long as the context does.
 	patience time.Duration
 	flight   *flight // travels with the lock; nil: nothing does
@@ -39,11 +35,6 @@ type place struct {
 	cut func()
 	// beat is where certify puts what a heartbeat sends; nil: no heartbeat is to come.
 	beat *string
-}
-
-// travels tells whether what becomes of a claim comes with its lock.
-func (p place) travels(request dialects.Request) bool {
-	return p.records && request.Claim != nil
 }
 
 // interruptible is how long a wait there may ignore interrupts.
@@ -68,9 +59,6 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	}
 	if d.pool.Galera() && request.LockTable != nil {
 		return d.lockRows(ctx, at, request, front)
-	}
-	if request.Permit != nil {
-		return d.takePermit(ctx, at, request, front)
 	}
 	fence := request.Fence
 	if d.pool.Galera() { // where tokens are drawn behind the lock
@@ -110,14 +98,13 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	if err != nil {
 		return got, server.Classify(err, request)
 	}
-	var record []string
-	if at.travels(request) && len(locked) > 0 {
-		locked, record = locked[:1], locked[1:]
-	}
 	if request.Fence != "" {
 		if locked, got.Token, err = tokenOf(locked); err != nil {
 			return got, err
 		}
+	}
+	if request.AnyOne != "" && request.Try {
+		return d.permitTaken(ctx, at, request, label, locked, got.Token)
 	}
 	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
 		return got, missing.ErrRows
@@ -129,14 +116,6 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 	}
 	if request.Look != nil && d.pool.Galera() {
 		got.Answer, err = run(ctx, at.Link, *request.Look)
-	}
-	switch {
-	case err != nil:
-	case at.travels(request):
-		got.Claim, err = claims.Changed(record, *request.Claim)
-	case request.Claim != nil:
-		request.Claim = request.Claim.Drawn(got.Token)
-		got.Claim, err = records.Record(ctx, at.Link, request)
 	}
 	return got, err
 }
@@ -175,6 +154,22 @@ func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err err
 	return server.Number(err) == server.LockWaitTimeout
 }
 
+// permitTaken is the grant of the row that permitSQL has locked. A session with more to lose shows it
+// in a query of its own: a KILL QUERY that falls between two statements gets no answer.
+func (d *Driver) permitTaken(ctx context.Context, at place, request dialects.Request, label string, locked []string,
+	token int64,
+) (got dialects.Grant, err error) {
+	if len(locked) == 0 {
+		return got, fmt.Errorf("%w: no permit is free", dialects.ErrNotAcquired)
+	}
+	if value := d.valueOf(label, at.role); value != "" && at.role == guest {
+		clean, cancel := interrupt.Detached(ctx)
+		_, err = at.Run(clean, "SET @"+sqltext.Variable+" = "+value)
+		cancel()
+	}
+	return dialects.Grant{Row: locked[0], Token: token}, err
+}
+
 // isLimit tells whether a limit of statements has ended a wait.
 func isLimit(err error) bool {
 	number := server.Number(err)
@@ -190,10 +185,7 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 ) {
 	patient := at.role != foreign && !d.pool.Owned // in a session of ours with settings of the caller's
 	value, into := d.valueOf(label, at.role), ""
-	switch {
-	case at.travels(request):
-		into = cmp.Or(value, "1")
-	case request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil:
+	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil {
 		into = value // costs the server less than a result set, where only the grant of one slot is asked for
 	}
 	clause := wait
@@ -201,15 +193,19 @@ func (d *Driver) lockScript(at place, request dialects.Request, limit time.Durat
 		clause = sqltext.SkipLocked
 	}
 	query := ""
-	if len(request.Values) > 0 { // else all is held
+	switch {
+	case request.AnyOne != "" && request.Try:
+		if query, err = permitSQL(request, comment); err == nil && value != "" && at.role == owner && at.Several {
+			return []string{query, "SET @" + sqltext.Variable + " = IF(FOUND_ROWS() > 0, " + value + ", @" +
+				sqltext.Variable + ")"}, at.Ask, nil
+		}
+		return []string{query}, at.Ask, err
+	case len(request.Values) > 0: // else all is held
 		query, err = lockSQL(request, clause, limit, comment, into, patient)
 	}
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case at.travels(request):
-		script, err = recordScript(request, query)
-		return script, at.Ask, err
 	case at.flight != nil:
 		return at.flight.script(query, comment), at.flight.send, nil
 	case into != "":

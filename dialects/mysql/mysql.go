@@ -112,7 +112,6 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (dialects.
 	if s.work {
 		s.thread = conn.Thread(ctx)
 	}
-	s.records = s.conn.Several && !d.pool.Galera()
 	for numbered, overtaken := 0, 0; ; {
 		got, err = s.start(ctx, request)
 		switch {

@@ -13,7 +13,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
-	"github.com/txlock/txlock/dialects/mysql/internal/records"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -22,7 +21,6 @@ import (
 type session struct {
 	driver     *Driver
 	conn       client.Conn
-	records    bool          // what becomes of a claim travels with its lock
 	work       bool          // of the caller's runs in the session
 	loan       *client.Loan  // its transaction; nil before the lock
 	changed    bool          // on a caller's pool: its settings have changed, or may have
@@ -63,7 +61,6 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		front = append(front, client.Save)
 	}
 	at := s.place(owner)
-	s.scripted = at.travels(request)
 	at.beat = &s.beat
 	at.flight = s.flightOf(request, "")
 	got, err = s.driver.lock(ctx, at, request, front)
@@ -71,9 +68,6 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		s.conn.Owned.Lease = request.Lease
 	}
 	if err != nil {
-		if errors.Is(err, errHeadKept) {
-			s.destroy()
-		}
 		return got, err
 	}
 	if at.flight != nil {
@@ -94,18 +88,13 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 // place is where the session locks rows.
 func (s *session) place(as role) place {
 	return place{
-		Link: s.conn.Link(), role: as, records: s.records && as == owner, cut: s.conn.Cut,
+		Link: s.conn.Link(), role: as, cut: s.conn.Cut,
 	}
 }
 
 func (s *session) exec(ctx context.Context, statements ...string) error {
 	_, err := s.conn.Link().Run(ctx, statements...)
 	return err
-}
-
-// Record implements dialects.Session.
-func (s *session) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	return records.Record(ctx, s.conn.Link(), request)
 }
 
 // Tx implements dialects.Session.
@@ -183,7 +172,7 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 	at.patience = patienceOf(s.lease)
 	var front []string
 	name := ""
-	if s.nested = ""; request.Work && s.conn.Several && request.Permit == nil && !s.driver.pool.Galera() {
+	if s.nested = ""; request.Work && s.conn.Several && request.AnyOne == "" && !s.driver.pool.Galera() {
 		name = s.savepoints.Name() // which a miss leaves behind, and that does no harm
 		front = []string{"SAVEPOINT " + name}
 		at.flight = s.flightOf(request, name)
@@ -205,11 +194,6 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 			numbered++
 			if err = s.numberElsewhere(ctx, request.Fence); err != nil {
 				return got, err
-			}
-			if request.Permit != nil { // it is held by now
-				held := *request.Permit
-				held.Held = got.Permit
-				request.Permit = &held
 			}
 		case server.Number(err) == server.NoSuchTable && request.Fence != "":
 			clean, cancel := interrupt.Detached(ctx)

@@ -28,7 +28,7 @@ const (
 		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
 		sqltext.Isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
 		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL"
-	forgotten = ", @" + drawn + " = NULL, " + reached + " = NULL, " + judgedRows + " = NULL"
+	forgotten = ", " + reached + " = NULL, " + judgedRows + " = NULL"
 
 	// commits ends a transaction in the statement that restores the settings: a server that is told
 	// to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that the server

@@ -72,12 +72,31 @@ func maxTimeHint(limit time.Duration) string {
 	return fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
 }
 
-// limitSQL is what limits a statement: in front of it, and behind its SELECT. 0 is no limit.
-func limitSQL(limit time.Duration) (prefix, hint string) {
-	if limit == 0 {
-		return "", ""
+// permitSQL locks the first row of the list that is free, and no other. The list comes first in the
+// join, so that each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE READ
+// a range would lock the gaps as well. By the other index, MariaDB would lock more than it returns.
+// MySQL wants to know that the list is not to be locked. The hash tells rows of a table that was
+// made anew.
+func permitSQL(request dialects.Request, comment string) (string, error) {
+	table, err := sqltext.QuoteTable(request.Table)
+	if err != nil {
+		return "", err
 	}
-	return sqltext.OnMariaDB(maxTime(limit)), maxTimeHint(limit)
+	hash, err := sqltext.Literal(dialects.Value{Text: request.AnyOne})
+	result := "p.id"
+	if err == nil && request.Fence != "" {
+		var f fence
+		f, err = fenceOf(request.Fence)
+		result = f.counted(result)
+	}
+	rows := make([]string, len(request.Values))
+	for i, value := range request.Values {
+		rows[i] = value.Text
+	}
+	return sqltext.OnMariaDB(sqltext.SomeWait) + "SELECT " + comment + result + " FROM JSON_TABLE('[" +
+		strings.Join(rows, ",") + "]', '$[*]' COLUMNS (id INT PATH '$')) AS list STRAIGHT_JOIN " + table +
+		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE p.hash = " + hash + " LIMIT 1 FOR UPDATE /*!80001 OF p */" +
+		sqltext.SkipLocked, err
 }
 
 const (
@@ -151,8 +170,6 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 func slotsSelect(table, column string, f fence, request dialects.Request, into string) string {
 	result := column
 	switch {
-	case request.Claim != nil && request.Fence != "" && into != "": // see recordScript
-		result = into + ", " + f.counted(column) + " INTO @" + sqltext.Variable + ", @" + drawn
 	case request.Fence != "":
 		result = f.counted(column)
 	case into != "":

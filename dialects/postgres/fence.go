@@ -59,13 +59,6 @@ func (f fence) token() sqltext.Statement {
 		") - start) from " + f.runs + " run" + f.here()}
 }
 
-// drawn is a further token, for a statement behind the lock. It has no row where no token comes.
-func (f fence) drawn() string {
-	return "(select (epoch << " + strconv.Itoa(fencing.CountBits) + ") | count token from (select epoch, nextval(" +
-		sqltext.Literal(f.sequence) + ") - start count from " + f.runs + " run" + f.here() +
-		") counted where count < " + strconv.Itoa(fencing.Spent) + ") drawn"
-}
-
 // runVerdict is an error where no token would come. A try that missed needs none.
 func (f fence) runVerdict(try bool) sqltext.Statement {
 	verdict := sqltext.Statement{

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/claims"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
@@ -87,7 +86,13 @@ func (p plan) read(request dialects.Request, on terms, columns [][]string) (got 
 	if p.turnstiles >= 0 {
 		err = passed(request, columns[p.turnstiles])
 	}
-	if err == nil && on.as == owner {
+	switch {
+	case err != nil:
+	case request.AnyOne != "" && request.Try:
+		if got.Row = strings.Join(columns[p.rows], ""); got.Row == "" {
+			return got, errMissed
+		}
+	case on.as == owner:
 		err = complete(request, columns[p.rows])
 	}
 	if err == nil && request.Fence != "" {
@@ -95,9 +100,6 @@ func (p plan) read(request dialects.Request, on terms, columns [][]string) (got 
 	}
 	if err == nil && p.look >= 0 {
 		got.Answer = columns[p.look]
-	}
-	if err == nil && p.claim >= 0 && on.as == owner {
-		got.Claim, err = claims.Changed(columns[p.claim], *request.Claim)
 	}
 	return got, err
 }
@@ -236,13 +238,9 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		}
 		return columns, err
 	}
-	unsure, unsent := false, false
-	if request.Permit != nil {
-		got, unsure, err = guarded.takePermit(ctx, request, on, send)
-	} else {
-		on.blind = q.Blind || f != nil
-		got, err = guarded.await(ctx, request, on, send)
-	}
+	unsent := false
+	on.blind = q.Blind || f != nil
+	got, err = guarded.await(ctx, request, on, send)
 	if f != nil {
 		got.Affected, unsent, err = f.affected, f.unsent, f.result(request.Exec.Context, err)
 	}
@@ -251,33 +249,26 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		return got, dialects.Lost(err)
 	case state == server.AbortedBefore, failed != nil && state == "" && answered == 0: // no savepoint is set
 		return got, err
-	case failed == nil && request.Permit == nil:
+	case failed == nil:
 		// The flight has released the savepoint, or has left it to the end of a Nest. A try that
 		// missed has taken nothing.
 		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	if err != nil {
-		return got, q.undo(clean, request, on, err, unsure, unsent)
-	}
-	_, err = q.Run(clean, sqltext.Script{client.ReleaseWait})
-	return got, dialects.Lost(err)
+	return got, q.undo(clean, request, on, err, unsent)
 }
 
 // undo gives back what was locked before err, and every setting its value, unless it was a
 // statement of the caller's that has failed. It takes two trips: before the rollback, nothing else
 // can be prepared. The last statement has no snapshot; see dropSnapshot.
-func (q querier) undo(ctx context.Context, request dialects.Request, on terms, err error, unsure, unsent bool) error {
+func (q querier) undo(ctx context.Context, request dialects.Request, on terms, err error, unsent bool) error {
 	undo := client.UndoWait
 	var work *dialects.StatementError
 	if errors.As(err, &work) && !unsent {
 		undo = sqltext.Silent("rollback to " + on.nest)
 	}
 	_, undone := q.Run(ctx, sqltext.Script{undo})
-	if undone == nil && unsure {
-		undone = q.unqueue(ctx, request)
-	}
 	if undone == nil {
 		if work == nil {
 			err = q.explain(ctx, request, err)

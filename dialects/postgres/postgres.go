@@ -130,7 +130,6 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 		case s != nil:
 			s.conn.GiveBack()
 		}
-		// A wait that ended may have spoiled its connection. Another one serves.
 		if !errors.Is(err, errAgain) {
 			return nil, dialects.Grant{}, err
 		}
@@ -156,7 +155,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	for aborted, numbered := false, false; ; {
 		got, err = s.start(ctx, request)
 		switch {
-		case errors.Is(err, errAgain) && !s.spoiled && conn.Status() != client.Closed:
+		case errors.Is(err, errAgain) && conn.Status() != client.Closed:
 		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
 			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
 			// until the rollback of this one.
@@ -174,7 +173,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 
 // LockTx implements dialects.Driver.
 func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request) error {
-	q, err := d.in(ctx, tx, request.Permit != nil)
+	q, err := d.in(ctx, tx, false)
 	if err != nil {
 		return err
 	}

@@ -52,8 +52,8 @@ const (
 // a token may have taken.
 func (r *renewal) note(request dialects.Request, got dialects.Grant) {
 	r.work = r.work || request.Work
-	if permit := request.Permit; permit != nil {
-		request.Values = []dialects.Value{{Text: permit.Rows[got.Permit]}}
+	if got.Row != "" {
+		request.Values = []dialects.Value{{Text: got.Row}}
 	}
 	if r.every == 0 && !r.work {
 		r.every = min(renewAtLeast, leasesToRenew*request.Lease)

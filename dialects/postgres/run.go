@@ -48,7 +48,7 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query) (lines []string,
 		})
 		if err != nil {
 			l.Abandon(ctx)
-			return server.Ours(err, q.Table)
+			return querier{l}.explainStandby(ctx, dialects.Request{Shared: true}, server.Ours(err, q.Table))
 		}
 		lines = lastOf(columns[:len(columns)-1])
 		return nil

@@ -14,7 +14,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/records"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -29,7 +28,7 @@ type session[Tx any] struct {
 	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 	lease      time.Duration
 	renewal    renewal
-	spoiled    bool // the connection may have locks that outlive a transaction
+	spoiled    bool // the connection may have what a renewal keeps beside the transaction
 	committed  bool // by the flight of its statements
 	gaveWay    bool // while they ran; see fly
 }
@@ -52,7 +51,7 @@ func (s *session[Tx]) start(ctx context.Context, request dialects.Request) (got 
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	err = errNoFlight
-	if request.Exec != nil && request.Permit == nil && !s.gaveWay {
+	if request.Exec != nil && request.AnyOne == "" && !s.gaveWay {
 		got, err = s.beginExec(ctx, request)
 	}
 	if s.gaveWay {
@@ -83,12 +82,7 @@ func (s *session[Tx]) beginLock(ctx context.Context, request dialects.Request) (
 	send := func(ctx context.Context, lock plan) ([][]string, error) {
 		return s.conn.Begin(ctx, s.mark, lock.Script)
 	}
-	if request.Permit == nil {
-		return s.await(ctx, request, on, send)
-	}
-	got, unsure, err := s.takePermit(ctx, request, on, send)
-	s.spoiled = s.spoiled || unsure && s.conn.Status() != client.Idle // else it has begun nothing
-	return got, err
+	return s.await(ctx, request, on, send)
 }
 
 // Tx implements dialects.Session.
@@ -127,7 +121,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 	request.Lease = s.lease
 	on, name := terms{as: guest}, ""
 	s.nested = ""
-	if request.Work && request.Permit == nil {
+	if request.Work && request.AnyOne == "" { // else what comes behind depends on the answer
 		name = s.savepoints.Name()
 		on.nest = "savepoint " + name
 		on.flight = s.flightInside(request)
@@ -172,15 +166,6 @@ func (s *session[Tx]) numberRun(ctx context.Context, request dialects.Request) e
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
 	return s.driver.with(brief, func(other client.Line) error { return numberRun(brief, other, request.Fence) })
-}
-
-// Record implements dialects.Session.
-func (s *session[Tx]) Record(ctx context.Context, request dialects.Request) (dialects.ClaimState, error) {
-	state, err := records.Record(ctx, s.Line, request)
-	if server.State(err) == server.AbortedBefore {
-		err = errAborted
-	}
-	return state, err
 }
 
 // Nest implements dialects.Session.

@@ -30,7 +30,7 @@ func settingsOf(request dialects.Request, on terms) (set, restore sqltext.Statem
 		if on.mark != "" {
 			columns = append(columns, sqltext.Set(client.MarkSetting, set.Bind(on.mark)))
 		}
-	case request.Try && request.Permit == nil: // see passedLabel
+	case request.Try: // see passedLabel, and permitStatement
 	case on.as == guest:
 		columns = []string{alsoSQL(set.Bind(furtherLabelOf(request)))}
 	default:

@@ -38,11 +38,11 @@ type terms struct {
 type plan struct {
 	sqltext.Script
 	turnstiles, rows, token int
-	look, claim             int // the end of claimScript; of an owner
+	look                    int
 }
 
 func newPlan() plan {
-	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, look: -1, claim: -1}
+	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, look: -1}
 }
 
 func (p *plan) add(s sqltext.Statement) (at int) {
@@ -98,6 +98,10 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 		p.rows = len(p.Script) - 1
 		return err
 	}
+	if request.AnyOne != "" && request.Try {
+		p.rows = p.add(permitStatement(request, on.as))
+		return nil
+	}
 	rows, err := rowsOf(request)
 	if err != nil {
 		return err
@@ -110,7 +114,7 @@ func (p *plan) lockRows(request dialects.Request, on terms) error {
 	return nil
 }
 
-// addRest draws a token, looks, changes a claim.
+// addRest draws a token, and looks.
 func (p *plan) addRest(request dialects.Request, on terms) error {
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
@@ -125,14 +129,6 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 	if request.Look != nil {
 		p.Script = append(p.Script, scriptOf(*request.Look)...)
 		p.look = len(p.Script) - 1
-	}
-	if request.Claim != nil {
-		claim, err := claimScript(request, on)
-		if err != nil {
-			return err
-		}
-		p.Script = append(p.Script, claim...)
-		p.claim = len(p.Script) - 1
 	}
 	return nil
 }
@@ -150,7 +146,7 @@ func (t terms) isShort(request dialects.Request) bool {
 // isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
 // other row.
 func isShort(request dialects.Request) bool {
-	return len(request.Values) == 1 && !request.Try && request.Permit == nil
+	return len(request.Values) == 1 && !request.Try
 }
 
 // shortScript passes the turnstile of the only row and locks that row, a slot in the same
@@ -165,7 +161,7 @@ func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
 	if request.Ours {
 		text, err := ourTextOf(ourShape{
 			table: request.Table, column: request.Column, slots: request.Slots,
-			work: on.mark != "", shared: request.Shared,
+			work: on.mark != "", shared: request.Shared, permits: request.AnyOne != "",
 		})
 		return sqltext.Script{sqltext.With(text, args...)}, err
 	}
@@ -189,6 +185,7 @@ type ourShape struct {
 	table, column string
 	slots         int
 	work, shared  bool
+	permits       bool // of a semaphore's queue
 }
 
 // ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
@@ -205,6 +202,9 @@ func ourTextOf(shape ourShape) (string, error) {
 	}
 	request := dialects.Request{
 		Table: shape.table, Column: shape.column, Slots: shape.slots, Ours: true, Shared: shape.shared,
+	}
+	if shape.permits {
+		request.AnyOne = " "
 	}
 	rows, err := rowsOf(request)
 	if err != nil {
@@ -278,6 +278,25 @@ func rowLock(request dialects.Request) string {
 		return " for update"
 	}
 	return sqltext.ForNoKeyUpdate
+}
+
+// permitStatement takes the first row of the list that is free. A row of another semaphore, in a
+// table that was made anew, is none of them. The CASE keeps the server from trying it first.
+func permitStatement(request dialects.Request, as role) sqltext.Statement {
+	table, _ := sqltext.QuoteTable(request.Table)
+	rows := make([]string, len(request.Values))
+	for i, value := range request.Values {
+		rows[i] = value.Text
+	}
+	statement := sqltext.With("", sqltext.ArrayOf(rows), request.AnyOne)
+	shown := "null"
+	if as == guest {
+		shown = alsoSQL(statement.Bind(furtherLabelOf(request)))
+	}
+	statement.SQL = "select n::text, " + shown + " from (select n from unnest($1::int[]) n where case when exists " +
+		"(select from " + table + " own where own.id = n and own.hash = $2) then " +
+		sqltext.Pass(request, sqltext.Trying, "n") + " end limit 1) permit"
+	return statement
 }
 
 // passedSetting says whether a try has passed its turnstiles. A try that has not must not touch the

@@ -57,7 +57,7 @@ func turnstileOf(request dialects.Request, row dialects.Value) int64 {
 // locks the slot alone has that until the end of the transaction. The row is read all the same: a
 // table that is missing, or seeded otherwise, must not go unnoticed.
 func locksRows(request dialects.Request) bool {
-	return request.Permit == nil && (!request.Shared || request.Slots == 0)
+	return request.AnyOne == "" && (!request.Shared || request.Slots == 0)
 }
 
 // primarySQL is the condition under which an advisory lock excludes: a standby grants it apart from
@@ -69,7 +69,7 @@ const primarySQL = "not pg_is_in_recovery()"
 func (q querier) explainStandby(ctx context.Context, request dialects.Request, failed error) error {
 	const readOnly = "25006" // FOR SHARE
 	state := server.State(failed)
-	if !request.Shared && request.Permit == nil ||
+	if !request.Shared && request.AnyOne == "" ||
 		!errors.Is(failed, dialects.ErrIsolation) && state != readOnly &&
 			state != server.NotSupported { // BEGIN READ WRITE
 		return failed

@@ -23,13 +23,13 @@ var verdicts = map[string]error{
 	missed:     errMissed,
 	otherRows:  missing.ErrRows,
 	noRun:      fencing.ErrNoRun,
-	ended:      dialects.ErrClaimEnded,
 }
 
 const (
-	missed = "missed" // a try that others were in front of
-	ended  = "ended"  // a claim that was to be kept
-	noRun  = "run"    // of the server that has an epoch
+	unsuitable = "unsuitable" // transaction; see primarySQL and errSnapshot
+	otherRows  = "others"
+	missed     = "missed" // a try that others were in front of
+	noRun      = "run"    // of the server that has an epoch
 )
 
 var errMissed = fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)

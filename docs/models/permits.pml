@@ -1,36 +1,35 @@
 /*
  * The permits of a semaphore, and the queue in front of them. A server can wait for one permit, not
- * for any of several. So there is a head of the queue: the session that has the head's lock, which
- * belongs to the session and not to its transaction. The head tries one permit after the other,
- * then waits at one of them for a moment, and looks again. When it has got one, which belongs to
- * its transaction, it gives the head's lock back. The others wait for that lock, one of each
- * process. Whoever waits behind one of the same process has no session yet.
+ * for any of several. So there is a lock that is the queue, in a session of its own. Whoever comes
+ * looks whether somebody has it, and if nobody has, tries all permits once. Others, and those that
+ * have found none, wait for that lock. Who has it tries all permits again and again, and gives it
+ * back with a permit in hand. One caller of each process is at the server. Whoever waits behind one
+ * of the same process has no session yet.
  *
  * Callers come, lock or try, give up, and hold for as long as they like, for ever if they like. At
- * any point a statement may fail, or the session may end. After a statement that failed the
- * transaction is undone, and the head's lock is not.
+ * any point a statement may fail, or a session may end: that of the queue, or that of the permit.
  *
- * Claims: never two with one permit, so never more inside than there are permits. Those at the
- * server get permits in the order in which they came there. A connection that goes back to the pool
- * does not have the head's lock. While somebody waits who neither fails nor gives up, no permit
- * stays free for ever, whatever the holders of the others do.
+ * Claims: never two with one permit, so never more inside than there are permits. Those in the
+ * queue get permits in the order in which they came there, and whoever passes it has seen it empty.
+ * Nobody leaves the queue's lock behind. While somebody waits who neither fails nor gives up, no
+ * permit stays free for ever, whatever the holders of the others do.
  *
- * Mutation COUNTS: the head sees that a permit is free, gives its lock back, and then notes that it
+ * Mutation COUNTS: the head sees that a permit is free, gives the queue back, and then notes that it
  * has it. Another head sees it free as well.
- * Mutation HEAD_GIVES_UP_FIRST: the head gives its lock back before it has a permit.
- * Mutation SKIPS_THE_HEAD: whoever comes takes a permit that is free, without the head's lock.
- * Mutation KEEPS_HEAD: a statement fails, and the connection goes back with the head's lock.
- * Mutation WAITS_AT_ONE: the head waits at one permit without end.
- * Mutation HOLDS_AS_HEAD: the head's lock is given back with the permit.
+ * Mutation HEAD_GIVES_UP_FIRST: the head gives the queue back before it has a permit.
+ * Mutation SKIPS_THE_LOOK: whoever comes tries all permits, also while others wait.
+ * Mutation KEEPS_HEAD: a statement fails, and the queue's session goes on.
+ * Mutation TRIES_ONCE: the head tries all permits once, and then waits at one of them.
+ * Mutation HOLDS_AS_HEAD: the queue is given back with the permit.
  * Mutation HOLDS_PLACE: a caller is its process's at the server for as long as it holds a permit.
  */
 #define N 4  /* callers; their numbers are 1 to N */
 #define K 2  /* permits */
 #define PROCESS ((me - 1) / 2)
 
-byte head;                      /* whose session has the head's lock; 0: nobody's */
+byte head;                      /* who has the queue's lock; 0: nobody */
 chan line = [N] of { byte };    /* who waits for it */
-chan arrived = [N] of { byte }; /* who is at the server and has no permit, by the order of coming */
+chan arrived = [N] of { byte }; /* who is in the queue and has no permit, by the order of coming */
 byte permit[K];                 /* whose transaction has it */
 byte inside[K];                 /* who works with it, by its own view */
 byte place[N / 2];              /* a process's caller at the server */
@@ -100,7 +99,7 @@ inline take(p) {
 
 proctype caller(byte me) {
 	byte p; /* the permit */
-	bool try;
+	bool try, passed; /* passed: it has seen the queue empty, and is not in it */
 
 outside:
 	if
@@ -123,27 +122,39 @@ outside:
 		behind[PROCESS]??eval(me); goto leave }
 	fi;
 
-#ifdef SKIPS_THE_HEAD
+	atomic { /* a look */
+		passed = false;
+		if
+		:: head == 0 -> passed = true
+#ifdef SKIPS_THE_LOOK
+		:: head != 0
+#else
+		:: head != 0 && try -> goto leave
+		:: head != 0 && !try -> goto queue
+#endif
+		fi
+	}
 	atomic {
 		if
 		:: permit[0] == 0 -> p = 0
 		:: permit[0] != 0 && permit[1] == 0 -> p = 1
-		:: else -> goto queue
-		fi;
-		arrived!me;
-		take(p);
-		goto got
-	}
-queue:
-#endif
-	atomic {
-		if
-		:: head == 0 -> head = me
 		:: else ->
 			if
 			:: try -> goto leave
-			:: else -> line!me
+			:: else -> goto queue
 			fi
+		fi;
+		assert(passed);
+		take(p);
+		goto got
+	}
+
+queue:
+	atomic {
+		passed = false;
+		if
+		:: head == 0 -> head = me
+		:: else -> line!me
 		fi;
 		arrived!me
 	}
@@ -170,18 +181,14 @@ look:
 	:: atomic { p < K && permit[p] != 0 -> p++ }
 	:: atomic { p == K -> break }
 	od;
+#ifdef TRIES_ONCE
+	p = 0;
 	if
-	:: try -> goto failed
-	:: atomic { !try -> p = 0 }
-	:: atomic { !try -> p = 1 }
-	fi;
-	if
-	:: atomic { permit[p] == 0 -> take(p) }
-#ifndef WAITS_AT_ONE
-	:: atomic { permit[p] != 0 -> goto look } /* the moment is over */
-#endif
+	:: atomic { permit[p] == 0 -> take(p); goto got }
 	:: MAYFAIL -> goto failed
 	fi;
+#endif
+	goto look;
 
 got:
 #ifdef COUNTS
@@ -195,10 +202,12 @@ got:
 #endif
 		assert(inside[p] == 0);
 #ifndef COUNTS
-		assert(arrived?[eval(me)]);
+		assert(passed || arrived?[eval(me)]);
 #endif
 		leaveQueue();
 		inside[p] = me;
+		passed = false;
+		try = false;
 		steady = (me == 1 -> false : steady);
 #ifndef HOLDS_PLACE
 		leavePlace()
@@ -219,18 +228,19 @@ held:
 		goto leave
 	}
 
-failed: /* The transaction is undone. The client, or the end of the session, does the rest. */
+failed: /* Both transactions are undone, by the client or by the end of the session. */
 	atomic { endTransaction(); leaveQueue() }
 #ifndef KEEPS_HEAD
 	atomic { giveHeadBack() }
 #endif
 
-leave: /* the connection goes back to the pool */
+leave: /* the connections go back to the pool */
 	atomic {
 		assert(head != me);
 		leavePlace();
 		p = 0;
 		try = false;
+		passed = false;
 		goto outside
 	}
 }

@@ -2,10 +2,8 @@ package guarantees
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -95,29 +93,24 @@ func SemaphoreBound[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 // behind it. Nobody else may use the semaphore of that key.
 func headWaits[Tx any](t *testing.T, f *testbed.Fixture[Tx], key string, n int) {
 	t.Helper()
-	var query string
-	if f.Postgres {
-		query = `SELECT COUNT(*) FROM pg_locks l JOIN public.txlock_slots_permits p ON p.id = -l.objid::int
-			JOIN pg_stat_activity a USING (pid) WHERE locktype = 'advisory' AND query LIKE '%do $txlock$%'
-			AND classid = 'public.txlock_slots_permits'::regclass
-			AND hash = '` + testbed.HashOf(key) + `'`
-	} else {
-		permits := testbed.TableOf(f.Engine, "txlock_slots_permits")
-		table := sha256.Sum256([]byte("`" + strings.ReplaceAll(permits, ".", "`.`") + "`"))
-		query = fmt.Sprintf(`SELECT (SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User lock'
-			AND info LIKE '%%(_ %s) */%%, 100000000)') + COALESCE((SELECT IS_USED_LOCK(CONCAT('txlock_%.16x_', id))
-			IS NOT NULL FROM %s WHERE hash = '%s' AND permit = 0), 0)`,
-			key, table, permits, testbed.HashOf(key))
-	}
 	eventually.Every(t, fmt.Sprintf("a head and %d behind it", n), testbed.PollEvery, func() bool {
-		return f.Total(t, query) == n+1
+		if f.Postgres {
+			return f.Total(t, `SELECT COUNT(*) FROM pg_locks l JOIN public.txlock_slots_permits p ON p.id = l.objid::int
+				WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND permit = 1000
+				AND classid = 'public.txlock_slots_permits'::regclass AND hash = '`+testbed.HashOf(key)+`'`) == n+1
+		}
+		waiting := f.Total(t, `SELECT COUNT(*) FROM information_schema.processlist
+			WHERE info LIKE '%(1 `+key+`)%FOR UPDATE'`)
+		free := f.Total(t, "SELECT COUNT(*) FROM "+testbed.TableOf(f.Engine, "txlock_slots_permits")+
+			" WHERE permit = 1000 AND hash = '"+testbed.HashOf(key)+"' FOR UPDATE SKIP LOCKED")
+		return free == 0 && waiting == n
 	})
 }
 
 // SemaphoreOrder shows that waiters for a permit are served in the order in which they queued at
 // the server, and those of a process in the order of their calls.
 func SemaphoreOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const waiters = 6
+	const processes, waiters = 3, 6
 	f, waiting := crowded(t, e, c, testbed.PoolSize, "")
 	key := f.Key("queue")
 	m := f.Locks.Semaphore(key, 2)
@@ -127,31 +120,67 @@ func SemaphoreOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, err)
 	var served []int // guarded by the permit that goes around
 	var group errgroup.Group
-	for i := range waiters {
-		tx := f.Guest(t)
-		group.Go(func() error {
-			if err := m.LockTx(background, tx); err != nil {
-				return err
-			}
-			served = append(served, i)
-			return f.End(background, tx, false)
-		})
+	wait := func(m *txlock.Mutex[Tx], i int) {
+		group.Go(func() error { return lockOrDo(m, i%3 == 0, func() { served = append(served, i) }) })
+	}
+	for i := range processes {
+		wait(testbed.NewFixture(t, e, c).Locks.Semaphore(key, 2), i)
 		headWaits(t, f, key, i)
 	}
 	for i := range waiters {
-		group.Go(func() error { return lockOrDo(m, i%3 == 0, func() { served = append(served, waiters+i) }) })
+		wait(m, processes+i)
 		if i == 0 {
-			headWaits(t, f, key, waiters) // one of them is at the server
+			headWaits(t, f, key, processes) // one of them is at the server
 		}
 		waiting.waits(t, i)
 	}
 	require.NoError(t, first.Unlock(background))
 	require.NoError(t, group.Wait())
-	require.Len(t, served, 2*waiters)
+	require.Len(t, served, processes+waiters)
 	for i, who := range served {
 		require.Equal(t, i, who, "served: %v", served)
 	}
 	require.NoError(t, stays.Unlock(background))
+}
+
+// SemaphoreKilled shows that somebody's cancels, which hit looks and probes, cost a second at most,
+// and spoil nothing.
+func SemaphoreKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const callers, span = 8, 3 * time.Second
+	f := testbed.NewFixture(t, e, c)
+	m := f.Locks.Semaphore(f.Key("api"), 2).Within(10 * time.Second)
+	over, end := context.WithTimeout(background, span)
+	defer end()
+	var group errgroup.Group
+	granted := make(chan time.Time, callers)
+	for range callers {
+		group.Go(func() error {
+			for over.Err() == nil {
+				lock, err := m.Lock(background)
+				if err == nil { // else its wait in the queue was hit, or a connection that began
+					granted <- time.Now()
+					_ = lock.Unlock(background)
+				}
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		for ticks := time.NewTicker(30 * time.Millisecond); over.Err() == nil; <-ticks.C {
+			f.CancelStatements(t)
+		}
+		return nil
+	})
+	done := make(chan error, 1)
+	go func() { done <- group.Wait(); close(granted) }()
+	last, longest := time.Now(), time.Duration(0)
+	for at := range granted {
+		longest, last = max(longest, at.Sub(last)), at
+	}
+	require.NoError(t, <-done)
+	deadline, _ := over.Deadline()
+	require.Less(t, max(longest, deadline.Sub(last)), 1500*time.Millisecond, "nobody had a permit")
+	f.Transactions(t, 0)
 }
 
 // SemaphoreVerbs shows what each verb does with a permit, and who has which.
@@ -178,25 +207,13 @@ func SemaphoreVerbs[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	take(five, background, 3)
 	require.NoError(t, held[1].Unlock(background))
 
-	// The caller's transaction stays as it was, whether it gets a permit or not.
+	// There is none for a transaction of the caller's, which goes on.
 	tx := f.Guest(t)
 	require.NoError(t, f.Exec(background, tx, "INSERT INTO "+rows+" VALUES (1)"))
-	require.NoError(t, two.LockTx(background, tx))
-	require.ErrorIs(t, two.TryDo(background, work), txlock.ErrNotAcquired)
-	other := f.Guest(t)
-	require.ErrorIs(t, two.TryLockTx(background, other), txlock.ErrNotAcquired)
-	require.ErrorIs(t, two.Within(60*time.Millisecond).LockTx(background, other), txlock.ErrNotAcquired)
-	ctx, cancel := context.WithCancel(background)
-	gaveUp := make(chan error, 1)
-	go func() { gaveUp <- two.LockTx(ctx, other) }()
-	headWaits(t, f, key, 0)
-	cancel()
-	require.ErrorIs(t, testbed.Receive(t, gaveUp), context.Canceled)
-	require.NoError(t, f.Exec(background, other, "INSERT INTO "+rows+" VALUES (2)"))
+	require.ErrorContains(t, two.LockTx(background, tx), "use Do")
+	require.ErrorContains(t, two.TryLockTx(background, tx), "use Do")
 	require.NoError(t, f.End(background, tx, true))
-	require.NoError(t, two.TryLockTx(background, other), "permit 1 is free")
-	require.NoError(t, f.End(background, other, true))
-	require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+rows))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+rows))
 
 	// The same semaphore again in a session is the same permit.
 	outer := take(two, background, 1)
@@ -228,8 +245,19 @@ func SemaphoreVerbs[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		take(f.Locks.Semaphore(f.Key("other"), 1), ctx, 0)
 		return f.Exec(ctx, tx, "INSERT INTO "+rows+" VALUES (3)")
 	}))
-	require.Equal(t, 3, f.Total(t, "SELECT COUNT(*) FROM "+rows))
+	require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+rows))
 	take(two, background, 0)
+
+	// A wait in a session that holds something gets the permit that comes free.
+	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+		held := take(f.Locks.Semaphore(f.Key("third"), 1), background, 0)
+		_, err := f.Locks.Semaphore(f.Key("third"), 1).Within(50 * time.Millisecond).Lock(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		got := make(chan error, 1)
+		go func() { got <- f.Locks.Semaphore(f.Key("third"), 1).Do(ctx, work) }()
+		require.NoError(t, held.Unlock(background))
+		return testbed.Receive(t, got)
+	}))
 
 	for _, bad := range []*txlock.Mutex[Tx]{
 		f.Locks.Semaphore("", 1), f.Locks.Semaphore(key, 0), f.Locks.Semaphore(key, -1), f.Locks.Semaphore(key, 1001),
@@ -368,11 +396,14 @@ func SemaphoreInspected[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 		head <- lock
 	}()
 	headWaits(t, f, key, 0)
-	next := there.Guest(t)
-	number, err := f.Query(background, next, f.SessionSQL())
-	require.NoError(t, err)
 	served := make(chan error, 1)
-	go func() { served <- there.Locks.Semaphore(key, 2).LockTx(background, next) }()
+	go func() {
+		next, err := there.Locks.Semaphore(key, 2).Lock(background)
+		if err == nil {
+			err = next.Unlock(background)
+		}
+		served <- err
+	}()
 	headWaits(t, f, key, 1)
 
 	shown := semaphoresIn(f.Look(t, key))
@@ -381,7 +412,7 @@ func SemaphoreInspected[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	require.Equal(t, key, h.Key)
 	require.Nil(t, h.Holder)
 	require.Len(t, h.Waiters, 2)
-	require.Equal(t, number, h.Waiters[1].ID, "the head of the queue comes first")
+	require.Contains(t, h.Waiters[1].Application+h.Waiters[1].Database, there.Label, "the head comes first")
 	require.Len(t, h.Permits, 2)
 	for permit, holder := range h.Permits {
 		require.Equal(t, permit, holder.Permit)
@@ -399,7 +430,6 @@ func SemaphoreInspected[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	require.Equal(t, ends.Permit(), first.Permit())
 	require.NoError(t, first.Unlock(background))
 	require.NoError(t, testbed.Receive(t, served))
-	require.NoError(t, there.End(background, next, false))
 	require.ErrorIs(t, f.Locks.Break(background, h), txlock.ErrNotHeld)
 	require.NoError(t, stays.Unlock(background))
 }

@@ -6,7 +6,7 @@
 // A label begins with the number of the client's process. Behind it may follow how many more
 // callers of that process wait for what the first bracket shows, without a session. Keys of slots
 // are in brackets, rows of a caller's table in parentheses. So is the key of a semaphore, behind
-// the number of its permits: (10 api). What is shared has an s in front: s[sku:42]. Behind a
+// the number of its permits: (10 api). In its queue that is 1. What is shared has an s in front: s[sku:42]. Behind a
 // bracket may follow when the lock was granted: how long after the begin of the transaction (+), or
 // in seconds since 1970 (@).
 //
@@ -47,11 +47,11 @@ func Of(request dialects.Request) string {
 	if request.Shared {
 		shared = sharedPrefix
 	}
-	if request.Slots > 0 {
+	if len(request.Keys) > 0 && request.AnyOne == "" {
 		return bracket(shared+"[", request.Keys, "]")
 	}
-	if request.Permit != nil {
-		return bracket("("+strconv.Itoa(len(request.Permit.Rows))+" ", request.Keys, ")")
+	if request.AnyOne != "" {
+		return bracket("("+strconv.Itoa(len(request.Values))+" ", request.Keys, ")")
 	}
 	table := shared + "(" + escape(request.Table) + "." + strings.ReplaceAll(escape(request.Column), ".", "%2E")
 	if request.Hidden {

@@ -19,6 +19,9 @@ const (
 	Claims  = "_claims"  // of what is held without a connection
 )
 
+// QueuePermit is that of the row which is a semaphore's queue. All others are less.
+const QueuePermit = 1000
+
 // NotInstalled adds to the server's error that the lock table is not what Install makes.
 func NotInstalled(table string, err error) error {
 	return advised{

@@ -13,162 +13,179 @@ import (
 const (
 	// Every is how often the claims are looked at that callers wait for.
 	Every = time.Second
-	apart = 100 * time.Millisecond // between two looks, at least
+	// apart is between two statements that take nothing, at least.
+	apart = 125 * time.Millisecond
 	// longestTurn is how long a caller that is stuck keeps the others from trying.
 	longestTurn = 2 * time.Second
-	// atMost is how many claims one look is for.
+	// atMost is how many wants one look is for.
 	atMost = 1000
+	// mostMisses ends the turns that come from one look: it has been overtaken.
+	mostMisses = 3
 )
 
-// Lookout is where callers wait for claims of the names K. As long as somebody waits it looks at
-// all of their claims together: after a second, and when the first of them ends, though not at once
-// after the last look. It wakes one caller of each claim that is free. One that leaves then, or
-// misses, is no loss: the next look finds the claim free again.
-type Lookout[K comparable] struct {
+// Want is a claim, and who waits for it.
+type Want struct {
+	Claim [32]byte
+	By    string
+}
+
+// Look tells which of these claims are free to who wants them, and when the next of the others ends;
+// 0: it is not known.
+type Look func(ctx context.Context, wants []Want) (free []Want, next time.Duration)
+
+// Lookout is where callers wait. As long as somebody waits it looks at all of their claims
+// together: after a second, and when the first of them ends, though not at once after the last
+// look. One caller at a time gets a turn to try: so many claims that end together take one
+// connection. One that leaves then, or misses, is no loss: the next look finds the claim free again.
+type Lookout struct {
 	closing context.Context
-	look    Look[K]
-	// turn is taken from here by one woken caller at a time, so that many claims that end together
-	// take one connection.
-	turn chan struct{}
+	look    Look
+	soon    chan struct{} // has the next look come soon
 
 	mu      sync.Mutex
-	waiting map[K][]chan struct{} // each is closed to wake its caller
-	timer   *time.Timer           // calls run; nil before somebody waits
-	due     time.Time             // when the next look comes; zero: none is needed
-	looked  time.Time             // when the last one began
-	looking bool
+	waiting map[Want]*line
+	running bool
 }
 
-// Look tells how long claims are held for; one that is not among them is free. It is not known
-// while the server cannot be reached.
-type Look[K comparable] func(ctx context.Context, claims []K) (left map[K]time.Duration, known bool)
+// line is who waits for the same.
+type line struct {
+	callers int
+	turns   chan chan<- bool
+}
 
 // New returns a Lookout whose waits end with closing, for its cause.
-func New[K comparable](closing context.Context, look Look[K]) *Lookout[K] {
-	o := &Lookout[K]{closing: closing, look: look, turn: make(chan struct{}, 1), waiting: map[K][]chan struct{}{}}
-	o.turn <- struct{}{}
-	return o
+func New(closing context.Context, look Look) *Lookout {
+	return &Lookout{closing: closing, look: look, soon: make(chan struct{}, 1), waiting: map[Want]*line{}}
 }
 
-// Wait returns when the claim may be free, with the turn to try, which release gives back. The
-// first look comes after again, or earlier. For who has the claim himself it returns after again:
-// what keeps him from it does not show.
-func (o *Lookout[K]) Wait(ctx context.Context, claim K, again time.Duration, own bool) (release func(), err error) {
-	woken := make(chan struct{})
-	if own {
-		defer time.AfterFunc(again, func() { close(woken) }).Stop()
-	} else {
-		o.enter(claim, woken, time.Now().Add(min(again, Every)))
-		defer o.leave(claim, woken)
+// Wait returns when the claim may be free, with the turn to try. Done ends the turn, and says
+// whether it was taken. Left is how long another has it, as far as is known.
+func (o *Lookout) Wait(ctx context.Context, want Want, left time.Duration) (done func(taken bool), err error) {
+	l := o.enter(want)
+	defer o.leave(want, l)
+	if left < Every {
+		defer time.AfterFunc(max(left, apart), o.Wake).Stop()
 	}
-	for _, next := range []chan struct{}{woken, o.turn} {
+	select {
+	case turn := <-l.turns:
+		return func(taken bool) { turn <- taken }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-o.closing.Done():
+		return nil, context.Cause(o.closing)
+	}
+}
+
+// Wake has the next look come soon.
+func (o *Lookout) Wake() {
+	select {
+	case o.soon <- struct{}{}:
+	default:
+	}
+}
+
+func (o *Lookout) enter(want Want) *line {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.running {
+		o.running = true
+		go o.run()
+	}
+	l := o.waiting[want]
+	if l == nil {
+		l = &line{turns: make(chan chan<- bool)}
+		o.waiting[want] = l
+	}
+	l.callers++
+	return l
+}
+
+func (o *Lookout) leave(want Want, l *line) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if l.callers--; l.callers > 0 {
+		return
+	}
+	if delete(o.waiting, want); len(o.waiting) == 0 {
+		o.Wake() // and run ends
+	}
+}
+
+// run looks as long as somebody waits.
+func (o *Lookout) run() {
+	for begun, next := time.Now(), Every; ; {
 		select {
-		case <-next:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		case <-time.After(next - time.Since(begun)):
+		case <-o.soon:
 		case <-o.closing.Done():
-			return nil, context.Cause(o.closing)
+		}
+		begun, next = time.Now(), Every
+		for some := range slices.Chunk(o.wants(), atMost) {
+			free, ends := o.look(o.closing, some)
+			if ends > 0 {
+				next = min(next, time.Since(begun)+ends)
+			}
+			time.Sleep(apart * time.Duration(1+o.giveTurns(free)))
+		}
+		if o.isOver() {
+			return
 		}
 	}
-	giveBack := sync.OnceFunc(func() { o.turn <- struct{}{} })
-	stuck := time.AfterFunc(longestTurn, giveBack)
-	return func() {
-		stuck.Stop()
-		giveBack()
-	}, nil
 }
 
-// Wake has the first who waits for a claim try.
-func (o *Lookout[K]) Wake(claim K) {
+func (o *Lookout) wants() []Want {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if callers := o.waiting[claim]; len(callers) > 0 {
-		o.waiting[claim] = callers[1:]
-		close(callers[0])
-	}
+	return slices.Collect(maps.Keys(o.waiting))
 }
 
-// Count says how many wait for a claim.
-func (o *Lookout[K]) Count(claim K) int {
+func (o *Lookout) isOver() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.waiting[claim])
+	o.running = len(o.waiting) > 0 && o.closing.Err() == nil
+	return !o.running
 }
 
-func (o *Lookout[K]) enter(claim K, woken chan struct{}, due time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.waiting[claim] = append(o.waiting[claim], woken)
-	o.lookBy(due)
-}
-
-func (o *Lookout[K]) leave(claim K, woken chan struct{}) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.waiting[claim] = slices.DeleteFunc(o.waiting[claim], func(w chan struct{}) bool { return w == woken })
-	if len(o.waiting[claim]) == 0 {
-		delete(o.waiting, claim)
-	}
-}
-
-// lookBy has the next look come when it is due, if that is earlier. It is called with the mutex
-// held.
-func (o *Lookout[K]) lookBy(due time.Time) {
-	if earliest := o.looked.Add(apart); due.Before(earliest) {
-		due = earliest
-	}
-	if !o.due.IsZero() && !due.Before(o.due) {
-		return
-	}
-	o.due = due
-	if o.timer == nil {
-		o.timer = time.AfterFunc(time.Until(due), o.run)
-	} else {
-		o.timer.Reset(time.Until(due))
-	}
-}
-
-// run looks, and comes again as long as somebody waits.
-func (o *Lookout[K]) run() {
-	claims := o.begin()
-	if claims == nil {
-		return
-	}
-	for some := range slices.Chunk(claims, atMost) {
-		left, known := o.look(o.closing, some)
-		now := time.Now()
-		for _, claim := range some {
+// giveTurns gives turns to who wants what is free, and tells how many have missed. Who has taken a
+// claim has not kept it from those who say the same.
+func (o *Lookout) giveTurns(free []Want) (misses int) {
+	taken := map[[32]byte]bool{}
+	for _, want := range free {
+		if taken[want.Claim] || misses == mostMisses {
+			continue
+		}
+		for asked := true; asked; {
+			var took bool
+			took, asked = o.giveTurn(want)
 			switch {
-			case !known:
-			case left[claim] <= 0:
-				o.Wake(claim)
-			default:
-				o.mu.Lock()
-				o.lookBy(now.Add(left[claim]))
-				o.mu.Unlock()
+			case took:
+				taken[want.Claim] = true
+			case asked:
+				misses++
+				asked = false
 			}
 		}
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.looking = false
-	o.timer.Reset(time.Until(o.due))
+	return misses
 }
 
-// begin is what to look at now. It is nil when nobody waits, which is found under the mutex with
-// which the next one enters, and when a timer that was set anew has fired before.
-func (o *Lookout[K]) begin() (claims []K) {
+// giveTurn gives one to a caller, if there is one left.
+func (o *Lookout) giveTurn(want Want) (taken, asked bool) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	switch {
-	case o.looking: // and run sets the timer at the end
-	case time.Now().Before(o.due):
-	case len(o.waiting) == 0 || o.closing.Err() != nil:
-		o.due = time.Time{}
-	default:
-		o.looking, o.looked = true, time.Now()
-		o.due = o.looked.Add(Every) // unless the look finds one that ends sooner
-		claims = slices.Collect(maps.Keys(o.waiting))
+	l := o.waiting[want]
+	o.mu.Unlock()
+	if l == nil {
+		return false, false
 	}
-	return claims
+	turn := make(chan bool, 1)
+	select {
+	case l.turns <- turn:
+	default:
+		return false, false
+	}
+	select {
+	case taken = <-turn:
+	case <-time.After(longestTurn):
+	}
+	return taken, true
 }

@@ -3,6 +3,7 @@ package lookout_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,113 +13,155 @@ import (
 	"github.com/txlock/txlock/internal/lookout"
 )
 
-// table is claims and when they end. It counts the looks at it.
+// table is claims, and when they end; it counts the looks at them. Those that are locked are not
+// free, whoever asks.
 type table struct {
-	ends    map[string]time.Time
-	looks   []time.Time
-	unknown bool
+	mu     sync.Mutex
+	ends   map[byte]time.Time
+	locked map[byte]bool
+	looks  []time.Time
 }
 
-func (c *table) look(_ context.Context, claims []string) (left map[string]time.Duration, known bool) {
+func (c *table) sent() []time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.looks
+}
+
+func want(claim byte, by string) lookout.Want { return lookout.Want{Claim: [32]byte{claim}, By: by} }
+
+func (c *table) look(_ context.Context, wants []lookout.Want) (free []lookout.Want, next time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.looks = append(c.looks, time.Now())
-	left = map[string]time.Duration{}
-	for _, claim := range claims {
-		if end, held := c.ends[claim]; held {
-			left[claim] = time.Until(end)
+	for _, want := range wants {
+		left := time.Until(c.ends[want.Claim[0]])
+		switch {
+		case left > 0 && (next == 0 || left < next):
+			next = left
+		case left <= 0 && !c.locked[want.Claim[0]]:
+			free = append(free, want)
 		}
 	}
-	return left, !c.unknown
+	return free, next
 }
 
-// wait waits for a claim in a goroutine, and gives the turn back at once.
-func wait(o *lookout.Lookout[string], claim string, again time.Duration, own bool) <-chan time.Time {
-	woken := make(chan time.Time, 1)
+// wait waits for a claim in a goroutine, and says of its turn whether it has taken it.
+func wait(o *lookout.Lookout, want lookout.Want, left time.Duration, takes bool) <-chan time.Time {
+	turn := make(chan time.Time, 1)
 	go func() {
-		release, err := o.Wait(context.Background(), claim, again, own)
+		done, err := o.Wait(context.Background(), want, left)
 		if err != nil {
-			close(woken)
+			close(turn)
 			return
 		}
-		woken <- time.Now()
-		release()
+		turn <- time.Now()
+		done(takes)
 	}()
-	return woken
+	return turn
 }
 
-// One look a second is for all who wait, and one comes at the end of the claim that ends first. One
-// caller of each claim is woken at a time. When nobody waits nobody looks, and it begins again.
+// One look a second is for all who wait, and one comes at the end of the claim that ends first.
+// When nobody waits nobody looks, and it begins again.
 func TestLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		at := func(after time.Duration) time.Time { return begun.Add(after) }
-		c := table{ends: map[string]time.Time{"a": at(2500 * time.Millisecond), "b": at(2510 * time.Millisecond)}}
+		c := table{ends: map[byte]time.Time{'a': at(2500 * time.Millisecond), 'b': at(2510 * time.Millisecond)}}
 		o := lookout.New(context.Background(), c.look)
-		a, b := wait(o, "a", time.Hour, false), wait(o, "b", time.Hour, false)
-		own := wait(o, "a", 40*time.Millisecond, true)
-		require.Equal(t, at(40*time.Millisecond), <-own, "whose claim it is waits for no look")
-		synctest.Wait()
-		require.Equal(t, 1, o.Count("a"))
+		a, b := wait(o, want('a', "me"), time.Hour, true), wait(o, want('b', "me"), time.Hour, true)
 		require.Equal(t, at(2500*time.Millisecond), <-a)
-		require.Equal(t, at(2600*time.Millisecond), <-b, "two looks are apart")
-		require.Equal(t, []time.Time{
-			at(time.Second), at(2 * time.Second), at(2500 * time.Millisecond), at(2600 * time.Millisecond),
-		}, c.looks)
+		require.WithinDuration(t, at(2625*time.Millisecond), <-b, 0, "two looks are apart")
+		require.Len(t, c.sent(), 4)
+		require.Equal(t, at(time.Second), c.sent()[0])
 		time.Sleep(10 * time.Second)
-		require.Len(t, c.looks, 4, "nobody waits")
-		require.Equal(t, time.Now().Add(50*time.Millisecond), <-wait(o, "c", 50*time.Millisecond, false))
+		require.Len(t, c.sent(), 4, "nobody waits")
+		require.WithinDuration(t, time.Now(), <-wait(o, want('c', "me"), 200*time.Millisecond, true), 200*time.Millisecond)
+		time.Sleep(time.Second)
 	})
 }
 
-// Wake lets one of two try, and the next look the other. That one waits for its turn, for two
-// seconds at most.
+// Of those who want the same claim, one takes it, and the others who say the same name. A claim
+// that is locked keeps nobody from another, and a thousand who wait for it send one look a second.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := lookout.New(context.Background(), (&table{}).look)
+		c := table{locked: map[byte]bool{}}
+		for claim := range byte(100) {
+			c.locked[claim] = true
+		}
+		o := lookout.New(context.Background(), c.look)
+		var late []<-chan time.Time
+		for claim := range byte(100) {
+			for _, by := range []string{"me", "me", "you"} {
+				late = append(late, wait(o, want(claim, by), 0, true))
+			}
+		}
+		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		require.LessOrEqual(t, len(c.sent()), 11)
+		require.WithinDuration(t, time.Now(), <-wait(o, want('x', "me"), 0, true), 1200*time.Millisecond)
 		begun := time.Now()
-		first := make(chan func(), 1)
-		go func() {
-			release, _ := o.Wait(context.Background(), "a", time.Hour, false)
-			first <- release
-		}()
-		synctest.Wait()
-		second := wait(o, "a", time.Hour, false)
-		synctest.Wait()
-		o.Wake("a")
-		release := <-first
-		require.Equal(t, begun, time.Now())
-		require.Equal(t, begun.Add(2*time.Second), <-second)
-		release()
-		time.Sleep(5 * time.Second)
-		require.Equal(t, time.Now().Add(time.Second), <-wait(o, "a", time.Second, false))
+		c.mu.Lock()
+		clear(c.locked)
+		c.mu.Unlock()
+		for _, turn := range late {
+			require.WithinDuration(t, begun, <-turn, 4*time.Second)
+		}
+		time.Sleep(time.Second)
 	})
 }
 
-// While the server is silent nobody is woken, and Close ends all waits.
+// Who misses waits for another look, and so do the others when several have missed. One that is
+// stuck keeps its turn for two seconds.
+func TestMisses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := table{}
+		o := lookout.New(context.Background(), c.look)
+		var turns []<-chan time.Time
+		for claim := range byte(20) {
+			turns = append(turns, wait(o, want(claim, "me"), 0, false))
+		}
+		begun, sent := time.Now(), 20
+		var last time.Time
+		for _, turn := range turns {
+			if at := <-turn; at.After(last) {
+				last = at
+			}
+		}
+		time.Sleep(10 * time.Second)
+		sent += len(c.sent())
+		require.LessOrEqual(t, float64(sent-3)/10, last.Sub(begun).Seconds(), "ten statements a second")
+
+		stuck, err := o.Wait(context.Background(), want('a', "me"), 0)
+		require.NoError(t, err)
+		begun = time.Now()
+		require.WithinDuration(t, begun.Add(2*time.Second), <-wait(o, want('b', "me"), 0, true), 500*time.Millisecond)
+		stuck(true)
+		time.Sleep(5 * time.Second)
+	})
+}
+
+// Close ends all waits, and so does the end of a context.
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := errors.New("closed")
 		closing, end := context.WithCancelCause(context.Background())
-		c := table{unknown: true}
+		c := table{locked: map[byte]bool{'a': true}}
 		o := lookout.New(closing, c.look)
-		woken := wait(o, "a", 0, false)
-		synctest.Wait()
-		_, err := o.Wait(func() context.Context {
-			ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
-			t.Cleanup(cancel)
-			return ctx
-		}(), "a", 0, false)
+		turn := wait(o, want('a', "me"), 0, true)
+		ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
+		defer cancel()
+		_, err := o.Wait(ctx, want('a', "you"), 0)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Len(t, c.looks, 3)
-		require.Empty(t, woken)
 		go func() {
 			time.Sleep(10 * time.Millisecond)
 			end(closed)
 		}()
-		_, err = o.Wait(context.Background(), "a", time.Hour, false)
+		_, err = o.Wait(context.Background(), want('a', "you"), time.Hour)
 		require.ErrorIs(t, err, closed)
-		_, held := <-woken
+		_, held := <-turn
 		require.False(t, held)
 		time.Sleep(10 * time.Second)
-		require.Len(t, c.looks, 3)
+		require.LessOrEqual(t, len(c.sent()), 4)
 	})
 }

@@ -3,10 +3,12 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"net/url"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -88,4 +90,41 @@ func TestReadTimeout(t *testing.T) {
 		require.NoError(t, held.Unlock(background))
 		require.NoError(t, <-got)
 	})
+}
+
+// A limit of the session on waits for locks ends no wait for a permit that has a limit of its caller's.
+func TestLimitOnWaitsForPermits(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines { // a pooler has no such setting
+		if e.Postgres {
+			t.Run(e.Name, func(t *testing.T) { clientsOf(t, e, limitedPermits[pgx.Tx], limitedPermits[*sql.Tx]) })
+		}
+	}
+}
+
+func limitedPermits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const limit = 100 * time.Millisecond
+	f := testbed.NewFixture(t, e, c)
+	driver, pool := f.Connect(t, f.DSNFor(f.Label, "", url.Values{"lock_timeout": {limit.String()}}), 8)
+	t.Cleanup(pool.Close)
+	limited := txlock.New(driver, txlock.WithTable(f.Table())).Semaphore(f.Key("s"), 1)
+	permit, err := f.Locks.Semaphore(f.Key("s"), 1).Lock(background)
+	require.NoError(t, err)
+	first := testbed.LockLater(f.Locks.Semaphore(f.Key("s"), 1))
+	eventually.Every(t, "the queue's first", testbed.PollEvery, func() bool {
+		shown := f.Look(t, f.Key("s"))
+		return len(shown) == 1 && len(shown[0].Waiters) == 1
+	})
+	_, err = limited.Lock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorContains(t, err, "lock timeout", "whose limit it was")
+	_, err = limited.Within(3 * limit).Lock(background)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	second := testbed.LockLater(limited.Within(time.Minute))
+	f.Waiters(t, 1)
+	<-time.After(3 * limit)
+	f.Waiters(t, 1)
+	require.NoError(t, permit.Unlock(background))
+	require.NoError(t, testbed.Receive(t, first))
+	require.NoError(t, testbed.Receive(t, second))
 }

@@ -105,7 +105,7 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	go lockLater(kinds.Locks.Semaphore(api, 1))
 	go lockLater(kinds.Locks.Mutex(key).Shared())
 	eventually.Every(t, "a wait for a permit, and one to share", testbed.PollEvery, func() bool {
-		return f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE state = 'active' AND "+
+		return f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE xact_start IS NOT NULL AND "+
 			"split_part(application_name, '#', 1) = '"+kinds.Label+"'") == 2
 	})
 	resign := leaderWithCandidate(t, e, c)

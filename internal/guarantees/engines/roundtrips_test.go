@@ -19,6 +19,7 @@ type trips struct {
 	lock int // Lock and Unlock together
 	do   int // Do without what its work sends
 	once int // the first Do of a Once, without what its work sends
+	look int // whether somebody waits, before a permit is taken
 	in   within
 	exec exec
 }
@@ -46,7 +47,7 @@ type within struct {
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	least := trips{
-		lock: 2, do: 2, once: 3, in: within{lockTx: 1, missedTx: 1, join: 1, missed: 1, nested: 2},
+		lock: 2, do: 2, once: 3, look: 1, in: within{lockTx: 1, missedTx: 1, join: 1, missed: 1, nested: 2},
 		exec: exec{alone: 1, texts: 1, into: 2, judged: 2, nested: 1, further: 1},
 	}
 	blind := least
@@ -68,6 +69,7 @@ func TestRoundTrips(t *testing.T) {
 				least.in.lockTx, least.in.missedTx = 2, 2
 				alone := least
 				alone.lock, alone.do, alone.once, alone.in.nested = 3, 5, 8, 3
+				alone.look = 7
 				// A rollback goes alone.
 				alone.exec = exec{alone: 8, texts: 7, into: 9, judged: 10, nested: 5, further: 6}
 				for i, want := range []trips{alone, least, least} {
@@ -105,7 +107,12 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 		"several keys": f.Locks.Mutex(f.Key("a"), f.Key("b"), f.Key("c")),
 		"rows":         f.Locks.Rows(table, "id", 1, 2),
 		"one row":      f.Locks.Rows(table, "id", 1),
+		"permit":       f.Locks.Semaphore(f.Key("a"), 2),
 	} {
+		more := 0
+		if name == "permit" {
+			more = want.look
+		}
 		lockUnlock := func() {
 			lock, err := m.Lock(background)
 			require.NoError(t, err)
@@ -139,9 +146,9 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 			}
 			require.Positive(t, counted)
 		}
-		count("Lock and Unlock", want.lock, lockUnlock)
-		count("TryLock and Unlock", want.lock, tryUnlock)
-		count("Do with one statement", want.do+1, do)
+		count("Lock and Unlock", want.lock+more, lockUnlock)
+		count("TryLock and Unlock", want.lock+more, tryUnlock)
+		count("Do with one statement", want.do+1+more, do)
 	}
 	countPing(t, f, proxy)
 	countLeader(t, f, proxy)

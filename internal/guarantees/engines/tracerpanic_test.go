@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -156,7 +157,10 @@ func panickingCalls[Tx any](f *testbed.Fixture[Tx], locks *txlock.Locker[Tx]) ma
 		"Semaphore": {lockBy(sem.Lock), func(t *testing.T) func() {
 			release := holdBy(sem)(t)
 			next := testbed.LockLater(sem) // at the server
-			f.Waiters(t, 1)
+			eventually.Every(t, "the queue's first", testbed.PollEvery, func() bool {
+				shown := f.Look(t, f.Label)
+				return len(shown) == 1 && len(shown[0].Waiters) == 1
+			})
 			return func() { release(); require.NoError(t, testbed.Receive(t, next)) }
 		}},
 		"Once": {func(ctx context.Context) error {

@@ -137,7 +137,8 @@ func logicalReplica(t *testing.T, kind servers.Kind) {
 		require.NoError(t, locks.Election(name, "me").Lead(background, lead))
 	}
 	use(former, "first")
-	blue.AsAdmin(t, "INSERT INTO txlock_slots_permits (hash, permit) VALUES ('the last', 0)")
+	blue.AsAdmin(t, "INSERT INTO txlock_slots_permits (id, hash, permit) OVERRIDING SYSTEM VALUE "+
+		"VALUES (999, 'the last', 0)")
 	count := func(e *testbed.Engine) (rows string) {
 		for _, table := range strings.Split(tables, ", ") {
 			var n int

@@ -38,9 +38,15 @@ func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.D
 	if ctx.Done() == nil {
 		return statement(ctx)
 	}
-	unreached := false
+	unreached, unseen := false, 0
 	err := interrupt.Await(ctx, told, patience, func(ctx context.Context) error {
 		err := p.kill(ctx, tag, interrupt.PatienceWith(p.Control))
+		if errors.Is(err, errUnseen) {
+			if unseen++; unseen < enoughUnseen || patience > interrupt.Patience {
+				return nil
+			}
+			return interrupt.ErrNoConnection // so that the connection is cut
+		}
 		unreached = errors.Is(err, interrupt.ErrNoConnection) || errors.Is(err, context.DeadlineExceeded)
 		return err
 	}, cut, statement)
@@ -51,6 +57,12 @@ func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.D
 	}
 	return err
 }
+
+// errUnseen says that no statement with the tag runs. When it is said again and again, the answer is
+// lost: a KILL QUERY that falls between two statements of a query gets none.
+var errUnseen = errors.New("the server runs no such statement")
+
+const enoughUnseen = 3
 
 // kill ends the statement that carries tag, from another connection. The transaction goes on. The
 // client library itself would close the socket, and leave the waiter in the server's queue.
@@ -63,8 +75,11 @@ func (p *Pool) kill(ctx context.Context, tag string, patience time.Duration) err
 	}
 	defer conn.Close()
 	thread, err := threadOf(ctx, conn, tag)
-	if err != nil || thread == "" {
+	if err != nil {
 		return err
+	}
+	if thread == "" {
+		return errUnseen
 	}
 	_, err = conn.ExecContext(ctx, "KILL QUERY "+thread)
 	return err

@@ -12,6 +12,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // maxBeside bounds the rows that are looked at, on MariaDB each by trying.
@@ -73,8 +74,8 @@ func (p *picture) elections() (states []dialects.RowState) {
 }
 
 // semaphores are those of which permits are held or awaited.
-func (p *picture) semaphores(ctx context.Context) (states []dialects.RowState, err error) {
-	held := map[string]dialects.Party{} // by the number of the row
+func (p *picture) semaphores() (states []dialects.RowState) {
+	held, queues := map[string]dialects.Party{}, map[string][]dialects.Party{} // by the number of the row
 	for _, state := range p.states() {
 		switch {
 		case state.Holder != nil:
@@ -82,8 +83,11 @@ func (p *picture) semaphores(ctx context.Context) (states []dialects.RowState, e
 		case len(state.Readers)+state.Sharing > 0: // somebody who does not use txlock
 			held[state.Value] = append(state.Readers, dialects.Party{})[0]
 		}
+		if queues[state.Value] = state.Waiters; state.Holder != nil { // the first, which looks for a permit
+			queues[state.Value] = append([]dialects.Party{*state.Holder}, state.Waiters...)
+		}
 	}
-	byHash, byQueue := map[string]*dialects.RowState{}, map[string]*dialects.RowState{}
+	byHash := map[string]*dialects.RowState{}
 	for _, line := range p.beside {
 		number, hash, name := line[0], line[1], line[2]
 		s := byHash[hash]
@@ -93,16 +97,12 @@ func (p *picture) semaphores(ctx context.Context) (states []dialects.RowState, e
 		}
 		s.Named.Name = cmp.Or(s.Named.Name, name)
 		permit, _ := strconv.Atoi(line[3])
-		if permit == 0 {
-			byQueue[sqltext.QueueName(p.database, p.table, number)] = s
-		}
-		if holder, taken := held[number]; taken {
+		if permit == locktable.QueuePermit {
+			s.Waiters = queues[number]
+		} else if holder, taken := held[number]; taken {
 			holder.Permit = permit
 			s.Permits = append(s.Permits, holder)
 		}
-	}
-	if err := p.readQueues(ctx, byQueue); err != nil {
-		return nil, err
 	}
 	for _, s := range byHash {
 		if len(s.Permits)+len(s.Waiters) > 0 {
@@ -110,37 +110,5 @@ func (p *picture) semaphores(ctx context.Context) (states []dialects.RowState, e
 			states = append(states, *s)
 		}
 	}
-	return states, nil
-}
-
-// readQueues adds to semaphores, by the names of their queues, who waits there: the head, whatever
-// it does just now, and then who has waited longest.
-func (p *picture) readQueues(ctx context.Context, semaphores map[string]*dialects.RowState) error {
-	for _, party := range p.people {
-		_, rest, _ := strings.Cut(party.Statement, "GET_LOCK('")
-		queue, _, _ := strings.Cut(rest, "'")
-		if s := semaphores[queue]; s != nil && !party.Idle {
-			s.Waiters = append(s.Waiters, *party)
-		}
-	}
-	for queue, s := range semaphores {
-		if len(s.Permits)+len(s.Waiters) == 0 {
-			continue
-		}
-		user, err := p.ask(ctx, "SELECT IS_USED_LOCK('"+queue+"')")
-		if err != nil {
-			return err
-		}
-		head := p.people[user[0][0]]
-		if head != nil {
-			s.Waiters = slices.DeleteFunc(s.Waiters, func(w dialects.Party) bool { return w.Session == head.Session })
-		}
-		slices.SortFunc(s.Waiters, func(a, b dialects.Party) int {
-			return cmp.Or(cmp.Compare(b.For, a.For), strings.Compare(a.Session, b.Session))
-		})
-		if head != nil {
-			s.Waiters = slices.Insert(s.Waiters, 0, *head)
-		}
-	}
-	return nil
+	return states
 }

@@ -81,7 +81,7 @@ func (i Inspector) look(ctx context.Context, conn *sql.Conn, of dialects.Inspect
 	case err != nil:
 		return nil, p.explained(err)
 	case of.Kind == dialects.KindSemaphore:
-		return p.semaphores(ctx)
+		return p.semaphores(), nil
 	case of.Kind == dialects.KindElection:
 		return p.elections(), nil
 	}

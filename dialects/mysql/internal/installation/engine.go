@@ -15,7 +15,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Tables are those of which it is known that the server locks their rows.
@@ -33,13 +32,6 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 	names := []string{request.Table}
 	if request.Look != nil {
 		names = append(names, request.Look.Table)
-	}
-	if request.Claim != nil {
-		name, err := sqltext.Beside(request.Table, locktable.Claims)
-		if err != nil {
-			return err
-		}
-		names = append(names, name)
 	}
 	show := func(format string) (lines [][]string, err error) {
 		tag := client.NewTag()

@@ -42,7 +42,7 @@ func (i Installer) Find(ctx context.Context, table string) (found dialects.LockT
 			found.Name, err = withDatabase(ctx, conn, table)
 		}
 		if err == nil {
-			found.Kinds, err = kinds.Of(found.Name)
+			found.Kinds, err = kinds.Of(found.Name, i.pool.Galera())
 		}
 		return err
 	})
@@ -119,6 +119,9 @@ func complete(ctx context.Context, conn *sql.Conn, layout dialects.Layout, table
 	if err == nil {
 		err = runsToInnoDB(ctx, conn, layout.Table)
 	}
+	if err == nil {
+		err = seedClaims(ctx, conn, layout.Table)
+	}
 	if _, seeded := before.Seeded(layout.Table); seeded == nil && err == nil {
 		return nil
 	}
@@ -185,6 +188,9 @@ func (Installer) Schema(layout dialects.Layout) (string, error) {
 		statements[i] = "CREATE TABLE IF NOT EXISTS " + t.name + t.definition
 	}
 	statements[0] += ";\n\n" + seedSQL(tables[0].name, layout.Slots)
+	epochs, _ := sqltext.Beside(layout.Table, locktable.Epochs)
+	claims, _ := sqltext.Beside(layout.Table, locktable.Claims)
+	statements = append(statements, countClaims(epochs, claims))
 	return strings.Join(statements, ";\n\n") + ";\n", nil
 }
 
@@ -203,8 +209,25 @@ func getLock(ctx context.Context, conn *sql.Conn, name string) error {
 // seed completes the rows of a table, in one statement. It runs at READ COMMITTED: at another level
 // it would wait for the locks on the slots that exist.
 func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error {
-	// The transaction is our own, whatever the session's autocommit is. The census may have begun
-	// another.
+	return insert(ctx, conn, seedSQL(quoted, wanted))
+}
+
+func seedClaims(ctx context.Context, conn *sql.Conn, locks string) error {
+	epochs, _ := sqltext.Beside(locks, locktable.Epochs)
+	claims, err := sqltext.Beside(locks, locktable.Claims)
+	if err != nil {
+		return err
+	}
+	counts, err := server.Column(ctx, conn, "SELECT token FROM "+claims+" WHERE claim = "+noClaim)
+	if err != nil || len(counts) > 0 {
+		return err
+	}
+	return insert(ctx, conn, countClaims(epochs, claims))
+}
+
+// insert runs in a transaction of its own, whatever the session's autocommit is. What was read may
+// have begun another.
+func insert(ctx context.Context, conn *sql.Conn, query string) error {
 	if _, err := conn.ExecContext(ctx, "ROLLBACK"); err != nil {
 		return err
 	}
@@ -212,7 +235,7 @@ func seed(ctx context.Context, conn *sql.Conn, quoted string, wanted int) error 
 	if err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, seedSQL(quoted, wanted)); err != nil {
+	if _, err := tx.ExecContext(ctx, query); err != nil {
 		return errors.Join(fmt.Errorf("seed table: %w", err), tx.Rollback())
 	}
 	// Not tx.Commit, which on a pool of Open releases the savepoint of a lock first.

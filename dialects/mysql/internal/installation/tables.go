@@ -1,6 +1,9 @@
 package installation
 
 import (
+	"fmt"
+
+	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -18,6 +21,16 @@ func tablesOf(locks string) (tables []table, err error) {
 	}
 	return tables, nil
 }
+
+// countClaims makes the row from which the tokens of new claims count on, with more than all tokens
+// that were drawn from the epochs: claims of version 0.1 had those.
+func countClaims(epochs, claims string) string {
+	return fmt.Sprintf("INSERT IGNORE INTO %s (claim, holder, token, secret, since, until)\nSELECT %s, '', "+
+		"COALESCE(MAX(epoch) + 1, 0) << %d, 0, '1970-01-01', '1970-01-01' FROM %s", claims, noClaim,
+		fencing.CountBits, epochs)
+}
+
+const noClaim = "UNHEX(REPEAT('0', 64))"
 
 // all has what is put behind the lock table's name in the place of names.
 var all = []table{

@@ -9,8 +9,9 @@ import (
 )
 
 // Of are the texts for a lock table.
-func Of(table string) (k dialects.Kinds, err error) {
+func Of(table string, galera bool) (k dialects.Kinds, err error) {
 	once, err := sqltext.Beside(table, locktable.Markers)
 	claims, _ := sqltext.Beside(table, locktable.Claims)
-	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims)}, err
+	permits, _ := sqltext.Beside(table, locktable.Permits)
+	return dialects.Kinds{Once: onceOf(once), Claims: claimsOf(claims, galera), Permits: permitsOf(permits)}, err
 }

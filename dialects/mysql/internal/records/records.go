@@ -1,5 +1,5 @@
-// Package records keeps the rows beside the lock table: who leads, what is claimed, and which
-// permits there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: who leads, and which permits there
+// are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
@@ -7,13 +7,10 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/claims"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -26,32 +23,12 @@ type Keeper struct{ pool *client.Pool }
 // New returns a Keeper, and sends nothing.
 func New(pool *client.Pool) Keeper { return Keeper{pool} }
 
-// register is a table of what has a name: the column in which the rows of a name differ, what they
-// have there, and by which condition they are found.
-type register struct {
-	table, column, condition string
-	parts                    []string
-	behind                   []string // what is made behind rows that are missing; see the definition of the table
-}
-
-func registerOf(kind dialects.Kind, n int) register {
-	if kind == dialects.KindElection { // in the order of the column's type
-		return register{locktable.Leaders, "part", "TRUE", []string{"seat", "record", "office"}, nil}
-	}
-	r := register{table: locktable.Permits, column: "permit", behind: []string{strconv.Itoa(-n)}}
-	r.condition = fmt.Sprintf("permit BETWEEN 0 AND %d", n-1)
-	for permit := range n {
-		r.parts = append(r.parts, strconv.Itoa(permit))
-	}
-	return r
-}
-
 // Rows does what dialects.Keeper promises.
 func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int, create bool) (
 	found dialects.Rows, err error,
 ) {
-	r := registerOf(of.Kind, n)
-	table, err = sqltext.Beside(table, r.table)
+	parts := []string{"seat", "record", "office"} // in the order of the column's type
+	table, err = sqltext.Beside(table, locktable.Leaders)
 	if err != nil {
 		return found, err
 	}
@@ -59,15 +36,14 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 	if err != nil {
 		return found, err
 	}
-	find := fmt.Sprintf("SELECT id, %s, DATABASE() FROM %s WHERE hash = %s AND %s ORDER BY %[1]s", r.column, table,
-		hash, r.condition)
+	find := "SELECT id, part FROM " + table + " WHERE hash = " + hash + " ORDER BY part"
 	err = k.pool.With(ctx, func(conn *sql.Conn) error {
 		for range 5 {
 			lines, err := server.Grid(ctx, conn, find)
 			if err != nil {
 				return server.Ours(err, table)
 			}
-			missing := slices.DeleteFunc(slices.Clone(r.parts), func(part string) bool {
+			missing := slices.DeleteFunc(slices.Clone(parts), func(part string) bool {
 				return slices.ContainsFunc(lines, func(line []string) bool { return line[1] == part })
 			})
 			if len(missing) == 0 {
@@ -77,8 +53,8 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 				return nil
 			}
 			own := "(" + hash + name + "'"
-			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+table+" (hash, name, "+r.column+") VALUES "+own+
-				strings.Join(append(missing, r.behind...), "'), "+own)+"')")
+			_, err = alone(ctx, conn, "INSERT IGNORE INTO "+table+" (hash, name, part) VALUES "+own+
+				strings.Join(missing, "'), "+own)+"')")
 			// Two clients that add the rows at once may meet in a deadlock: one has to look again.
 			if err != nil && server.Number(err) != server.LockDeadlock {
 				return server.Ours(err, table)
@@ -91,8 +67,7 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 
 func rowsOf(lines [][]string, of dialects.Named, table string) dialects.Rows {
 	found := dialects.Rows{
-		Hash: of.Hash, Table: table, Queue: sqltext.QueueName(lines[0][2], table, lines[0][0]),
-		Numbers: make([]string, len(lines)),
+		Hash: of.Hash, Table: table, Numbers: make([]string, len(lines)),
 	}
 	for i, line := range lines {
 		found.Numbers[i] = line[0]
@@ -141,21 +116,3 @@ func alone(ctx context.Context, conn *sql.Conn, query string) (changed int64, er
 
 // recordWait bounds the wait for a row that somebody else writes, which takes one statement.
 const recordWait = 3 * time.Second
-
-// Record does what dialects.Session promises.
-func Record(ctx context.Context, to client.Link, request dialects.Request) (state dialects.ClaimState, err error) {
-	write, read, err := ClaimSQL(request.Table, *request.Claim, strconv.FormatInt(request.Claim.Token, 10), "")
-	if err != nil {
-		return state, err
-	}
-	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-	defer cancel()
-	answer, err := to.Ask(clean, write, read)
-	switch {
-	case server.Broken(err):
-		return state, server.Lost(err)
-	case err != nil:
-		return state, server.Ours(err, request.Table)
-	}
-	return claims.Changed(answer, *request.Claim)
-}

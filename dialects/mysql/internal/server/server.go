@@ -177,6 +177,9 @@ func Classify(err error, request dialects.Request) error {
 
 // Ours is Classify for a statement on a table of txlock's own.
 func Ours(err error, table string) error {
+	if Number(err) == NoPrivilege {
+		return fmt.Errorf("%w: %w", dialects.ErrNotPermitted, err)
+	}
 	return Classify(err, dialects.Request{Table: table, Ours: true})
 }
 

@@ -1,8 +1,6 @@
 package sqltext
 
 import (
-	"crypto/sha256"
-	"fmt"
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
@@ -24,15 +22,6 @@ func quote(name string, maxParts int) (string, error) {
 func Beside(table, suffix string) (string, error) {
 	quoted, err := QuoteTable(table)
 	return strings.TrimSuffix(quoted, "`") + suffix + "`", err
-}
-
-// QueueName is the name of the lock that the head of a semaphore's queue holds. The server has one
-// list of names for all databases, of 64 characters at most. Row is that of the first permit.
-func QueueName(database, permits, row string) string {
-	if !strings.Contains(permits, "`.`") {
-		permits = "`" + database + "`." + permits
-	}
-	return fmt.Sprintf("txlock_%.16x_%s", sha256.Sum256([]byte(permits)), row)
 }
 
 // Table is a table as the server's views name it.

@@ -110,7 +110,7 @@ type pgxBelow interface{ Conn() *pgx.Conn }
 // in one query where the driver is pgx's, and shows no answers. Elsewhere the savepoint, a block
 // with all between, and the release are a round trip each.
 //
-// A permit is taken statement by statement: what comes next depends on the answer.
+// What asks for answers runs statement by statement.
 func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, answers bool) (Line, error) {
 	if tx == nil {
 		return Line{}, errors.New("nil transaction")

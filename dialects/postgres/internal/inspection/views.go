@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // picture is what the server's views show of sessions and their locks, read in one round trip.
@@ -128,7 +129,7 @@ func awaitedSQL(quoted string) string {
 // besideSQL reads the locks of permits and of their queues, or the turnstiles in front of seats. $1
 // are the hashes of semaphores or of elections, none for all.
 func besideSQL(kind dialects.Kind, quoted string) string {
-	columns, joined := "l.objid::int < 0 as queue, p.permit", "p.id = abs(l.objid::int)"
+	columns, joined := "p.permit = "+strconv.Itoa(locktable.QueuePermit)+" as queue, p.permit", "p.id = l.objid::int and l.mode = 'ExclusiveLock'"
 	if kind == dialects.KindElection {
 		columns, joined = "p.id::text as seat", "p.id = l.objid::int and p.part = 'seat'"
 	}

@@ -99,7 +99,7 @@ func (Installer) Schema(layout dialects.Layout) (string, error) {
 	} {
 		statements = append(statements, beside.create())
 	}
-	return strings.Join(append(statements, t.completion()), ";\n\n") + ";\n", err
+	return strings.Join(append(statements, t.completion(), t.claimed()), ";\n\n") + ";\n", err
 }
 
 // seed creates the lock table and completes its rows. It returns its full name.
@@ -164,6 +164,13 @@ func complete(ctx context.Context, q client.Line, locks string) error {
 	fenced, err := t.fenced(ctx, q)
 	if err == nil && !fenced {
 		err = execute(ctx, q, t.completion())
+	}
+	if err != nil {
+		return err
+	}
+	counts, err := ask(ctx, q, "exists (select from "+t.claims.name+" where claim = "+noClaim+")")
+	if err == nil && !counts {
+		err = execute(ctx, q, t.claimed())
 	}
 	return err
 }

@@ -1,8 +1,10 @@
 package installation
 
 import (
+	"strconv"
 	"strings"
 
+	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -25,6 +27,17 @@ type tables struct {
 // it would wait for all who hold a lock with a token.
 func (t tables) completion() string {
 	return "ALTER TABLE " + t.epochs.name + " ADD COLUMN IF NOT EXISTS server timestamptz[]"
+}
+
+// noClaim is the row from which the tokens of new claims count on.
+const noClaim = "decode(repeat('0', 64), 'hex')"
+
+// claimed makes that row, with more than all tokens that were drawn from the epochs: claims of
+// version 0.1 had those.
+func (t tables) claimed() string {
+	return "INSERT INTO " + t.claims.name + " (claim, holder, token, secret, since, until)\nSELECT " + noClaim +
+		", '', coalesce(max(epoch) + 1, 0) << " + strconv.Itoa(fencing.CountBits) +
+		", 0, to_timestamp(0), to_timestamp(0) FROM " + t.epochs.name + "\nON CONFLICT DO NOTHING"
 }
 
 func tablesOf(locks string) (tables, error) {

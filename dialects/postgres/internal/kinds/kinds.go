@@ -11,5 +11,8 @@ import (
 // Of are the texts for a lock table.
 func Of(table string) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)
-	return dialects.Kinds{Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims))}, err
+	return dialects.Kinds{
+		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims)),
+		Permits: permitsOf(beside(locktable.Permits)),
+	}, err
 }

@@ -94,3 +94,8 @@ func leaderIn(record string) (leader dialects.Leader, err error) {
 	leader.Identity, leader.Since = fields[2], time.UnixMicro(since)
 	return leader, err
 }
+
+// microseconds counts those of a time since the Unix epoch. They are exact: extract is numeric.
+func microseconds(time string) string {
+	return "(extract(epoch from " + time + ") * 1000000::numeric)::bigint"
+}

@@ -1,5 +1,5 @@
-// Package records keeps the rows beside the lock table: who leads, what is claimed, and which
-// permits there are. It locks none of them for longer than a statement or a batch takes.
+// Package records keeps the rows beside the lock table: who leads, and which permits there
+// are. It locks none of them for longer than a statement or a batch takes.
 package records
 
 import (
@@ -8,8 +8,6 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/claims"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -34,8 +32,7 @@ func run(ctx context.Context, q client.Line, table string, s ...sqltext.Statemen
 // kinds are the tables of what has a name, the column in which the rows of a name differ, and what
 // the first $2 of them have there, in order.
 var kinds = map[dialects.Kind]struct{ table, column, parts string }{
-	dialects.KindSemaphore: {locktable.Permits, "permit", "generate_series(0, $2::int - 1)"},
-	dialects.KindElection:  {locktable.Leaders, "part", "unnest((array['seat', 'record', 'office'])[:$2::int])"},
+	dialects.KindElection: {locktable.Leaders, "part", "unnest((array['seat', 'record', 'office'])[:$2::int])"},
 }
 
 // Rows does what dialects.Keeper promises.
@@ -85,23 +82,4 @@ func (k Keeper) Rows(ctx context.Context, table string, of dialects.Named, n int
 		return fmt.Errorf("%w: the rows of %s in %s went as they came", dialects.ErrNoRow, of.Hash, table)
 	})
 	return found, err
-}
-
-// Record does what dialects.Session promises. With its context, pgx would close the connection when
-// that ends.
-func Record(ctx context.Context, q client.Line, request dialects.Request) (state dialects.ClaimState, err error) {
-	script, err := ClaimScript(request.Table, *request.Claim, "", func(*sqltext.Statement) string { return "" })
-	if err != nil {
-		return state, err
-	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	columns, err := q.Run(clean, script)
-	switch {
-	case server.Broken(err):
-		return state, dialects.Lost(err)
-	case err != nil:
-		return state, server.Ours(err, request.Table)
-	}
-	return claims.Changed(columns[len(columns)-1], *request.Claim)
 }

@@ -1,0 +1,30 @@
+package kinds
+
+import (
+	"strconv"
+
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
+)
+
+func permitsOf(table string) dialects.PermitSQL {
+	number, queue := sqltext.NumberOf(table), strconv.Itoa(locktable.QueuePermit)
+	return dialects.PermitSQL{
+		Table: table,
+		Find: "select id::text from " + table + " where hash = $1 and (permit < $2::int or permit = " + queue +
+			") order by permit",
+		// A logical replica has the rows of its publisher, but not how far their numbers were drawn. So
+		// one at a time counts on. No row has the number 0.
+		Make: "select pg_advisory_xact_lock(" + number + ", 0);\n" +
+			"insert into " + table + " (id, hash, name, permit) overriding system value " +
+			"select coalesce((select max(id) from " + table + "), 0) + row_number() over (order by permit), " +
+			"$1, nullif($3, ''), permit from (select case i when $2::int then " + queue + " else i end as permit " +
+			"from generate_series(0, $2::int) i) list " +
+			"where not exists (select from " + table + " own where own.hash = $1 and own.permit = list.permit) " +
+			"on conflict do nothing",
+		Look: "select 'is' from " + table + " where id = $1::int and hash = $2 union all " +
+			"select 'free' from " + table + " where id = $1::int and hash = $2 and pg_try_advisory_xact_lock_shared(" +
+			number + ", id)",
+	}
+}
