@@ -52,8 +52,8 @@ var (
 	ReleaseWait   = sqltext.Silent("release savepoint " + WaitName)
 )
 
-// early is how long after a script with a savepoint in front nobody interrupts it. A cancel that came
-// before that is set would cost the transaction. It travels on a connection of its own, so only one
+// early is how long nobody interrupts a script with a savepoint in front. A cancel that came before
+// that is set would cost the transaction. It travels on a connection of its own, so only one
 // that begins together with the script could overtake it.
 const early = 5 * time.Millisecond
 

@@ -101,7 +101,7 @@ func (p pgxPool) ask(ctx context.Context, _ *pgx.Conn, s sqltext.Statement) erro
 	if stat := p.Stat(); stat.AcquiredConns() < stat.MaxConns() {
 		if conn, err := p.Pool.Acquire(brief); err == nil {
 			defer conn.Release()
-			// Simple protocol: outside a transaction, a pooler may execute what somebody else has prepared.
+			// Outside a transaction, a pooler may execute what somebody else has prepared.
 			_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
 			return err
 		}

@@ -103,8 +103,8 @@ const behindTag = "/* behind it */ "
 // savepoint that it sets.
 func interruptTagged(tag string, p *sqlPool) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return p.ask(ctx, nil, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' "+
-			"and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) and strpos(query, $1) > 0 "+
+		return p.ask(ctx, nil, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where "+
+			"state = 'active' and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) and strpos(query, $1) > 0 "+
 			"and pid <> pg_backend_pid()", tag))
 	}
 }
