@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/holders"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -41,9 +40,8 @@ type Holding struct {
 	// Of a [Locker.Claim], Column is "claim", Row a hash of its key, and Holder has no session: By
 	// says who has it, and Until for how long.
 	Permits []Session
-	// Behind is how many more callers wait inside the processes of these sessions: the largest
-	// count of each process, added up. Two clients that show the same host and process number count
-	// as one. Session.Behind says how old a count is. That of this Locker is as of now.
+	// Behind is how many more callers of this Locker wait for it inside the process, see
+	// [WithQueue]. Of other processes nobody knows.
 	Behind int
 }
 
@@ -54,7 +52,7 @@ type Session struct {
 	// connection on MySQL and MariaDB. It is empty when nobody knows which session it is.
 	ID          string
 	Permit      int    // of a semaphore, that it holds
-	Key         string // what it named, when it says so
+	Key         string // of a slot, what it named, when it says so
 	Application string
 	Host        string // of the client, with its port where the server shows one: never on MySQL
 	Process     int    // of the client, on its host
@@ -63,22 +61,20 @@ type Session struct {
 	Shared      bool      // it shares the row, or waits to share it
 	By          string    // who has a claim
 	Until       time.Time // its end, by the server's clock; over while its holder is in a Do
-	// Since is when the lock was granted, by the server's clock. Where that is not known it is when
-	// the transaction began. Of a waiter it is when the wait began. For is how long ago that is, by
-	// the same clock. Where the server shows neither, Since.IsZero and For is 0.
+	// Prepared is the name of a prepared transaction that has the lock (PREPARE TRANSACTION, on
+	// PostgreSQL). It belongs to no session: COMMIT PREPARED or ROLLBACK PREPARED ends it.
+	Prepared string
+	// Since is when the transaction began, by the server's clock; of a lock that is renewed, the
+	// first one. A prepared one began before: it is when that was prepared. Of a waiter it is when
+	// the wait began. For is how long ago that is, by the same clock. Where the server shows
+	// neither, Since.IsZero and For is 0.
 	Since time.Time
 	For   time.Duration
 	// Idle says that the session runs no statement. False means unknown where Since is not known.
 	// Statement is what it runs, or ran last.
 	Idle      bool
 	Statement string
-	// Behind is how many callers of its process wait for the same rows without a session, see
-	// [WithQueue]. The count is as old as the session's last statement for the lock: for a waiter,
-	// and for the session of a Do, it is that of the beginning. A holder by Lock tells it anew with
-	// each heartbeat, half a minute apart at most. 0 may mean that it is not shown.
-	Behind int
-
-	party dialects.Party
+	party     dialects.Party
 
 	token  int64  // of a claim
 	secret *int64 // of a claim: behind a pointer, it does not come into a log with the Session
@@ -93,11 +89,12 @@ type Session struct {
 // roles run, since when and from where. On MySQL it needs SELECT on performance_schema, which must
 // be on. On MariaDB it needs PROCESS.
 //
-// MariaDB does not list a slot that nobody waits for. Inspect finds such slots by trying, and their
-// holders by waiting for a moment, on up to four further connections. That takes 5 s at most, or
-// half of what ctx leaves; semaphores and elections may each take as long. Calls at the same time
-// take turns. A slot whose holder is not found, for want of time or of connections, has a Holder
-// without an ID. docs/operations.md has the statements, and what each server does not show.
+// MariaDB lists only what somebody waits for. So Inspect waits for a moment for what keys name, on
+// up to four further connections. That takes half a second, and one more for each four permits of a
+// semaphore. Calls at the same time take turns. A lock whose holder is not found, for want of
+// connections say, has a Holder without an ID, and so have several Readers, as one. A driver that
+// shows nothing is an error. docs/operations.md has the statements, and what each server does not
+// show.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
@@ -108,34 +105,31 @@ func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, er
 }
 
 func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, error) {
-	if err := l.ready(); err != nil {
+	inspector, err := l.inspector()
+	if err != nil {
 		return nil, err
 	}
 	found, err := l.find(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	var only []int
+	of := dialects.Inspection{Table: *found}
 	for _, key := range keys {
 		if key == "" {
 			return nil, errors.New("a key is empty")
 		}
-		only = append(only, dialects.SlotOf(key, found.Slots))
+		of.Slots = append(of.Slots, strconv.Itoa(dialects.SlotOf(key, found.Slots)))
+		of.Names = append(of.Names, label.Hash(key))
 	}
-	states, err := l.rowStates(ctx, *found, only, keys)
+	states, err := inspector.Inspect(ctx, of)
 	if err != nil {
 		return nil, err
-	}
-	here := l.waitingHere() // later: who has gone from the process to the server meanwhile counts once
-	holdings := make([]Holding, 0, len(states))
-	for _, row := range holders.Of(states, found.Slots, keys) {
-		holdings = append(holdings, l.holdingOf(row, here))
 	}
 	claims, err := l.heldClaims(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
-	holdings = append(holdings, claims...)
+	holdings := append(l.holdingsOf(states, of, keys), claims...)
 	slices.SortFunc(holdings, func(a, b Holding) int {
 		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Table, b.Table),
 			cmp.Compare(len(a.Row), len(b.Row)), cmp.Compare(a.Row, b.Row))
@@ -143,64 +137,88 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	return holdings, nil
 }
 
-// rowStates are what the server shows of rows, or of these slots, and of semaphores and elections,
-// or of those with these names.
-func (l *Locker[Tx]) rowStates(ctx context.Context, table dialects.LockTable, slots []int, names []string) (
-	all []dialects.RowState, err error,
-) {
-	var hashes []string
-	for _, name := range names {
-		hashes = append(hashes, label.Hash(name))
+// inspector is the driver, if that shows who holds locks.
+func (l *Locker[Tx]) inspector() (dialects.Inspector, error) {
+	if err := l.ready(); err != nil {
+		return nil, err
 	}
-	for _, kind := range []dialects.Kind{dialects.KindRow, dialects.KindSemaphore, dialects.KindElection} {
-		states, err := l.driver.Inspect(ctx, dialects.Inspection{Kind: kind, Table: table, Slots: slots, Names: hashes})
-		if err != nil {
-			return nil, err
-		}
-		if slots != nil && kind == dialects.KindRow {
-			states = slices.DeleteFunc(states, func(state dialects.RowState) bool {
-				return state.Column != "" ||
-					!slices.ContainsFunc(slots, func(slot int) bool { return strconv.Itoa(slot) == state.Value })
-			})
-		}
-		all = append(all, states...)
+	inspector, shows := l.driver.(dialects.Inspector)
+	if !shows {
+		return nil, fmt.Errorf("the driver %T does not show who holds locks", l.driver)
 	}
-	return all, nil
+	return inspector, nil
 }
 
-// holdingOf adds to what the server shows how many callers wait here.
-func (l *Locker[Tx]) holdingOf(r holders.Row, here map[row]int) Holding {
-	h := Holding{
-		Table: l.config.table, Column: r.Column, Row: r.Value, Key: r.Key, Readers: sessionsOf(r.Readers),
-		Permits: sessionsOf(r.Permits), Waiters: sessionsOf(r.Waiters),
-	}
-	locked := row{r.Table, cmp.Or(r.Column, slotColumn), r.Value}
-	switch r.Named.Kind {
-	case dialects.KindSemaphore:
-		h.Column, h.Row = semaphoreColumn, r.Named.Hash
-		locked = row{h.Table, h.Column, h.Row}
-	case dialects.KindElection:
-		h.Column, h.Row = electionColumn, r.Named.Hash
-		locked = row{h.Table, h.Column, h.Row}
-	case dialects.KindRow:
-		if r.Column != "" {
-			h.Table = r.Table
+// holdingsOf are the rows that were asked for, those of a semaphore together.
+func (l *Locker[Tx]) holdingsOf(states []dialects.RowState, of dialects.Inspection, keys []string) (all []Holding) {
+	semaphores := map[string]*Holding{}
+	for _, state := range states {
+		h := Holding{
+			Table: cmp.Or(state.Table, l.config.table), Column: state.Column, Row: state.Value,
+			Readers: sessionsOf(state.Readers...), Waiters: sessionsOf(state.Waiters...),
+		}
+		if state.Holder != nil {
+			h.Holder = &sessionsOf(*state.Holder)[0]
+			h.Key = h.Holder.Key
+		}
+		for _, s := range slices.Concat(h.Readers, h.Waiters) {
+			h.Key = cmp.Or(h.Key, s.Key)
+		}
+		if state.Kind != dialects.KindRow {
+			h.Column, h.Row, h.Key = electionColumn, state.Hash, label.Known(state.Named)
+			if at := slices.Index(of.Names, state.Hash); at >= 0 {
+				h.Key = keys[at]
+			}
+		}
+		switch {
+		case state.Kind == dialects.KindSemaphore:
+			h.Column = semaphoreColumn
+			semaphores[state.Hash] = semaphores[state.Hash].with(h, state.Permit)
+		case state.Kind == dialects.KindElection, of.Slots == nil, h.Column == "" && slices.Contains(of.Slots, h.Row):
+			all = append(all, h)
 		}
 	}
-	if r.Holder != nil {
-		h.Holder = &sessionsOf([]holders.Party{*r.Holder})[0]
+	for _, h := range semaphores {
+		if len(h.Permits)+len(h.Waiters) > 0 { // else somebody only looks
+			all = append(all, *h)
+		}
 	}
-	h.Readers = append(h.Readers, slices.Repeat([]Session{{Shared: true}}, r.Sharing)...)
-	h.Behind = max(r.Behind, here[locked])
+	here := l.waitingHere() // later: who has gone from the process to the server meanwhile counts once
+	for i, h := range all {
+		line := row{h.Table, h.Column, h.Row}
+		if h.Column == "" {
+			line = row{of.Table.Name, slotColumn, h.Row}
+		}
+		all[i].Behind = here[line]
+	}
+	return all
+}
+
+// with adds a row of a semaphore to the others: a permit, or behind the last one the queue, whose
+// holder is the first that waits. Of the first row h is nil.
+func (h *Holding) with(one Holding, permit int) *Holding {
+	if h == nil {
+		h = &Holding{Table: one.Table, Column: one.Column, Row: one.Row, Key: one.Key}
+	}
+	h.Waiters = append(h.Waiters, one.Waiters...)
+	switch holder := one.Holder; {
+	case holder == nil:
+	case permit == maxPermits:
+		h.Waiters = slices.Insert(h.Waiters, 0, *holder)
+	default:
+		holder.Permit = permit
+		h.Permits = append(h.Permits, *holder)
+		slices.SortFunc(h.Permits, func(a, b Session) int { return cmp.Compare(a.Permit, b.Permit) })
+	}
 	return h
 }
 
-func sessionsOf(parties []holders.Party) (sessions []Session) {
+func sessionsOf(parties ...dialects.Party) (sessions []Session) {
 	for _, p := range parties {
 		sessions = append(sessions, Session{
-			ID: p.Session, Permit: p.Permit, Key: p.Key, Application: p.Application, Host: p.Host, Process: p.Process,
-			User: p.User, Database: p.Database, Shared: p.Shared, Since: p.Since, For: p.For, Idle: p.Idle,
-			Statement: p.Statement, Behind: p.Behind, party: p.Party,
+			ID: p.Session, Prepared: p.Prepared, Key: p.Key, Application: p.Application, Host: p.Host,
+			Process: p.Process, User: p.User, Database: p.Database, Shared: p.Shared, Since: p.Since, For: p.For,
+			Idle: p.Idle, Statement: p.Statement, party: p,
 		})
 	}
 	return sessions
@@ -235,7 +253,8 @@ func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) error {
 }
 
 func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
-	if err := l.ready(); err != nil {
+	inspector, err := l.inspector()
+	if err != nil {
 		return err
 	}
 	several := slices.Concat(holding.Readers, holding.Permits)
@@ -252,17 +271,14 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 		return fmt.Errorf("%w: nobody held it when Inspect looked", ErrNotHeld)
 	case holder.By != "":
 		return l.breakClaim(ctx, holding)
-	case holder.ID == "" && holding.isSemaphore():
-		return errors.New("the permit was held, and the server did not say by which session, so none was ended")
-	case holder.ID == "" && holding.isElection():
-		return errors.New("the server did not say which session leads, so none was ended")
+	case holder.Prepared != "":
+		return fmt.Errorf("the prepared transaction %q has it, which belongs to no session: ROLLBACK PREPARED or "+
+			"COMMIT PREPARED ends it", truncate(holder.Prepared))
 	case holder.ID == "":
-		return fmt.Errorf("slot %s of %s was held, and the server did not say by which session, so none was ended: "+
-			"inspect this key alone, "+
-			"where the user, the server and the pool have a few connections to spare", holding.Row,
-			truncate(holding.Table))
+		return errors.New("it was held, and the server did not say by which session, so none was ended: inspect this " +
+			"key alone, where the user, the server and the pool have a few connections to spare")
 	}
-	err := l.driver.End(ctx, holding.Holder.party)
+	err = inspector.End(ctx, holding.Holder.party)
 	if errors.Is(err, dialects.ErrChanged) {
 		return fmt.Errorf("%w: session %s does not hold it any more", ErrNotHeld, holding.Holder.ID)
 	}
@@ -273,19 +289,11 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 	return err
 }
 
-// isSemaphore and isElection look at the key as well: rows may have columns of these names.
-func (h *Holding) isSemaphore() bool { return h.Column == semaphoreColumn && h.Key != "" }
-func (h *Holding) isElection() bool  { return h.Column == electionColumn && h.Key != "" }
-
 // name says what is locked, for errors.
 func (h Holding) name() string {
 	switch {
-	case h.isSemaphore():
-		return "semaphore " + nameOf([]string{h.Key})
-	case h.isElection():
-		return "election " + nameOf([]string{h.Key})
-	case h.Column == claimColumn && h.Holder != nil && h.Holder.By != "":
-		return "claim " + nameOf([]string{h.Key})
+	case h.Column != "" && h.Key != "": // a kind: rows have no key
+		return h.Column + " " + nameOf([]string{h.Key})
 	case h.Column != "":
 		return nameOfRows(h.Table, h.Column, []any{h.Row})
 	case h.Key != "":

@@ -384,10 +384,6 @@ var sideBySide = []guarantee{
 		guarantees.InspectShows[pgx.Tx], guarantees.InspectShows[*sql.Tx],
 	},
 	{
-		"Inspect shows since when a lock is held, without the wait for it",
-		guarantees.InspectSince[pgx.Tx], guarantees.InspectSince[*sql.Tx],
-	},
-	{
 		"Inspect shows joined keys, and nothing that was released",
 		guarantees.InspectNested[pgx.Tx], guarantees.InspectNested[*sql.Tx],
 	},
@@ -396,7 +392,7 @@ var sideBySide = []guarantee{
 		guarantees.InspectTx[pgx.Tx], guarantees.InspectTx[*sql.Tx],
 	},
 	{
-		"Inspect says how many more wait inside a process",
+		"Inspect says how many more calls of this Locker wait inside the process",
 		guarantees.InspectBehind[pgx.Tx], guarantees.InspectBehind[*sql.Tx],
 	},
 	{"Break ends the holder that was shown, and no other", guarantees.Breaks[pgx.Tx], guarantees.Breaks[*sql.Tx]},

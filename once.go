@@ -272,27 +272,21 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 	if err == nil {
 		found, err = l.find(ctx, false)
 	}
-	if err == nil {
-		once, claims := found.Kinds.Once, found.Kinds.Claims
-		if deleted, err = l.sweep(ctx, once.Table, once.Sweep, age); err == nil {
-			var ended int64
-			if ended, err = l.sweep(ctx, claims.Table, claims.Sweep, age); errors.Is(err, ErrNotInstalled) {
-				err = nil // it is older than claims
-			}
-			deleted += ended
+	if err != nil {
+		return 0, wrap("sweep", err)
+	}
+	const most = 100 // of a batch: others may wait for what it has locked
+	once, claims := found.Kinds.Once, found.Kinds.Claims
+	for _, q := range []dialects.Query{{SQL: claims.Sweep, Table: claims.Table}, {SQL: once.Sweep, Table: once.Table}} {
+		for n, from := int64(most), int64(0); err == nil && n == most; deleted += n {
+			q.Args, n = []any{from, age.Microseconds(), int64(most), from}, 0
+			var answer []string
+			answer, err = l.ask(ctx, q)
+			_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
+		}
+		if q.Table == claims.Table && errors.Is(err, ErrNotInstalled) {
+			err = nil // it is older than claims
 		}
 	}
 	return deleted, wrap("sweep", err)
-}
-
-func (l *Locker[Tx]) sweep(ctx context.Context, table, text string, age time.Duration) (deleted int64, err error) {
-	const most = 100 // of a batch: others may wait for what it has locked
-	for n, from := int64(most), int64(0); err == nil && n == most; deleted += n {
-		q := dialects.Query{SQL: text, Args: []any{from, age.Microseconds(), int64(most), from}, Table: table}
-		var answer []string
-		answer, err = l.ask(ctx, q)
-		n = 0
-		_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
-	}
-	return deleted, err
 }

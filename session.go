@@ -133,7 +133,6 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 			place.Leave()
 		}
 	}()
-	request.Behind = place.Waiting()
 	asked := time.Now()
 	inner, got, err := l.driver.Begin(wait, request)
 	if err != nil {
@@ -166,7 +165,7 @@ func (l *Locker[Tx]) open(ctx context.Context, name fmt.Stringer, inner dialects
 	turns, whole := lifecycle.NewTurns()
 	life, handle := lifecycle.NewLife(whole)
 	s.turns, s.life = turns, life
-	ping := s.ping
+	ping := inner.Ping
 	if request.Work {
 		s.ctx, ping = ctx, nil
 	}
@@ -181,9 +180,6 @@ func (l *Locker[Tx]) open(ctx context.Context, name fmt.Stringer, inner dialects
 
 // Look is that of the heartbeat.
 func (s *session[Tx]) Look() { s.heartbeat.Look() }
-
-// ping is a heartbeat's. It tells others how many callers wait behind the session now.
-func (s *session[Tx]) ping(ctx context.Context) error { return s.inner.Ping(ctx, s.place.Waiting()) }
 
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
 func (s *session[Tx]) lose(reason error) bool {

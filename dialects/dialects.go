@@ -105,8 +105,6 @@ type Driver[Tx any] interface {
 	// reads is ErrUnsafeEngine.
 	Ping(ctx context.Context, table string) error
 
-	Inspector
-
 	// Close ends what the driver itself opened.
 	Close() error
 }
@@ -134,9 +132,8 @@ type Session[Tx any] interface {
 	// library does not show it.
 	Socket() net.Conn
 
-	// Ping asks the server for an answer. With the answer the lease begins anew. Behind is what
-	// Request.Behind would be now: it may be shown to others.
-	Ping(ctx context.Context, behind int) error
+	// Ping asks the server for an answer. With the answer the lease begins anew.
+	Ping(ctx context.Context) error
 
 	// Join locks more rows in the transaction. After an error the locks taken before are still
 	// held, unless the error matches ErrLost: where no work runs, Join first has the server answer
@@ -217,9 +214,6 @@ type Request struct {
 	LockTable func(ctx context.Context) (*LockTable, error)
 	// Hidden says that Values of a caller's table are not to be shown.
 	Hidden bool
-	// Behind is how many more callers of this process wait for the same rows, without a session: to
-	// be shown to others. Begin reads it.
-	Behind int
 	// Shared says that other sessions may hold the rows at the same time, if they share them too.
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once

@@ -85,7 +85,7 @@ func (h *history) note(now time.Time, holdings []txlock.Holding) {
 }
 
 func pointOf(h txlock.Holding) point {
-	p := point{waiting: int32(len(h.Waiters) + h.Behind)}
+	p := point{waiting: int32(len(h.Waiters))}
 	for _, holder := range holdersOf(h) {
 		p.held = 1
 		p.hold = max(p.hold, float32(holder.For.Seconds()))

@@ -55,6 +55,8 @@ func holds(s txlock.Session, h txlock.Holding) string {
 		return "leads"
 	case s.By != "":
 		return "claimed"
+	case s.Prepared != "":
+		return "prepared"
 	case s.Shared:
 		return "shared"
 	}

@@ -32,7 +32,6 @@ type lockView struct {
 	Holders []sessionView
 	Waiters []sessionView
 	Waiting string
-	Behind  int
 
 	MoreHolders, More int // holders, and waiters, that are not shown
 }
@@ -43,6 +42,7 @@ type sessionView struct {
 	State       string
 	ID          string
 	By, Until   string // of a claim, which has no session
+	Prepared    string // the name of a prepared transaction, which has none either
 	Key         string // if it named another than the lock's
 	Application string
 	Client      string
@@ -52,7 +52,6 @@ type sessionView struct {
 	Idle        bool
 	For         string
 	Since       string
-	Behind      int
 	Break       string // the address at which it can be ended, if that is allowed
 }
 
@@ -60,7 +59,7 @@ func viewOf(h txlock.Holding, most int) lockView {
 	id := idOf(h)
 	v := lockView{
 		ID: id.element(), URL: "lock?" + id.query().Encode(), Long: clean(nameOf(h)), Kind: kindOf(h),
-		Waiting: waiting(h), Behind: h.Behind,
+		Waiting: waiting(h),
 	}
 	v.Name = cut(v.Long, longestName)
 	if h.Key != "" && h.Column == "" {
@@ -89,11 +88,12 @@ func viewOf(h txlock.Holding, most int) lockView {
 func sessionOf(s txlock.Session, of txlock.Holding, place int) sessionView {
 	v := sessionView{
 		Place: place, ID: clean(s.ID), Application: clean(s.Application), Client: clean(clientOf(s)),
-		User: clean(s.User), Database: clean(s.Database), Statement: clean(s.Statement), Idle: s.Idle, Behind: s.Behind,
+		User: clean(s.User), Database: clean(s.Database), Statement: clean(s.Statement), Idle: s.Idle,
 	}
 	if v.State = holds(s, of); place > 0 {
 		v.State = waits(s)
 	}
+	v.Prepared = clean(s.Prepared)
 	if s.By != "" {
 		v.By, v.Until = clean(s.By), clock(s.Until)
 	}
@@ -119,16 +119,12 @@ func clientOf(s txlock.Session) string {
 	return s.Host
 }
 
-// waiting counts who waits: at the server, and inside processes.
+// waiting counts who waits at the server.
 func waiting(h txlock.Holding) string {
-	var counts []string
-	if len(h.Waiters) > 0 {
-		counts = append(counts, strconv.Itoa(len(h.Waiters)))
+	if len(h.Waiters) == 0 {
+		return ""
 	}
-	if h.Behind > 0 {
-		counts = append(counts, "+"+strconv.Itoa(h.Behind))
-	}
-	return strings.Join(counts, " ")
+	return strconv.Itoa(len(h.Waiters))
 }
 
 func (id lockID) query() url.Values {
@@ -232,7 +228,7 @@ func matches(h txlock.Holding, search string) bool {
 // byUrgency sorts what is awaited before the rest, and the longest first, as txlock status does.
 func byUrgency(a, b txlock.Holding) int {
 	free := func(h txlock.Holding) int {
-		if len(h.Waiters) > 0 || h.Behind > 0 {
+		if len(h.Waiters) > 0 {
 			return 0
 		}
 		return 1

@@ -48,7 +48,7 @@ func (m Metrics) Expose(w io.Writer) error {
 
 // tally is what is known of some locks together.
 type tally struct {
-	held, waiting, behind  int
+	held, waiting          int
 	oldestHold, oldestWait time.Duration
 }
 
@@ -63,7 +63,6 @@ func (t *tally) add(h txlock.Holding) {
 		t.held++
 	}
 	t.waiting += len(h.Waiters)
-	t.behind += h.Behind
 }
 
 func (m Metrics) byKind() []exposition.Gauge {
@@ -79,7 +78,6 @@ func (m Metrics) byKind() []exposition.Gauge {
 	gauges := []exposition.Gauge{
 		{Name: "txlock_status_held", Help: "Locks that somebody holds."},
 		{Name: "txlock_status_waiting_sessions", Help: "Sessions of the server that wait for a lock."},
-		{Name: "txlock_status_waiting_callers", Help: "Callers that wait in their processes, without a session."},
 		{Name: "txlock_status_oldest_hold_seconds", Help: "For how long the oldest holder has held its lock."},
 		{Name: "txlock_status_oldest_wait_seconds", Help: "For how long the oldest waiter has waited, at the server."},
 	}
@@ -92,9 +90,9 @@ func (m Metrics) byKind() []exposition.Gauge {
 	return gauges
 }
 
-func (t *tally) values() [5]float64 {
+func (t *tally) values() [4]float64 {
 	return [...]float64{
-		float64(t.held), float64(t.waiting), float64(t.behind), t.oldestHold.Seconds(), t.oldestWait.Seconds(),
+		float64(t.held), float64(t.waiting), t.oldestHold.Seconds(), t.oldestWait.Seconds(),
 	}
 }
 
@@ -102,7 +100,6 @@ func (m Metrics) byKey() []exposition.Gauge {
 	gauges := []exposition.Gauge{
 		{Name: "txlock_status_key_held", Help: "Locks of this key that somebody holds."},
 		{Name: "txlock_status_key_waiting_sessions", Help: "Sessions of the server that wait for this key."},
-		{Name: "txlock_status_key_waiting_callers", Help: "Callers that wait for this key in their processes."},
 		{Name: "txlock_status_key_hold_seconds", Help: "For how long the oldest holder has held this key."},
 		{Name: "txlock_status_key_wait_seconds", Help: "For how long the oldest waiter has waited for this key."},
 	}

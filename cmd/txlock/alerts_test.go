@@ -85,7 +85,6 @@ func metrics(t *testing.T, e *engine) {
 	require.Equal(t, "1", series["txlock_status_up"], text)
 	require.Equal(t, "2", series["txlock_status_held"+of], text)
 	require.Equal(t, "1", series["txlock_status_waiting_sessions"+of], text)
-	require.Equal(t, "0", series["txlock_status_waiting_callers"+of], text)
 	require.NotEqual(t, "0", series["txlock_status_oldest_wait_seconds"+of], text)
 	require.Equal(t, "1", series[`txlock_status_key_held{key="sku:42"}`], text)
 	require.Equal(t, "1", series[`txlock_status_key_waiting_sessions{key="sku:42"}`], text)

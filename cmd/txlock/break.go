@@ -86,9 +86,6 @@ func (o *options) breakLock(ctx context.Context, out io.Writer, key, session str
 	for i, waiter := range h.Waiters {
 		fmt.Fprintf(&about, "%d. waiting%s: %s\n", i+1, period(waiter), describe(waiter))
 	}
-	if h.Behind > 0 {
-		fmt.Fprintf(&about, "%d more wait inside processes.\n", h.Behind)
-	}
 	if shared := otherKey(h.Holder.Key, key); shared != "" {
 		if yes {
 			return &ending{code: exitNotHeld, text: fmt.Sprintf(

@@ -24,7 +24,6 @@ type lockPicture struct {
 	Column  string           `json:"column"`
 	Row     string           `json:"row"`
 	Key     string           `json:"key"`
-	Behind  int              `json:"behind"` // callers that wait inside processes, in all
 	Holder  *sessionPicture  `json:"holder"`
 	Readers []sessionPicture `json:"readers"`           // who shares it; holder is null then
 	Permits []sessionPicture `json:"permits,omitempty"` // those that hold a permit each, of a semaphore
@@ -43,19 +42,19 @@ type sessionPicture struct {
 	For         *float64   `json:"for_seconds"` // null when it is not known
 	Idle        *bool      `json:"idle"`        // null when it is not known
 	Statement   string     `json:"statement"`
-	Behind      int        `json:"behind"` // callers that wait inside its process
 	Shared      bool       `json:"shared"` // it shares the lock, or waits to share it
 	Permit      *int       `json:"permit,omitempty"`
-	By          string     `json:"by,omitempty"`    // who has a claim, which has no session
-	Until       *time.Time `json:"until,omitempty"` // its end, by the server's clock
+	By          string     `json:"by,omitempty"`       // who has a claim, which has no session
+	Until       *time.Time `json:"until,omitempty"`    // its end, by the server's clock
+	Prepared    string     `json:"prepared,omitempty"` // the name of a prepared transaction, which has no session
 }
 
 func (s *status) picture(holdings []txlock.Holding) picture {
 	p := picture{Server: s.server.Address, At: time.Now().UTC().Truncate(time.Millisecond), Locks: []lockPicture{}}
 	for _, h := range holdings {
 		l := lockPicture{
-			Table: h.Table, Column: h.Column, Row: h.Row, Key: h.Key, Behind: h.Behind, Readers: []sessionPicture{},
-			Waiters: []sessionPicture{},
+			Table: h.Table, Column: h.Column, Row: h.Row, Key: h.Key,
+			Readers: []sessionPicture{}, Waiters: []sessionPicture{},
 		}
 		if h.Holder != nil {
 			holder := pictureOf(*h.Holder)
@@ -80,8 +79,8 @@ func (s *status) picture(holdings []txlock.Holding) picture {
 func pictureOf(s txlock.Session) sessionPicture {
 	p := sessionPicture{
 		Key: s.Key, Application: s.Application, Host: s.Host, Process: s.Process, User: s.User,
-		Database: s.Database, Statement: s.Statement, Behind: s.Behind,
-		Shared: s.Shared,
+		Database: s.Database, Statement: s.Statement, Shared: s.Shared,
+		Prepared: s.Prepared,
 	}
 	if s.ID != "" {
 		p.ID = &s.ID

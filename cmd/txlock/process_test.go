@@ -181,9 +181,6 @@ const roleVariable = "TXLOCK_TEST_ROLE"
 // ends it with that code; it answers any other line with its process number. A polite role also
 // ends at SIGTERM, with 0. A halting role also says when it continues.
 func playRole(role string) int {
-	if role == "crowd" {
-		return playCrowd()
-	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1,
 		syscall.SIGUSR2)

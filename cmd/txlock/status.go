@@ -29,22 +29,23 @@ this role stays empty; on MySQL and MariaDB a missing grant is an error, with ex
 code 77. "txlock doctor" says which one it is. A holder "?" is one that the server
 did not name. The exit code is 0 whether locks are held or not.
 
-WAITING counts who waits for a lock, "3 +98": three sessions of the server, and 98
-more callers inside the processes, without a session. The latter is what sessions
-have last said: a holder by Lock says it anew with each heartbeat, a waiter and a
-Do only said it when they began.
+WAITING counts the sessions of the server that wait for a lock: not the calls that
+wait inside a process. A lock that is "prepared" belongs to no session, but to the
+transaction with that name: COMMIT PREPARED or ROLLBACK PREPARED ends it. MariaDB
+lists a lock that nobody waits for only if its KEY is given.
 
 --json has an object with "server", "at" and "locks", these by table and row. A
-lock has "table", "column", "row", "key", "behind" (how many wait inside processes,
-in all), "holder" (null while it passes from one to the next, or is held
-together), "readers" (who share it), "permits" and "waiters". That of a semaphore
-has the column "semaphore", no holder, and in "permits" the sessions that hold one,
-each with "permit". That of an election has the column "election", and its holder
-leads. That of a claim has the column "claim", and its holder no session, but "by"
-and "until". A session has "id" (null when the server did not say who holds), "key",
-"application", "host", "process", "user", "database", "since" (RFC 3339),
-"for_seconds", "idle" (these three are null when they are not known), "statement",
-"behind" (inside its process) and "shared". What commands a terminal is escaped.
+lock has "table", "column", "row", "key", "holder" (null while it passes from one
+to the next, or is held together), "readers" (who share it), "permits" and
+"waiters". That of a semaphore has the column "semaphore", no holder, and in
+"permits" the sessions that hold one, each with "permit". That of an election has
+the column "election", and its holder leads. That of a claim has the column
+"claim", and its holder no session, but "by" and "until". That of a prepared
+transaction has "prepared", its name, and no session. A session has "id" (null
+when the server did not say who holds), "key", "application", "host", "process",
+"user", "database", "since" (RFC 3339), "for_seconds", "idle" (these three are null
+when they are not known), "statement" and "shared". What commands a terminal is
+escaped.
 
 --prometheus writes metrics, for a file of node_exporter's textfile collector: how
 many locks are held and awaited, and for how long, by table and kind, and that of

@@ -28,7 +28,6 @@ type shown struct {
 	At     time.Time
 	Locks  []struct {
 		Table, Column, Row, Key string
-		Behind                  int
 		Holder                  *shownSession
 		Readers, Waiters        []shownSession
 	}
@@ -36,7 +35,7 @@ type shown struct {
 
 type shownSession struct {
 	ID, Key, Application, Host, User, Database, Statement string
-	Process, Behind                                       int
+	Process                                               int
 	Since                                                 *time.Time
 	For                                                   *float64 `json:"for_seconds"`
 	Idle                                                  *bool

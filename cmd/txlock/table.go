@@ -48,7 +48,6 @@ const (
 type table struct {
 	rows    []row
 	unnamed bool // a holder is unnamed
-	behind  bool // callers wait inside processes
 }
 
 type row struct {
@@ -73,9 +72,6 @@ func (t *table) legend() (lines []string) {
 	if t.unnamed {
 		lines = append(lines, unnamed+"  held, but the server did not say by whom")
 	}
-	if t.behind {
-		lines = append(lines, "+  more callers that wait inside a process, without a session, when it last said so")
-	}
 	return lines
 }
 
@@ -88,7 +84,7 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 		if awaited(h) {
 			kind = rowAwaited
 		}
-		name, all := lockName(h, asked[h.Row]), waiting(len(h.Waiters), h.Behind)
+		name, all := lockName(h, asked[h.Row]), waiting(h)
 		for _, holder := range h.Permits {
 			t.add(kind, name, fmt.Sprintf("permit %d", holder.Permit), all, holder)
 			all = ""
@@ -99,6 +95,8 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 			t.add(kind, name, "leads", all, *h.Holder)
 		case isClaim(h):
 			t.add(kind, name, "claimed", all, *h.Holder)
+		case h.Holder != nil && h.Holder.Prepared != "":
+			t.add(kind, name, "prepared", all, *h.Holder)
 		case h.Holder != nil:
 			t.add(kind, name, "held", all, *h.Holder)
 		case len(h.Readers) > 0:
@@ -109,7 +107,6 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 		default:
 			t.rows = append(t.rows, row{kind, [columns]string{colLock: name, colState: "passes on", colWaiting: all}})
 		}
-		t.behind = t.behind || h.Behind > 0
 		for i, waiter := range h.Waiters {
 			place := fmt.Sprintf("  %d.", i+1)
 			if key := terminal.Clean(waiter.Key); key != "" && waiter.Key != h.Key {
@@ -119,7 +116,7 @@ func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
 			if waiter.Shared {
 				state = "waits to share"
 			}
-			t.add(rowWaiter, place, state, waiting(0, waiter.Behind), waiter)
+			t.add(rowWaiter, place, state, "", waiter)
 		}
 	}
 	return t
@@ -138,19 +135,15 @@ func byUrgency(a, b txlock.Holding) int {
 		byBegin(longestHolder(a), longestHolder(b)))
 }
 
-// awaited tells whether somebody waits for the lock, at the server or inside a process.
-func awaited(h txlock.Holding) bool { return len(h.Waiters) > 0 || h.Behind > 0 }
+// awaited tells whether somebody waits for the lock at the server.
+func awaited(h txlock.Holding) bool { return len(h.Waiters) > 0 }
 
-// waiting counts who waits, "3 +98": at the server, and inside processes.
-func waiting(sessions, behind int) string {
-	var counts []string
-	if sessions > 0 {
-		counts = append(counts, strconv.Itoa(sessions))
+// waiting counts who waits.
+func waiting(h txlock.Holding) string {
+	if !awaited(h) {
+		return ""
 	}
-	if behind > 0 {
-		counts = append(counts, "+"+strconv.Itoa(behind))
-	}
-	return strings.Join(counts, " ")
+	return strconv.Itoa(len(h.Waiters))
 }
 
 func longestWaiter(h txlock.Holding) *txlock.Session { return longest(h.Waiters) }
@@ -229,6 +222,8 @@ func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session)
 	switch {
 	case s.By != "":
 		cells[colApplication], cells[colStatement] = terminal.Clean(s.By), "until "+clock(s.Until.Local(), time.Now())
+	case s.Prepared != "":
+		cells[colSession] = terminal.Clean(s.Prepared)
 	case s.ID == "":
 		cells[colSession] = unnamed
 		t.unnamed = true

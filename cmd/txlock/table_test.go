@@ -129,30 +129,15 @@ func TestTableOrder(t *testing.T) {
 	}
 }
 
-// Who waits inside a process is counted beside the sessions that wait, and explained. A lock that
-// only they wait for is an awaited one.
-func TestTableOfCrowd(t *testing.T) {
+// A lock that a prepared transaction keeps is shown with the name of that.
+func TestTableOfPrepared(t *testing.T) {
 	table := tableOf([]txlock.Holding{
-		{Row: "6", Holder: &txlock.Session{ID: "1"}},
-		{Row: "7", Holder: &txlock.Session{ID: "2", Behind: 5}, Behind: 5},
-		{
-			Row: "8", Holder: &txlock.Session{ID: "3", Behind: 38}, Behind: 98,
-			Waiters: []txlock.Session{{ID: "4", For: time.Second, Behind: 60}, {ID: "5"}, {ID: "6"}},
-		},
+		{Key: "k", Holder: &txlock.Session{Prepared: "two\nphase", User: "shop"}, Waiters: []txlock.Session{{ID: "7"}}},
 	}, nil)
 	lines := table.lines(0, 0, false)
-	require.Len(t, lines, 8)
-	require.Regexp(t, `^LOCK +STATE +FOR +WAITING +SINCE`, lines[0])
-	require.Regexp(t, `^slot 7 +held +\+5 +2$`, lines[1])
-	require.Regexp(t, `^slot 8 +held +3 \+98 +3$`, lines[2])
-	require.Regexp(t, `^  1\. +waits +1s +\+60 +4$`, lines[3])
-	require.Regexp(t, `^  2\. +waits +5$`, lines[4])
-	require.Regexp(t, `^slot 6 +held +1$`, lines[6])
-	require.Regexp(t, `^\+  more callers `, lines[7])
-	for height := 1; height < 9; height++ {
-		require.LessOrEqual(t, len(table.lines(80, height, false)), max(2, height))
-	}
-	require.Regexp(t, `^LOCK +STATE +FOR +WAITING +SESSION$`, table.lines(40, 0, false)[0], "the last to go")
+	require.Len(t, lines, 3)
+	require.Regexp(t, `^k +prepared +1 +two\S+phase +shop$`, lines[1])
+	require.Equal(t, "the prepared transaction two\nphase", describe(txlock.Session{Prepared: "two\nphase"}))
 }
 
 // A holder that the server does not name is shown as such.
@@ -203,7 +188,7 @@ func TestPicture(t *testing.T) {
 	require.NoError(t, writeJSONLine(&out, pictureOf(txlock.Session{Key: "a\u009b\u202e\U000e0041\x7f<ü鍵🔒\x1b"})))
 	require.Equal(t, `{"id":null,"key":"a\u009b\u202e\udb40\udc41\u007f<ü鍵🔒\u001b","application":"",`+
 		`"host":"","process":0,"user":"","database":"",`+
-		`"since":null,"for_seconds":null,"idle":null,"statement":"","behind":0,"shared":false}`+"\n", out.String())
+		`"since":null,"for_seconds":null,"idle":null,"statement":"","shared":false}`+"\n", out.String())
 	var back struct{ Key string }
 	require.NoError(t, json.Unmarshal([]byte(out.String()), &back))
 	require.Equal(t, "a\u009b\u202e\U000e0041\x7f<ü鍵🔒\x1b", back.Key)

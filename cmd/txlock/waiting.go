@@ -234,6 +234,9 @@ func describe(s txlock.Session) string {
 	if s.By != "" {
 		return terminal.Clean(s.By + ", until " + clock(s.Until.Local(), time.Now()))
 	}
+	if s.Prepared != "" {
+		return terminal.Clean("the prepared transaction " + s.Prepared)
+	}
 	if s.ID == "" {
 		return "a session that the server did not name"
 	}

@@ -179,6 +179,8 @@ func (s *session) provesItself(ctx context.Context) error {
 }
 
 // unsure is the error of a COMMIT on Galera that does not say that the transaction was rolled back.
+// SeveralRows is of a statement in front of it.
 func (d *Driver) unsure(err error) bool {
-	return d.pool.Galera() && server.Number(err) != 0 && !server.IsDeadlock(err)
+	number := server.Number(err)
+	return d.pool.Galera() && number != 0 && number != server.SeveralRows && !server.IsDeadlock(err)
 }

@@ -114,7 +114,7 @@ func (d *Driver) begin(ctx context.Context, request dialects.Request) (dialects.
 	if err != nil {
 		return nil, got, err
 	}
-	s := &session{driver: d, conn: conn, work: request.Work, lease: request.Lease, behind: request.Behind}
+	s := &session{driver: d, conn: conn, work: request.Work, lease: request.Lease}
 	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
 		s.close()
 		return nil, got, server.Classify(err, request)

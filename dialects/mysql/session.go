@@ -30,7 +30,6 @@ type session struct {
 	committed  bool          // by the flight of its statements
 	scripted   bool          // the statements of a script have variables of the session: see restoredSQL
 	lease      time.Duration
-	behind     int // how many callers wait behind the session, as it shows
 	savepoints savepoint.Stack
 	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 	beat       string // see provesItself
@@ -103,21 +102,12 @@ func (s *session) Tx() *sql.Tx { return s.loan.Tx }
 // Socket implements dialects.Session.
 func (s *session) Socket() net.Conn { return s.conn.Socket }
 
-// Ping implements dialects.Session. How many callers wait behind the session is sent when that has
-// changed.
-func (s *session) Ping(ctx context.Context, behind int) error {
-	show := ""
-	if behind != s.behind {
-		show = s.driver.behindSQL(behind)
+// Ping implements dialects.Session.
+func (s *session) Ping(ctx context.Context) error {
+	if err := s.proveInTransaction(ctx); err != nil {
+		return err
 	}
-	err := s.proveInTransaction(ctx, show)
-	if err == nil {
-		err = s.provesItself(ctx)
-	}
-	if err == nil {
-		s.behind = behind
-	}
-	return err
+	return s.provesItself(ctx)
 }
 
 // changesTransaction begins a statement that fails with InTransaction in any transaction, whose
@@ -131,10 +121,9 @@ const changesTransaction = "SET " + pingMark + "/*!80001 @@transaction_read_only
 const inTransactionSQL = changesTransaction + "IF(" + sqltext.Writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
 
 // proveInTransaction is an error unless the session is in a transaction, or a statement was
-// interrupted: that is an answer too, for somebody's KILL QUERY ends no session. Front travels in
-// front.
-func (s *session) proveInTransaction(ctx context.Context, front string) error {
-	err := s.exec(ctx, front, inTransactionSQL)
+// interrupted: that is an answer too, for somebody's KILL QUERY ends no session.
+func (s *session) proveInTransaction(ctx context.Context) error {
+	err := s.exec(ctx, inTransactionSQL)
 	switch {
 	case err == nil:
 		return errors.New("its transaction has ended, which has released the lock")
@@ -154,7 +143,7 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (got diale
 		// The connection would be closed when ctx ends, and a server that stalls for a moment loses
 		// no lock.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), interrupt.GuestPatience)
-		err := s.proveInTransaction(clean, "")
+		err := s.proveInTransaction(clean)
 		cancel()
 		if err != nil {
 			return got, server.Lost(err)

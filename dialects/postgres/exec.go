@@ -225,8 +225,6 @@ func (f flight) explain(at int, failed error) error {
 		return &dialects.StatementError{Err: failed}
 	case judged:
 		failed = f.statements[at].Judge(rows)
-	case state == server.UnknownStatement, state == server.KnownStatement:
-		failed = server.MixedUp(failed)
 	case f.counted && (state == server.NotSupported || strings.HasPrefix(state, server.BadText)):
 		return errUncounted
 	}
@@ -315,8 +313,8 @@ func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) ([]in
 	affected := make([]int64, 0, len(list))
 	for len(affected) < len(list) {
 		trip := list[len(affected):]
-		if trip = firstTrip(trip); !together {
-			trip = trip[:1]
+		if trip = firstTrip(trip); !together || slices.ContainsFunc(trip, mayEnd) {
+			trip = trip[:1] // what comes behind may be read otherwise
 		}
 		some, err := s.execTogether(ctx, trip)
 		var of *dialects.StatementError

@@ -222,8 +222,8 @@ func (q querier) explainMove(ctx context.Context, failed error) error {
 func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on terms) (
 	got dialects.Grant, err error,
 ) {
-	guarded, safe := q, func() {}
-	guarded.Line, safe = q.BehindSavepoint()
+	guarded := q
+	guarded.Line = q.BehindSavepoint()
 	var failed error
 	answered := 0
 	f := on.flight
@@ -232,7 +232,7 @@ func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on 
 		if f != nil {
 			s = f.behind(s, "")
 		}
-		columns, err = q.Fly(ctx, s, safe)
+		columns, err = q.Run(ctx, s)
 		if failed, answered = err, len(columns); f != nil {
 			err = f.read(columns, err)
 		}

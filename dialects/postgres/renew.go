@@ -78,12 +78,12 @@ func (r *renewal) due() bool { return r.needed && r.possible() && !time.Now().Be
 // owner knows of the loss, when the connection is closed. That is what the savepoints are for:
 // without them a statement that fails would end the transaction, and with it what the session does
 // not keep for itself yet, or no longer.
-func (s *session[Tx]) renew(ctx context.Context, behind int) error {
+func (s *session[Tx]) renew(ctx context.Context) error {
 	s.spoiled = true // unless all goes well, also when the client library panics: see rollback
 	renewed := true
 	shown, err := s.shown(ctx)
 	if err == nil {
-		err = s.conn.Exec(ctx, sqltext.Ping+strconv.Itoa(behind)+"\n"+s.renewScript(shown))
+		err = s.conn.Exec(ctx, sqltext.Ping+"\n"+s.renewScript(shown))
 	}
 	for tries := 0; server.State(err) == server.QueryCanceled && tries < cancelsWithstood; tries++ {
 		renewed, err = s.resume(ctx, shown)
@@ -123,7 +123,7 @@ func (s *session[Tx]) renewSoon(ctx context.Context) error {
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	return s.renew(clean, 0)
+	return s.renew(clean)
 }
 
 // shown is the label that the session shows, as it is to be in the next transaction.

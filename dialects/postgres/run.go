@@ -65,7 +65,7 @@ func (d *driver[Tx]) RunTx(ctx context.Context, tx Tx, q dialects.Query) (lines 
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
 	script := append(append(sqltext.Script{client.WaitSavepoint}, scriptOf(q)...), client.ReleaseWait)
-	columns, err := l.Fly(clean, script, func() {})
+	columns, err := l.Run(clean, script)
 	if err == nil {
 		return lastOf(columns[:len(columns)-1]), nil
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -93,11 +92,11 @@ func (s *session[Tx]) Socket() net.Conn { return s.Line.Socket }
 
 // Ping implements dialects.Session. An error of the server is an answer too, unless it is that of a
 // renewal: the state of the session says whether the transaction goes on.
-func (s *session[Tx]) Ping(ctx context.Context, behind int) error {
+func (s *session[Tx]) Ping(ctx context.Context) error {
 	if s.renewal.due() {
-		return s.renew(ctx, behind)
+		return s.renew(ctx)
 	}
-	ping := sqltext.Ping + strconv.Itoa(behind)
+	ping := sqltext.Ping
 	if s.conn.Shown() == client.Open {
 		ping += "\n" + client.AskSQL
 	}

@@ -135,10 +135,10 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 }
 
 // dropSnapshot comes last in the lock of a session that then is idle. The server keeps the
-// snapshot of the last statement until the next one comes; a SET has none. A protocol.Sender closes
-// the portal of that statement instead. A heartbeat would be too late: who has begun to wait for
-// the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of the transaction.
-var dropSnapshot = sqltext.Statement{SQL: "set local txlock.idle = ''", Silent: true, Idles: true}
+// snapshot of the last statement until the next one comes; a SET has none. A heartbeat would be too
+// late: who has begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of
+// the transaction.
+var dropSnapshot = sqltext.Silent("set local txlock.idle = ''")
 
 func (t terms) isShort(request dialects.Request) bool {
 	return t.as == owner && t.flight == nil && isShort(request)
@@ -167,18 +167,11 @@ func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
 		return sqltext.Script{sqltext.With(text, args...)}, err
 	}
 	rows, err := rowsOf(request)
-	noted, label := shortColumns(on.mark != "")
-	turnstile := "select " + label + ", " + sqltext.Pass(request, sqltext.Passing, "$1") + ", " + noted
-	return sqltext.Script{sqltext.With(turnstile, args...), rowStatement(request, rows, on)}, err
-}
-
-// shortColumns are for a script whose arguments are the turnstile, the label, and the mark of work.
-func shortColumns(work bool) (noted, label string) {
-	noted, label = grantedSQL, showSQL("$2")
-	if work {
-		noted += ", " + sqltext.Set(client.MarkSetting, "$3")
+	turnstile := "select " + showSQL("$2") + ", " + sqltext.Pass(request, sqltext.Passing, "$1")
+	if on.mark != "" {
+		turnstile += ", " + sqltext.Set(client.MarkSetting, "$3")
 	}
-	return noted, label
+	return sqltext.Script{sqltext.With(turnstile, args...), rowStatement(request, rows, on)}, err
 }
 
 // ourShape is what the text that locks a row of our own table depends on.
@@ -211,11 +204,13 @@ func ourTextOf(shape ourShape) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	noted, label := shortColumns(shape.work)
-	label += " is not null"
+	marked := "1"
+	if shape.work {
+		marked = sqltext.Set(client.MarkSetting, "$3")
+	}
 	pass := sqltext.Pass(request, sqltext.Passing, "$1") + " is not null"
-	text := "select " + noted + " from " + rows.table + " where (select case when " + label +
-		" then " + pass + " end) and " + rows.column + " = $1" + rows.seeded + rowLock(request)
+	text := "select " + marked + " from " + rows.table + " where (select case when " + showSQL("$2") +
+		" is not null then " + pass + " end) and " + rows.column + " = $1" + rows.seeded + rowLock(request)
 	ourTexts.Store(shape, text)
 	return text, nil
 }
@@ -230,21 +225,17 @@ func turnstileStatement(request dialects.Request, as role) sqltext.Statement {
 		}
 	}
 	numbers := turnstilesOf(request)
-	note, args := "null", []string(nil)
-	if as == owner || !request.Try { // a guest's try notes it in passedLabel
-		note, args = granted(request, as, "$2")
-	}
 	if len(numbers) == 1 && !request.Try {
-		return sqltext.With("select "+sqltext.Pass(request, sqltext.Passing, "$1")+", "+note+where,
-			append([]string{strconv.FormatInt(numbers[0], 10)}, args...)...)
+		return sqltext.With("select "+sqltext.Pass(request, sqltext.Passing, "$1")+where,
+			strconv.FormatInt(numbers[0], 10))
 	}
 	pass := "count(" + sqltext.Pass(request, sqltext.Passing, "t") + ")" // in the order of the list
 	if request.Try {
 		all := "bool_and(" + sqltext.Pass(request, sqltext.Trying, "t") + ")"
 		pass = "set_config('" + passedSetting + "', " + all + "::text, true)"
 	}
-	return sqltext.With("select "+pass+", "+note+" from unnest($1::"+numberType(request)+"[]) t"+where+
-		" having count(*) > 0", append([]string{sqltext.ArrayOf(numbers)}, args...)...)
+	return sqltext.With("select "+pass+" from unnest($1::"+numberType(request)+"[]) t"+where+" having count(*) > 0",
+		sqltext.ArrayOf(numbers))
 }
 
 func rowStatement(request dialects.Request, rows rowSet, on terms) sqltext.Statement {
@@ -307,9 +298,8 @@ const passedSetting = "txlock.passed"
 
 // passedLabel shows what a guest's try has locked. Before, the name shows what is waited for.
 func passedLabel(request dialects.Request) sqltext.Statement {
-	note, args := granted(request, guest, "$1")
 	passed := " where current_setting('" + passedSetting + "', true) = 'true'"
-	return sqltext.With("select "+alsoSQL("$1")+", "+note+passed, args...)
+	return sqltext.With("select "+alsoSQL("$1")+passed, furtherLabelOf(request))
 }
 
 // existScript reads which rows of request exist, without locking.

@@ -195,7 +195,6 @@ got:
 	atomic { giveHeadBack() }
 	take(p);
 #endif
-	mayFail();
 	atomic {
 #ifndef HOLDS_AS_HEAD
 		giveHeadBack();

@@ -2,21 +2,17 @@ package guarantees
 
 import (
 	"context"
-	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
-// InspectBehind shows that Inspect says how many more wait inside a process: as of the begin of a
-// session, and of a holder by Lock as of its last heartbeat.
+// InspectBehind shows that Inspect says how many more calls of its Locker wait inside the process.
 func InspectBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, waiting := crowded(t, e, c, testbed.PoolSize, "", txlock.WithQueue(2), txlock.WithLease(6*time.Second))
+	f, waiting := crowded(t, e, c, testbed.PoolSize, "", txlock.WithQueue(2))
 	m := f.Locks.Mutex(f.Key("crowd"))
 	holder, err := m.Lock(background)
 	require.NoError(t, err)
@@ -38,49 +34,27 @@ func InspectBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			}
 		}()
 	}
-	waiting.waits(t, patient+impatient)
-	h := lookBehind(t, f, patient+impatient)
-	require.Zero(t, h.Waiters[0].Behind, "nobody waited behind it when it began")
-
-	inner, err := f.Locks.Mutex(f.Key("inner")).Lock(holder.Context())
-	require.NoError(t, err)
-	for _, joined := range f.Look(t, f.Key("inner")) {
-		require.Zero(t, joined.Behind, "they wait for another key")
+	shows := func(n int) {
+		t.Helper()
+		waiting.waits(t, n)
+		shown := f.Look(t, f.Key("crowd"))
+		require.Len(t, shown, 1)
+		require.Len(t, shown[0].Waiters, 1)
+		require.Equal(t, n, shown[0].Behind)
 	}
-	require.NoError(t, inner.Unlock(background))
-
+	shows(patient + impatient)
 	giveUp()
 	for range impatient {
 		require.ErrorIs(t, testbed.Receive(t, given), context.Canceled)
 	}
-	waiting.waits(t, patient)
-	lookBehind(t, f, patient)
-
-	// The next in the process goes on at the server, and says how many it has left behind. So does
-	// the new holder, of the same callers.
+	shows(patient)
 	require.NoError(t, holder.Unlock(background))
 	holder = testbed.Receive(t, second)
 	f.Waiters(t, 1)
-	waiting.waits(t, patient-1)
-	h = lookBehind(t, f, patient-1)
-	require.Equal(t, patient-1, h.Waiters[0].Behind)
-	require.Equal(t, patient-1, h.Behind, "each is counted once")
+	shows(patient - 1)
 	for range patient {
 		require.NoError(t, holder.Unlock(background))
 		holder = testbed.Receive(t, granted)
 	}
 	require.NoError(t, holder.Unlock(background))
-}
-
-// lookBehind waits until the holder of the crowd's key says that n callers wait behind it, where
-// the server shows what an idle session says.
-func lookBehind[Tx any](t *testing.T, f *testbed.Fixture[Tx], n int) (h txlock.Holding) {
-	t.Helper()
-	eventually.Every(t, fmt.Sprintf("%d wait behind the holder", n), 50*time.Millisecond, func() bool {
-		shown := f.Look(t, f.Key("crowd"))
-		require.Len(t, shown, 1)
-		h = shown[0]
-		return len(h.Waiters) == 1 && (!f.Tells || h.Holder != nil && h.Holder.Behind == n && h.Behind == n)
-	})
-	return h
 }

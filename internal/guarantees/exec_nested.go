@@ -63,7 +63,8 @@ func ExecNestedFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	}
 	if s.Postgres {
 		failing = append(failing, s.statement("UPDATE stock SET n = 1 / @::int", 0),
-			s.statement("UPDATE stock SET n = @", "x"))
+			s.statement("UPDATE stock SET n = @", "x"), s.statement("UPDATE stock SET n = @", 1<<40),
+			s.statement("UPDATE stock SET n = 1", make([]any, 70_000)...))
 	}
 	require.NoError(t, s.Locks.Mutex(outer).Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, s.Exec(ctx, tx, "INSERT INTO "+s.table+" VALUES (5, 5, '')"))

@@ -3,7 +3,6 @@ package guarantees
 import (
 	"context"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,35 +75,20 @@ func InspectShows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	unlabelled(t, f)
 }
 
-// InspectSince: a hold begins when the lock is granted, not when the transaction began.
-func InspectSince[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	if !e.Tells {
-		return // the server knows only when the transaction began
-	}
-	key := f.Key("since")
-	_, release := f.HoldInDo(t, key)
-	granted := f.Queue(t, 1, key)
-	waited := f.Look(t, key)[0].Waiters[0]
-	require.NoError(t, release())
-	lock := <-granted
-	h := f.Look(t, key)[0]
-	require.False(t, h.Holder.Since.Before(waited.Since.Add(waited.For).Add(-20*time.Millisecond)), "%v, %v",
-		h.Holder.Since, waited)
-	require.Less(t, h.Holder.For, time.Since(waited.Since))
-	require.NoError(t, lock.Unlock(background))
-}
-
 // InspectNested: joined keys show as well, released ones do not.
 func InspectNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	few, all := f.FewSlots(t)
-	// neighbours lock rows of their own tables, which show as well
-	look := func() []txlock.Holding {
-		return slices.DeleteFunc(all(), func(h txlock.Holding) bool { return h.Column != "" })
-	}
+	few, _ := f.FewSlots(t)
 	// in slots of their own, and short enough for PostgreSQL to show them all
 	const outer, inner, odd = "o", "i", "q'é*"
+	look := func() (holdings []txlock.Holding) {
+		f.Apart(func() {
+			var err error
+			holdings, err = few.Inspect(background, outer, inner, odd)
+			require.NoError(t, err)
+		})
+		return holdings
+	}
 	lock, err := few.Mutex(outer).Lock(background)
 	require.NoError(t, err)
 	nested, err := few.Mutex(inner).Lock(lock.Context())

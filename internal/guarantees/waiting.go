@@ -275,7 +275,7 @@ func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 				err = nil
 			}
 			assert.NoError(t, err)
-		})
+		}, time.Millisecond)
 	}
 	t.Logf("%d of %d waits won the race", won, rounds)
 	f.Waiters(t, 0)
@@ -286,11 +286,11 @@ func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 // race calls wait, and cancel and Unlock at random times, on purpose: the cancel comes before,
 // during and after the grant.
-func race(t *testing.T, holder *txlock.Lock, cancel func(), wait func()) {
+func race(t *testing.T, holder *txlock.Lock, cancel func(), wait func(), within time.Duration) {
 	t.Helper()
 	var together sync.WaitGroup
 	together.Go(wait)
-	chance := func() <-chan time.Time { return time.After(time.Duration(rand.IntN(1000)) * time.Microsecond) }
+	chance := func() <-chan time.Time { return time.After(rand.N(within)) }
 	together.Go(func() {
 		<-chance()
 		cancel()
@@ -305,7 +305,7 @@ func race(t *testing.T, holder *txlock.Lock, cancel func(), wait func()) {
 // GuestCancelRace shows that a cancel that races with a LockTx leaves the transaction usable: also
 // one that comes before the wait has begun.
 func GuestCancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	rounds := tier.Pick(50, 100, 1000)
+	rounds := tier.Pick(50, 100, 200)
 	if e.Pgpool { // a cancel takes a second
 		rounds = 20
 	}
@@ -317,7 +317,8 @@ func GuestCancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		holder, err := m.Lock(background)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(background)
-		race(t, holder, cancel, func() { err = m.LockTx(ctx, tx) })
+		race(t, holder, cancel, func() { err = m.LockTx(ctx, tx) },
+			10*time.Millisecond) // on PostgreSQL, no cancel is sent for some of them
 		require.NoError(t, f.Exec(background, tx, "SELECT COUNT(*) FROM "+table), "after %v", err)
 		if err == nil {
 			won++

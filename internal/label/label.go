@@ -1,14 +1,12 @@
 // Package label writes and reads what a session shows to others of what it locks, in the server's
 // own views:
 //
-//	#4711+37 [sku:42 sku:43]+12ms (inventory.sku 42)
+//	#4711 [sku:42 sku:43] (inventory.sku 42)@1795361282.4
 //
-// A label begins with the number of the client's process. Behind it may follow how many more
-// callers of that process wait for what the first bracket shows, without a session. Keys of slots
-// are in brackets, rows of a caller's table in parentheses. So is the key of a semaphore, behind
-// the number of its permits: (10 api). In its queue that is 1. What is shared has an s in front: s[sku:42]. Behind a
-// bracket may follow when the lock was granted: how long after the begin of the transaction (+), or
-// in seconds since 1970 (@).
+// A label begins with the number of the client's process. Keys of slots are in brackets, rows of a
+// caller's table in parentheses. So is the key of a semaphore, behind the number of its permits:
+// (10 api), in its queue 1. What is shared has an s in front: s[sku:42]. A session that has renewed
+// its locks says at the end since when it has them, in seconds since 1970.
 //
 // Bytes that have a meaning here, that SQL would have to quote, or that a server would replace, are
 // written as in URLs. A label that was cut ends inside a bracket. A label is a hint: the server's
@@ -16,6 +14,7 @@
 package label
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 	"strings"
@@ -30,16 +29,8 @@ const longest = 256
 
 const sharedPrefix = "s"
 
-// Process begins every label of this process.
-var Process = "#" + strconv.Itoa(os.Getpid())
-
-// Begin begins the label of a session of this process. Behind the session wait that many callers.
-func Begin(behind int) string {
-	if behind == 0 {
-		return Process + " "
-	}
-	return Process + "+" + strconv.Itoa(behind) + " "
-}
+// Begin begins every label of this process.
+var Begin = "#" + strconv.Itoa(os.Getpid()) + " "
 
 // Of is the bracket of a label that shows request.
 func Of(request dialects.Request) string {
@@ -127,100 +118,123 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// Read takes apart a text that ends with a label: what is in front of the label, the number of the
-// client's process, and the brackets. Without a label, process is 0 and before is the whole text.
-func Read(text string) (before string, process int, brackets []dialects.Shown) {
-	at := strings.LastIndexByte(text, '#')
-	begin, rest, _ := strings.Cut(text[at+1:], " ")
-	number, behind, _ := strings.Cut(begin, "+")
-	process, err := strconv.Atoi(number)
-	if at < 0 || err != nil {
-		return text, 0, nil
+// Since is a label that outlives the transaction in which it was shown, which began then, in
+// seconds since 1970. It stays, once it says that, and where there is no room.
+func Since(text string, begun float64) string {
+	at, since := strings.LastIndexByte(text, '#'), SinceMark(begun)
+	if at < 0 || strings.Contains(text[at:], "@") || len(text)+len(since) > longestShown {
+		return text
 	}
-	for {
-		rest = strings.TrimPrefix(rest, sharedPrefix) // the server says who shares
-		if len(rest) < 2 || rest[0] != '[' && rest[0] != '(' {
-			break
-		}
-		var c dialects.Shown
-		c, rest = readBracket(rest)
-		brackets = append(brackets, c)
-	}
-	if count, err := strconv.ParseUint(behind, 10, 31); err == nil && brackets != nil {
-		brackets[0].Behind = int(count)
-	}
-	return text[:at], process, brackets
+	return text + since
 }
+
+// SinceMark is the end of a label that says since when.
+func SinceMark(begun float64) string { return "@" + strconv.FormatFloat(begun, 'f', 1, 64) }
 
 // longestShown is how much the server shows.
 const longestShown = 63
 
-// Since is a label that outlives the transaction that it was shown in, which began then, in seconds
-// since 1970: grants that it counts from there are counted from 1970. A grant for which there is no
-// room is left out.
-func Since(text string, begun float64) string {
-	at := strings.LastIndexByte(text, '#')
-	begin, rest, found := strings.Cut(text[at+1:], " ")
-	if at < 0 || !found {
-		return text
-	}
-	var b strings.Builder
-	b.WriteString(text[:at+1] + begin + " ")
-	for rest != "" {
-		end := strings.IndexAny(rest, "])+@")
-		if end < 0 {
-			end = len(rest)
-		}
-		closed := strings.TrimLeft(rest[end:], "])")
-		b.WriteString(strings.TrimSuffix(rest, closed))
-		grant, next, more := strings.Cut(closed, " ")
-		if !strings.HasPrefix(grant, "@") {
-			var c dialects.Shown
-			readGrant(&c, grant)
-			grant = "@" + strconv.FormatFloat(begun+c.After.Seconds(), 'f', 1, 64)
-		}
-		if b.Len()+len(grant) <= longestShown {
-			b.WriteString(grant)
-		}
-		if rest = next; more {
-			b.WriteByte(' ')
-		}
-	}
-	return b.String()
+// Label is what a session says of itself.
+type Label struct {
+	Before  string // the text in front of it
+	Process int    // of the client; 0: there is no label
+	Since   time.Time
+	shown   []shown
 }
 
-// readBracket reads the bracket that text begins with.
-func readBracket(text string) (c dialects.Shown, rest string) {
-	rows := text[0] == '('
-	end := strings.IndexAny(text, "])+@")
-	if end < 0 {
-		end = len(text)
+// shown is a bracket.
+type shown struct {
+	table, column string   // of rows
+	items         []string // keys of slots, or values of the column
+	cut           string   // the beginning of one more, behind which others may be missing
+}
+
+// Read takes apart a text that ends with a label. What it does not know, as of other versions, it
+// leaves out.
+func Read(text string) (l Label) {
+	at := strings.LastIndexByte(text, '#')
+	number, rest, _ := strings.Cut(text[at+1:], " ")
+	number, _, _ = strings.Cut(number, "+")
+	process, err := strconv.Atoi(number)
+	if at < 0 || err != nil {
+		return Label{Before: text}
 	}
-	body, rest := text[1:end], text[end:]
-	if closed := strings.TrimLeft(rest, "])"); closed != rest {
-		rest = closed
-	} else {
-		c.Cut = true
+	l = Label{Before: text[:at], Process: process}
+	if last := strings.LastIndexByte(rest, '@'); last >= 0 {
+		if seconds, err := strconv.ParseFloat(rest[last+1:], 64); err == nil {
+			l.Since = time.UnixMicro(int64(seconds * 1e6))
+		}
+		rest = rest[:last]
 	}
-	grant, rest, _ := strings.Cut(rest, " ")
-	readGrant(&c, grant)
-	c.Items = strings.Split(body, " ")
-	if rows {
-		name := c.Items[0]
-		c.Items = c.Items[1:]
+	for {
+		rest = strings.TrimPrefix(rest, sharedPrefix) // the server says who shares
+		if len(rest) < 2 || rest[0] != '[' && rest[0] != '(' {
+			return l
+		}
+		end := strings.IndexAny(rest, "])")
+		if end < 0 {
+			l.shown = append(l.shown, readBracket(rest[0] == '(', rest[1:], true))
+			return l
+		}
+		l.shown = append(l.shown, readBracket(rest[0] == '(', rest[1:end], false))
+		_, rest, _ = strings.Cut(rest[end:], " ")
+	}
+}
+
+func readBracket(ofRows bool, body string, cut bool) (c shown) {
+	c.items = strings.Split(body, " ")
+	if ofRows {
+		name := c.items[0]
+		c.items = c.items[1:]
 		if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
-			c.Table, c.Column = unescape(name[:dot]), unescape(name[dot+1:])
-		} else {
-			c.Permits, _ = strconv.Atoi(name)
+			c.table, c.column = unescape(name[:dot]), unescape(name[dot+1:])
+		} else { // of a semaphore, whose table has its name
+			c.items = nil
 		}
 	}
-	for i, item := range c.Items {
-		c.Items[i] = unescape(item)
+	for i, item := range c.items {
+		c.items[i] = unescape(item)
 	}
-	if last := len(c.Items) - 1; c.Cut && last >= 0 {
-		c.Items[last] = wholeRunes(c.Items[last])
+	if last := len(c.items) - 1; cut && last >= 0 {
+		c.items, c.cut = c.items[:last], wholeRunes(c.items[last])
 	}
-	return c, rest
+	return c
+}
+
+// Rows are the rows of callers' tables that the session says it locks.
+func (l Label) Rows(yield func(table, column, value string)) {
+	for _, c := range l.shown {
+		for _, value := range c.items {
+			if c.table != "" {
+				yield(c.table, c.column, value)
+			}
+		}
+	}
+}
+
+// Key is what the session named whose slot that is, as far as it says so: a hidden key is empty.
+// The beginning of a key, "…" behind it, may belong to any slot. It counts alone, where the session
+// has no other slot.
+func (l Label) Key(slot string, slots int, alone bool) string {
+	for _, c := range l.shown {
+		for _, item := range c.items {
+			if c.table == "" && item != "" && strconv.Itoa(dialects.SlotOf(item, slots)) == slot {
+				return item
+			}
+		}
+	}
+	if alone && len(l.shown) == 1 && len(l.shown[0].items) == 0 && l.shown[0].cut != "" &&
+		!strings.HasPrefix(l.shown[0].cut, HiddenPrefix) {
+		return l.shown[0].cut + "…"
+	}
+	return ""
+}
+
+// And is a label that also says what an older one of the same session does.
+func (l Label) And(older Label) Label {
+	l.Process = cmp.Or(l.Process, older.Process)
+	l.shown = append(l.shown, older.shown...)
+	return l
 }
 
 // wholeRunes drops the beginning of a character that was cut.
@@ -231,16 +245,4 @@ func wholeRunes(text string) string {
 		}
 	}
 	return text
-}
-
-func readGrant(c *dialects.Shown, text string) {
-	if after, ok := strings.CutPrefix(text, "+"); ok {
-		number, complete := strings.CutSuffix(after, "ms") // the server may have cut it
-		milliseconds, err := strconv.ParseInt(number, 10, 64)
-		c.After, c.Granted = time.Duration(milliseconds)*time.Millisecond, complete && err == nil
-	}
-	if at, ok := strings.CutPrefix(text, "@"); ok {
-		seconds, err := strconv.ParseFloat(at, 64)
-		c.At, c.Granted = time.UnixMicro(int64(seconds*1e6)), err == nil
-	}
 }

@@ -1,9 +1,9 @@
 package label_test
 
 import (
-	"fmt"
-	"math"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,15 +26,13 @@ func FuzzLabel(f *testing.F) {
 		if first == "" || second == "" {
 			return // no keys
 		}
-		behind := cut & math.MaxInt32
+		const slots = 1 << 20
+		keys, values := []string{first, second}, []dialects.Value{{Text: first}, {Text: second}}
 		for _, request := range []dialects.Request{
-			{Slots: 1, Keys: []string{first, second}},
-			{Slots: 1, Keys: []string{first, second}, Shared: true},
-			{Table: "shop.inventory", Column: `"a.b"`, Values: []dialects.Value{{Text: first}, {Text: second}}},
-			{
-				Table: "shop.inventory", Column: `"a.b"`, Values: []dialects.Value{{Text: first}, {Text: second}},
-				Shared: true,
-			},
+			{Slots: 1, Keys: keys},
+			{Slots: 1, Keys: keys, Shared: true},
+			{Table: "shop.inventory", Column: `"a.b"`, Values: values},
+			{Table: "shop.inventory", Column: `"a.b"`, Values: values, Shared: true},
 		} {
 			shown := label.Of(request)
 			require.Equal(t, request.Shared, shown[0] == 's')
@@ -42,107 +40,114 @@ func FuzzLabel(f *testing.F) {
 			require.NotContains(t, shown, "'")
 			require.NotContains(t, shown, `\`)
 			require.LessOrEqual(t, len(shown), 256)
-			before, process, brackets := label.Read(
-				"an app" + label.Begin(behind) + shown + "+12ms s[more]@1.5")
-			require.Equal(t, "an app", before)
-			require.Equal(t, os.Getpid(), process)
-			require.Len(t, brackets, 2)
-			require.Equal(t, behind, brackets[0].Behind)
-			require.Zero(t, brackets[1].Behind)
-			require.Equal(t, request.Table, brackets[0].Table)
-			require.Equal(t, request.Column, brackets[0].Column)
-			require.Equal(t, 12*time.Millisecond, brackets[0].After)
-			require.Equal(t, []string{"more"}, brackets[1].Items)
-			require.True(t, brackets[1].At.Equal(time.UnixMilli(1500)), brackets[1].At)
-			begins(t, brackets[0], first, second)
-			if !brackets[0].Cut {
-				require.Equal(t, []string{first, second}, brackets[0].Items)
+			text := "an app" + label.Begin + shown
+			whole := strings.HasSuffix(shown, "]") || strings.HasSuffix(shown, ")")
+			if whole {
+				text += " s[more]@1.5"
 			}
-
-			name := len(label.Process) + len(" s(shop.inventory.%22a%2Eb%22 ") // which is not cut
-			text := label.Process + " " + shown
-			_, _, brackets = label.Read(text[:min(max(cut, name), len(text))])
-			require.Len(t, brackets, 1)
-			begins(t, brackets[0], first, second)
+			read := label.Read(text)
+			require.Equal(t, "an app", read.Before)
+			require.Equal(t, os.Getpid(), read.Process)
+			if whole {
+				require.True(t, read.Since.Equal(time.UnixMilli(1500)), read.Since)
+				more := strconv.Itoa(dialects.SlotOf("more", slots))
+				require.Contains(t, []string{"more", first, second}, read.Key(more, slots, true))
+			}
+			for end := range len(text) + 1 {
+				says(t, label.Read(text[:end]), request, whole && end == len(text))
+			}
 		}
 	})
 }
 
-// begins shows that the bracket's items are the keys, as far as they go.
-func begins(t *testing.T, bracket dialects.Shown, keys ...string) {
+// says shows that the label has the keys, or the values, of the request, and no others.
+func says(t *testing.T, read label.Label, request dialects.Request, all bool) {
 	t.Helper()
-	require.LessOrEqual(t, len(bracket.Items), len(keys))
-	for i, item := range bracket.Items {
-		if bracket.Cut && i == len(bracket.Items)-1 {
-			require.True(t, strings.HasPrefix(keys[i], item), fmt.Sprintf("%q, %q", keys[i], item))
-		} else {
-			require.Equal(t, keys[i], item)
+	const slots = 1 << 20
+	for _, key := range request.Keys {
+		shown := read.Key(strconv.Itoa(dialects.SlotOf(key, slots)), slots, true)
+		beginning, cut := strings.CutSuffix(shown, "…")
+		switch {
+		case all, !cut && shown != "":
+			require.Equal(t, dialects.SlotOf(key, slots), dialects.SlotOf(shown, slots))
+		case cut:
+			require.True(t, slices.ContainsFunc(append(request.Keys, "more"), func(key string) bool {
+				return strings.HasPrefix(key, beginning)
+			}), beginning)
 		}
 	}
-}
-
-// A time that the server has cut is none.
-func TestReadCutLabel(t *testing.T) {
-	for text, granted := range map[string]bool{
-		"#1 [a]+1000000ms": true, "#1 [a]+1000000m": false,
-		"#1 [a]+1000000": false, "#1 [a]+": false, "#1 [a]": false,
-	} {
-		_, _, brackets := label.Read(text)
-		require.Len(t, brackets, 1)
-		require.Equal(t, granted, brackets[0].Granted, text)
+	var values []string
+	read.Rows(func(table, column, value string) {
+		require.Equal(t, request.Table, table)
+		require.Equal(t, request.Column, column)
+		values = append(values, value)
+	})
+	for i, value := range values {
+		require.Equal(t, request.Values[i].Text, value)
+	}
+	if all {
+		require.Len(t, values, len(request.Values))
 	}
 }
 
-// A label that outlives its transaction counts from 1970, as far as there is room.
+// A label that outlives its transaction says since when, as far as there is room.
 func TestSince(t *testing.T) {
 	for text, since := range map[string]string{
 		"app#1 [a]":                      "app#1 [a]@1795361282.4",
-		"#1+37 [a b]+1600ms":             "#1+37 [a b]@1795361284.0",
-		"#1 [a]@1795361200.1 s[b]+5ms":   "#1 [a]@1795361200.1 s[b]@1795361282.4",
+		"#1 [a]@1795361200.1":            "#1 [a]@1795361200.1",
+		"a@b#1 [a]":                      "a@b#1 [a]@1795361282.4",
 		"#1 [" + strings.Repeat("k", 50): "#1 [" + strings.Repeat("k", 50), // there is no room
 		"psql":                           "psql",
-		"a#b":                            "a#b",
 	} {
 		require.Equal(t, since, label.Since(text, 1795361282.4))
 		require.Equal(t, since, label.Since(since, 1795369999), "it stays")
 	}
 }
 
+// Labels of older versions say when a lock was granted, and how many wait.
+func TestReadOlderLabels(t *testing.T) {
+	read := label.Read("app#4711+37 [a b]+12ms (inventory.sku 42)+5ms s[c]")
+	require.Equal(t, 4711, read.Process)
+	for _, key := range []string{"a", "b", "c"} {
+		require.Equal(t, key, read.Key(strconv.Itoa(dialects.SlotOf(key, 65536)), 65536, true))
+	}
+	read = label.Read("#1 [a]@1795361200.1 s[b]@1795361300.1")
+	require.Equal(t, "a", read.Key(strconv.Itoa(dialects.SlotOf("a", 65536)), 65536, true))
+	require.Equal(t, "b", read.Key(strconv.Itoa(dialects.SlotOf("b", 65536)), 65536, true))
+}
+
 // A character is there whole, or not at all.
 func TestReadCutCharacter(t *testing.T) {
-	shown := label.Process + " " + label.Of(dialects.Request{Slots: 1, Keys: []string{"夜é🎉"}})
+	shown := label.Begin + label.Of(dialects.Request{Slots: 1, Keys: []string{"夜é🎉"}})
 	read := map[string]bool{}
-	for end := len(label.Process) + 3; end < len(shown); end++ {
-		_, _, brackets := label.Read(shown[:end])
-		require.Len(t, brackets, 1)
-		read[brackets[0].Items[0]] = true
+	for end := len(label.Begin) + 2; end < len(shown); end++ {
+		read[label.Read(shown[:end]).Key("0", 1<<20, true)] = true
 	}
-	require.Equal(t, map[string]bool{"": true, "夜": true, "夜é": true, "夜é🎉": true}, read)
+	require.Equal(t, map[string]bool{"": true, "夜…": true, "夜é…": true, "夜é🎉…": true}, read)
 }
 
 // Whatever others have for a name of their application is no label, or reads as one without harm.
 func FuzzReadLabel(f *testing.F) {
 	for _, text := range []string{
 		"", "#", "#1", "#1 ", "#1 [", "#1 []", "#1 ()", "#1 (a", "#1 (a.b", "#1 [a]+",
-		"#1 [a]+x [b", "psql", "a#b", "#1 ]", "#-1 [a]",
+		"#1 [a]+x [b", "psql", "a#b", "#1 ]", "#-1 [a]", "#1 @", "#1 [@",
 	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		before, _, brackets := label.Read(text)
-		require.True(t, strings.HasPrefix(text, before))
-		for _, bracket := range brackets {
-			require.NotEmpty(t, append(bracket.Items, bracket.Table+"."), "%q", text)
-		}
+		read := label.Read(text)
+		require.True(t, strings.HasPrefix(text, read.Before))
+		read.Key("0", 1, true)
+		read.Rows(func(table, _, _ string) { require.NotEmpty(t, table) })
 	})
 }
 
-// Values that are hidden are in no label, and the bracket says what else there is to say.
+// Values that are hidden are in no label.
 func TestHiddenValues(t *testing.T) {
 	hidden := dialects.Request{Table: "inventory", Column: "sku", Values: []dialects.Value{{Text: "oil"}}, Hidden: true}
-	shown := label.Begin(3) + label.Of(hidden)
+	shown := label.Begin + label.Of(hidden)
 	require.NotContains(t, shown, "oil")
-	_, process, brackets := label.Read(shown)
-	require.Equal(t, os.Getpid(), process)
-	require.Equal(t, []dialects.Shown{{Table: "inventory", Column: "sku", Items: []string{}, Behind: 3}}, brackets)
+	read := label.Read(shown)
+	require.Equal(t, os.Getpid(), read.Process)
+	read.Rows(func(_, _, value string) { require.Fail(t, value) })
 }

@@ -248,14 +248,6 @@ func (l *Lines[K]) Each(visit func(name K, waiting int)) {
 	}
 }
 
-// Waiting is how many callers wait in the line.
-func (p *Place[K]) Waiting() int {
-	if p == nil {
-		return 0
-	}
-	return p.lines.Waiting(p.name)
-}
-
 // admit ends the wait of w, whose place or error is set.
 func (in *line[K]) admit(w *waiter[K]) {
 	in.remove(w)

@@ -5,24 +5,24 @@ import "strconv"
 
 // Stack is the savepoints of a session, one for each nested Do. It is for whoever may send.
 type Stack struct {
-	made  int
+	open  int
 	stuck error
 }
 
-// Name names a further savepoint.
-func (s *Stack) Name() string {
-	s.made++
-	return "txlock_" + strconv.Itoa(s.made)
-}
+// Name names the next savepoint. Names are few, so that client libraries may prepare the statements
+// that have them.
+func (s *Stack) Name() string { return "txlock_" + strconv.Itoa(s.open+1) }
 
 // Run runs work, and then calls end: with undo when work failed or panicked. It returns the error
 // of end, or else that of work.
 func (s *Stack) Run(work func() error, end func(undo bool) error) error {
 	done := false
+	s.open++
 	defer func() {
 		if !done {
 			s.note(end(true))
 		}
+		s.open--
 	}()
 	err := work()
 	done = true

@@ -229,6 +229,51 @@ func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	require.NoError(t, testbed.Receive(t, sentinel).Unlock(background))
 }
 
+// A statement may need what the one before it has made, and a row that is asked for need not come
+// from a statement that affects one.
+func TestExecInOrder(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		inOrder(t, e, testbed.PostgresPgx[0])
+		inOrder(t, e, testbed.PostgresPgx[1])
+		inOrder(t, e, testbed.PostgresSQL[0])
+	})
+}
+
+func inOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int")
+	nested := func(list ...txlock.Statement) (affected []int64, err error) {
+		return affected, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) (err error) {
+			affected, err = f.Locks.Mutex(f.Key("a")).Exec(ctx, list...)
+			return err
+		})
+	}
+	alone := func(list ...txlock.Statement) ([]int64, error) {
+		return f.Locks.Mutex(f.Key("a")).Exec(background, list...)
+	}
+	statement := func(text string, args ...any) txlock.Statement { return txlock.Statement{SQL: text, Args: args} }
+	for _, exec := range []func(...txlock.Statement) ([]int64, error){alone, nested} {
+		other := table + "_other"
+		_, err := exec(statement("CREATE TABLE "+other+" (id int)"),
+			statement("INSERT INTO "+other+" VALUES ($1)", 1),
+			statement("ALTER TABLE "+other+" ADD n text"),
+			statement("UPDATE "+other+" SET n = $1", "a"), statement("DROP TABLE "+other))
+		require.NoError(t, err)
+
+		var shown string
+		show := txlock.Statement{SQL: "SHOW transaction_isolation", Into: []any{&shown}}
+		affected, err := exec(show)
+		require.NoError(t, err)
+		require.Equal(t, []int64{1}, affected)
+		require.Equal(t, "read committed", shown)
+		none := txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (1)", Into: []any{&shown}}
+		_, err = exec(none)
+		require.ErrorIs(t, err, txlock.ErrRows)
+		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	}
+}
+
 // The types of arguments are asked for once, and may be others later. What the server cannot count,
 // and what only pgx can send, takes the way of a Do.
 func TestNestedExecOfOtherTypes(t *testing.T) {

@@ -159,11 +159,11 @@ func TestBrokenOffRenewal(t *testing.T) {
 			require.NoError(t, err)
 			heard := time.Now()
 			eventually.Every(t, "a renewal is due", testbed.PollEvery, func() bool {
-				if err := session.Ping(ended, 0); strings.Contains(err.Error(), "renewal") {
+				if err := session.Ping(ended); strings.Contains(err.Error(), "renewal") {
 					return true
 				}
 				if time.Since(heard) > shortLease/3 {
-					require.NoError(t, session.Ping(background, 0))
+					require.NoError(t, session.Ping(background))
 					heard = time.Now()
 				}
 				return false

@@ -27,7 +27,6 @@ func TestTellingMariaDB(t *testing.T) {
 			f := testbed.NewFixture(t, e, c)
 			require.NotEmpty(t, variable(t, f, f.Key("variable")))
 			t.Run("shows", func(t *testing.T) { guarantees.InspectShows(t, e, c) })
-			t.Run("since", func(t *testing.T) { guarantees.InspectSince(t, e, c) })
 			t.Run("nested", func(t *testing.T) { guarantees.InspectNested(t, e, c) })
 			t.Run("tx", func(t *testing.T) { guarantees.InspectTx(t, e, c) })
 		})

@@ -19,48 +19,16 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// The holder releases while its slot is probed. When the probe would be ended, the pool's
-// connections, among them the probe's, already run other work.
-func probesAreSpared(t *testing.T, e *testbed.Engine) {
-	if !e.MariaDB {
-		return // MySQL needs no probes
-	}
-	f := innodbFixture(t, e)
-	const size = 4
-	few, db, name := slotTable(t, f, 4)
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	tx, _ := outsider(t, f, "SELECT * FROM "+name+" WHERE slot = 1 FOR UPDATE")
-	inspected := make(chan error, 1)
-	f.Apart(func() { // no other test reads the views meanwhile
-		go func() {
-			_, err := few.Inspect(background)
-			inspected <- err
-		}()
-		eventually.Every(t, "a probe waits", time.Millisecond, func() bool {
-			// keeps the picture old, so that Inspect goes on probing
-			f.Total(t, "SELECT COUNT(*) FROM information_schema.innodb_trx")
-			return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = '"+f.Label+"' AND INFO "+
-				"LIKE '%WHERE slot = 1 FOR UPDATE'") == 1
-		})
-		require.NoError(t, f.End(background, tx, false))
-		keepBusy(t, db, size)
-		require.NoError(t, <-inspected)
-		keepBusy(t, db, size) // with the connection of Inspect among them
-	})
-}
-
-// keepBusy runs a statement on each of n connections. It tells whether the statement was ended, or
-// a variable left behind.
+// keepBusy runs a statement on each of n connections.
 func keepBusy(t *testing.T, db *sql.DB, n int) {
 	t.Helper()
 	worked := make(chan error, n)
 	for range n {
 		go func() {
 			var ended int
-			err := db.QueryRow("SELECT SLEEP(0.5) + (@txlock_seen IS NOT NULL)").Scan(&ended)
+			err := db.QueryRow("SELECT SLEEP(0.5)").Scan(&ended)
 			if err == nil && ended != 0 {
-				err = errors.New("interrupted, or Inspect left a variable behind")
+				err = errors.New("interrupted")
 			}
 			worked <- err
 		}()

@@ -3,26 +3,27 @@ package inspection
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// mysql lists every row lock, in performance_schema.
-type mysql struct{}
+// mysql lists every row lock, in performance_schema. The privilege to see the locks also shows the
+// sessions of all users.
+var mysql = views{
+	read: readMySQL, grant: "GRANT SELECT ON performance_schema.* TO …",
+	present: "SELECT PROCESSLIST_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = ",
+}
 
 // peopleSQL reads the sessions of MySQL. TIMER_WAIT, in picoseconds, grows as long as a statement
 // or a transaction lasts.
 const peopleSQL = `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_DB,
-	t.PROCESSLIST_COMMAND, t.PROCESSLIST_INFO, v.VARIABLE_VALUE, s.SQL_TEXT, s.TIMER_WAIT, x.TIMER_WAIT,
+	t.PROCESSLIST_COMMAND, t.PROCESSLIST_INFO, s.SQL_TEXT, v.VARIABLE_VALUE, s.TIMER_WAIT, x.TIMER_WAIT,
 	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a
-		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = '_pid'),
-	(SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a
-		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = 'program_name'), x.EVENT_ID
+		WHERE a.PROCESSLIST_ID = t.PROCESSLIST_ID AND a.ATTR_NAME = 'program_name'), x.EVENT_ID,
+	UNIX_TIMESTAMP(NOW(6))
 	FROM performance_schema.threads t
 	LEFT JOIN performance_schema.user_variables_by_thread v
 		ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '` + sqltext.Variable + `'
@@ -39,46 +40,31 @@ const historySQL = `SELECT t.PROCESSLIST_ID, h.SQL_TEXT FROM performance_schema.
 	WHERE h.SQL_TEXT LIKE '%` + sqltext.CommentMark + `%' AND t.PROCESSLIST_ID <> CONNECTION_ID()
 	ORDER BY h.EVENT_ID DESC`
 
-func (mysql) present() string {
-	// The privilege to see the locks also shows the sessions of all users.
-	return "SELECT PROCESSLIST_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = "
-}
-
-func (mysql) grant() string { return "GRANT SELECT ON performance_schema.* TO …" }
-
-func (mysql) read(ctx context.Context, p *picture) error {
+func readMySQL(ctx context.Context, p *picture) error {
 	people, err := p.ask(ctx, peopleSQL)
 	if err != nil {
 		return err
 	}
-	history, err := p.ask(ctx, historySQL)
-	if err != nil {
-		return err
-	}
-	locking := map[string][]string{} // statements of a session: it may have locked by several
-	for _, line := range history {
-		locking[line[0]] = append(locking[line[0]], line[1])
-	}
 	for _, line := range people {
-		party, waits := p.meet(line)
-		party.Statement, party.Application = cmp.Or(line[5], line[7]), line[11]
+		session, waits := p.meet(line)
+		session.Statement, session.Application, session.begin = cmp.Or(line[5], line[6]), line[10], line[11]
 		span := line[9] // of the transaction
 		if waits {
 			span = line[8] // of the statement
 		}
 		if picoseconds, err := strconv.ParseFloat(span, 64); err == nil {
-			p.lasts(party, time.Duration(picoseconds/1000))
+			session.lasts(line[12], picoseconds/1e12)
 		}
-		hear(party, line[6])
-		if line[6] == "" {
-			for _, statement := range locking[party.Session] {
-				hear(party, sqltext.LabelIn(statement))
-			}
+		session.hear(line[7])
+	}
+	history, err := p.ask(ctx, historySQL)
+	for _, line := range history {
+		if session := p.people[line[0]]; session != nil {
+			session.hear(sqltext.LabelIn(line[1]))
 		}
-		if party.Process == 0 {
-			party.Process, _ = strconv.Atoi(line[10])
-		}
-		p.begins[party.Session] = line[12]
+	}
+	if err != nil {
+		return err
 	}
 	return p.readDataLocks(ctx)
 }
@@ -88,9 +74,7 @@ const (
 	// the entry may be another session's, which split a page, or found a row that its inserter
 	// holds without an entry.
 	dataLocksSQL = `SELECT l.ENGINE_TRANSACTION_ID, l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME,
-	l.LOCK_STATUS = 'WAITING', l.LOCK_MODE LIKE 'S%', l.LOCK_DATA,
-	IF(l.LOCK_STATUS = 'WAITING', (SELECT COUNT(*) FROM performance_schema.data_lock_waits w
-		WHERE w.REQUESTING_ENGINE_LOCK_ID = l.ENGINE_LOCK_ID), 0)
+	l.LOCK_STATUS = 'WAITING', l.LOCK_MODE LIKE 'S%', l.LOCK_DATA
 	FROM performance_schema.data_locks l
 	WHERE l.LOCK_TYPE = 'RECORD' AND l.LOCK_MODE IN ('X', 'X,REC_NOT_GAP', 'S', 'S,REC_NOT_GAP') AND `
 	// ownersSQL reads which session a transaction is of. The owner itself makes the lock of the
@@ -98,82 +82,50 @@ const (
 	ownersSQL = `SELECT DISTINCT l.ENGINE_TRANSACTION_ID, t.PROCESSLIST_ID FROM performance_schema.data_locks l
 	JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID
 	WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID <> CONNECTION_ID()`
-	// maxLocks bounds what is read of a caller's table.
-	maxLocks = 100_000
 )
 
-// readDataLocks reads the locks of the target and, unless some rows are looked for alone, of
-// callers' rows.
+// readDataLocks reads the locks of our own tables and, unless some rows are looked for alone, of
+// those rows of callers' tables that sessions say they lock: there may be millions of others.
 func (p *picture) readDataLocks(ctx context.Context) error {
-	locks, err := p.ask(ctx, dataLocksSQL+"l.INDEX_NAME = '"+primary+"' AND "+
-		p.own.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
-	if err != nil {
-		return err
+	var conditions []string
+	for _, table := range p.tables {
+		conditions = append(conditions,
+			"l.INDEX_NAME = '"+primary+"' AND "+table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
 	}
-	if p.only == nil {
-		further, err := p.readRowLocks(ctx)
+	// Values as the views print them, number or text, up to the first comma.
+	printed := map[sqltext.Table][]string{}
+	for row := range p.callers() {
+		for _, value := range []string{row.value, "'" + asPrinted.Replace(row.value) + "'"} {
+			begin, _, _ := strings.Cut(value, ",")
+			if quoted, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil {
+				printed[row.Table] = append(printed[row.Table], quoted)
+			}
+		}
+	}
+	for table, values := range printed {
+		conditions = append(conditions, table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")+
+			" AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN ("+strings.Join(values, ", ")+")")
+	}
+	var locks [][]string
+	for _, condition := range conditions {
+		some, err := p.ask(ctx, dataLocksSQL+condition)
 		if err != nil {
 			return err
 		}
-		locks = append(locks, further...)
+		locks = append(locks, some...)
 	}
 	owners, err := p.ask(ctx, ownersSQL)
-	if err != nil {
-		return err
-	}
 	sessions := map[string]string{}
 	for _, line := range owners {
 		sessions[line[0]] = line[1]
+		if session := p.people[line[1]]; session != nil {
+			session.pin(line[0])
+		}
 	}
 	for _, line := range locks {
-		table := p.folded(sqltext.Table{Database: line[1], Name: line[2]})
-		p.add(sessions[line[0]], line[0], table, line[3], line[4:], 0)
-	}
-	return nil
-}
-
-// readRowLocks reads the locks of those rows of callers' tables that sessions say they lock: there
-// may be millions of others.
-func (p *picture) readRowLocks(ctx context.Context) (locks [][]string, err error) {
-	for table, columns := range p.shown() {
-		// The values as the views print them, number or text, up to the first comma.
-		list := []string{"NULL"}
-		for _, rows := range columns {
-			for value := range rows {
-				for _, printed := range []string{value, "'" + asPrinted.Replace(value) + "'"} {
-					begin, _, _ := strings.Cut(printed, ",")
-					if quoted, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil {
-						list = append(list, quoted)
-					}
-				}
-			}
-		}
-		some, err := p.ask(ctx, fmt.Sprintf("%s%s AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN (%s) LIMIT %d",
-			dataLocksSQL, table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"), strings.Join(list, ", "), maxLocks+1))
-		if err != nil {
-			return nil, err
-		}
-		if len(some) > maxLocks {
-			return nil, fmt.Errorf("sessions lock or await table %s.%s more than %d times: name the keys to see",
-				table.Database, table.Name, maxLocks)
-		}
-		locks = append(locks, some...)
-	}
-	return locks, nil
-}
-
-func (mysql) in(ctx context.Context, p *picture, session, number, begin string) (bool, error) {
-	if begin != "" {
-		same, err := p.ask(ctx, `SELECT 1 FROM performance_schema.events_transactions_current x
-		JOIN performance_schema.threads t ON t.THREAD_ID = x.THREAD_ID
-		WHERE t.PROCESSLIST_ID = `+session+" AND x.STATE = 'ACTIVE' AND x.EVENT_ID = "+begin)
-		if err != nil || len(same) == 0 {
-			return false, err
+		if session := sessions[line[0]]; session != "" { // else its transaction has ended
+			p.add(session, sqltext.Table{Database: line[1], Name: line[2]}, line[3:])
 		}
 	}
-	found, err := p.ask(ctx, fmt.Sprintf(`SELECT 1 FROM performance_schema.data_locks l
-		JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID
-		WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID = %s AND l.ENGINE_TRANSACTION_ID = %s LIMIT 1`,
-		session, number))
-	return len(found) > 0, err
+	return err
 }

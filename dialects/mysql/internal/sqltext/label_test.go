@@ -16,9 +16,9 @@ func TestLabelIn(t *testing.T) {
 		Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4,
 		Keys: []string{"k"},
 	}
-	shown := label.Begin(0) + label.Of(request)
-	require.Equal(t, label.Process+" [k]", sqltext.LabelIn("SELECT "+sqltext.Comment(shown, "TAG ")+"slot FROM t"))
-	require.Equal(t, label.Process+" [k]", sqltext.LabelIn("SELECT "+sqltext.Comment(shown, "")+"slot FROM t"))
+	shown := label.Begin + label.Of(request)
+	require.Equal(t, label.Begin+"[k]", sqltext.LabelIn("SELECT "+sqltext.Comment(shown, "TAG ")+"slot FROM t"))
+	require.Equal(t, label.Begin+"[k]", sqltext.LabelIn("SELECT "+sqltext.Comment(shown, "")+"slot FROM t"))
 	for _, none := range []string{
 		"SELECT " + sqltext.CommentMark + "ping */ 1", "SELECT 1 /* # */",
 		"",

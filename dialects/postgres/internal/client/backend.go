@@ -31,11 +31,11 @@ const (
 
 // run sends a script. Behind what comes in front of a wait it asks for the name, in a trip that the
 // wait does not hold up. A nil backend does not.
-func (b *backend) run(ctx context.Context, s sqltext.Script, undo string, send sender) (columns [][]string, err error) {
+func (b *backend) run(ctx context.Context, s sqltext.Script, send sender) (columns [][]string, err error) {
 	if b == nil || len(s) == 0 || !s[0].Opens {
-		return send(ctx, s, undo, nil)
+		return send(ctx, s)
 	}
-	columns, err = send(ctx, sqltext.Script{s[0], {SQL: backendSQL}}, undo, nil)
+	columns, err = send(ctx, sqltext.Script{s[0], {SQL: backendSQL}})
 	if err != nil {
 		return columns, err
 	}
@@ -43,18 +43,18 @@ func (b *backend) run(ctx context.Context, s sqltext.Script, undo string, send s
 	if len(s) == 1 {
 		return columns[:1], nil
 	}
-	further, err := send(ctx, s[1:], "", nil)
+	further, err := send(ctx, s[1:])
 	return append(columns[:1], further...), err
 }
 
 // tell has another session do something to the backend, by one of the statements above. As long as
 // there is no name, no wait has begun.
-func (b *backend) tell(ctx context.Context, query string, ask func(context.Context, sqltext.Statement) error) error {
+func (b *backend) tell(ctx context.Context, query string, conn *pgx.Conn, pool elsewhere) error {
 	name := b.name.Load()
 	if name == nil {
 		return nil
 	}
-	return ask(ctx, sqltext.With(query, *name))
+	return pool.ask(ctx, conn, sqltext.With(query, *name))
 }
 
 // backendOf is nil for a connection that can send cancel requests.
@@ -65,40 +65,32 @@ func backendOf(conn *pgx.Conn) *backend {
 	return &backend{}
 }
 
-// elsewhere is a pool. Ask asks on a connection of it, if it has one to give; Alone is that of
-// Pool.
+// elsewhere is a pool, which asks the server on another connection than known.
 type elsewhere interface {
-	ask(ctx context.Context, s sqltext.Statement) error
-	Alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error)
+	ask(ctx context.Context, known *pgx.Conn, s sqltext.Statement) error
 }
 
-// interruptOf is how a wait on the connection is interrupted. When the pool has no connection to
-// give, one is made: for a cancel request one would be made too.
+// interruptOf is how a wait on the connection is interrupted.
 func (b *backend) interruptOf(conn *pgx.Conn, pool elsewhere) func(context.Context) error {
 	if b == nil {
-		return conn.PgConn().CancelRequest // safe beside a running sqltext.Statement
+		return conn.PgConn().CancelRequest // safe beside a running statement
 	}
-	return func(ctx context.Context) error {
-		return b.tell(ctx, cancelSQL, func(ctx context.Context, s sqltext.Statement) error {
-			err := pool.ask(ctx, s)
-			if err != nil {
-				_, err = pool.Alone(ctx, conn, s)
-			}
-			return err
-		})
-	}
+	return b.canceler(conn, pool)
 }
 
-func askAlone(ctx context.Context, config *pgx.ConnConfig, ask sqltext.Statement) ([]string, error) {
+func (b *backend) canceler(conn *pgx.Conn, pool elsewhere) func(context.Context) error {
+	return func(ctx context.Context) error { return b.tell(ctx, cancelSQL, conn, pool) }
+}
+
+// askAlone asks when the pool has no connection to give. It makes one: for a cancel request one
+// would be made too.
+func askAlone(ctx context.Context, config *pgx.ConnConfig, ask sqltext.Statement) error {
 	config.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol // a pooler may be in between
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer conn.Close(context.Background())
-	columns, err := sendBatch(ctx, conn, sqltext.Script{ask})
-	if err != nil {
-		return nil, err
-	}
-	return columns[0], nil
+	_, err = conn.Exec(ctx, ask.Sent(), ask.Values()...)
+	return err
 }

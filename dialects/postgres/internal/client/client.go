@@ -5,7 +5,6 @@ package client
 import (
 	"context"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -17,9 +16,6 @@ type Pool[Tx any] interface {
 	Acquire(ctx context.Context) (Conn[Tx], error)
 	// In is the line to the transaction of a caller's. Answers says that it must not be blind.
 	In(ctx context.Context, tx Tx, answers bool) (Line, error)
-	// Alone asks the server when the pool has no connection to give. It makes one, as the pool
-	// would make another like known.
-	Alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error)
 	Close()
 }
 
@@ -68,7 +64,7 @@ type channel interface {
 	Busy() bool
 
 	// send is a sender.
-	send(ctx context.Context, s sqltext.Script, undo string, safe func()) ([][]string, error)
+	send(ctx context.Context, s sqltext.Script) ([][]string, error)
 	// begin sends a script that begins a transaction, which commit ends if it holds the mark.
 	begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
 	commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error)

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
@@ -82,6 +81,7 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (Line, error) {
 		return Line{}, err
 	}
 	c := *keptOf(tx.Conn(), p).pgxConn
+	c.through = tx
 	c.alone = func(work func() error) error {
 		if err := open(); err != nil {
 			return err
@@ -89,36 +89,30 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (Line, error) {
 		return work()
 	}
 	l := c.lineTo(p)
-	l.Cut, l.Socket, l.PGX = nil, nil, nil
+	l.Cut, l.Socket = nil, nil
 	return l, nil
 }
 
-// ask runs a statement on a connection of the pool, if it has one to give.
-func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
+// ask implements elsewhere. The credentials of a known connection may have expired: the pool's hook
+// gives new ones.
+func (p pgxPool) ask(ctx context.Context, _ *pgx.Conn, s sqltext.Statement) error {
 	brief, cancel := context.WithTimeout(ctx, FromPoolWithin)
 	defer cancel()
-	if stat := p.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
-		return interrupt.ErrNoConnection
+	if stat := p.Stat(); stat.AcquiredConns() < stat.MaxConns() {
+		if conn, err := p.Pool.Acquire(brief); err == nil {
+			defer conn.Release()
+			// Simple protocol: outside a transaction, a pooler may execute what somebody else has prepared.
+			_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
+			return err
+		}
 	}
-	conn, err := p.Pool.Acquire(brief)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	// Simple protocol: outside a transaction, a pooler may execute what somebody else has prepared.
-	_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
-	return err
-}
-
-// Alone implements Pool. The credentials of known may have expired: the pool's hook gives new ones.
-func (p pgxPool) Alone(ctx context.Context, _ *pgx.Conn, ask sqltext.Statement) ([]string, error) {
 	config := p.Config()
 	if config.BeforeConnect != nil {
 		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return askAlone(ctx, config.ConnConfig, ask)
+	return askAlone(ctx, config.ConnConfig, s)
 }
 
 func (p pgxPool) Close() {
@@ -131,7 +125,7 @@ func (p pgxPool) Close() {
 type pooledPgx struct {
 	*kept
 	pooled *pgxpool.Conn
-	begun  pgx.Tx // pgx's handle of the transaction; nil: no work runs in it
+	begun  handle // of the transaction; none: no work runs in it
 }
 
 func (c *pooledPgx) Line() Line { return c.line }
@@ -139,37 +133,28 @@ func (c *pooledPgx) Line() Line { return c.line }
 func (c *pooledPgx) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
 	columns, err := c.begin(ctx, mark, s)
 	if err == nil && mark != "" {
-		c.begun = handleOf(c.conn, commitSQL(mark))
+		c.begun = handleOf(c.conn, "")
 	}
 	return columns, err
 }
 
-func (c *pooledPgx) Tx() pgx.Tx { return workTx{openTx{c.begun}} }
+func (c *pooledPgx) Tx() pgx.Tx { return workTx{c.begun} }
 
 func (c *pooledPgx) Nested(statement string) (pgx.Tx, func(context.Context) error) {
 	nested := handleOf(c.conn, statement)
-	return openTx{nested}, func(ctx context.Context) error {
-		if err := nested.Commit(ctx); !errors.Is(err, pgx.ErrTxClosed) {
+	return nested, func(ctx context.Context) error {
+		if err := nested.Tx.Commit(ctx); !errors.Is(err, pgx.ErrTxClosed) {
 			return err
 		}
 		return nil // work has ended its nested transaction itself
 	}
 }
 
-// Commit sends the proof as a prepared statement, unless a tracer of the caller's is to see how the
-// handle is closed.
 func (c *pooledPgx) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
-	if !c.past.Serves() && behind == nil {
-		err := c.begun.Commit(ctx)
-		if errors.Is(err, pgx.ErrTxClosed) {
-			err = dialects.Lost(err)
-		}
-		return err
-	}
 	_, err := c.commit(ctx, mark, behind...)
 	switch {
 	case c.Status() == Idle: // also when the server has refused the COMMIT
-		_ = c.begun.Commit(over)
+		c.begun.open()
 	case err == nil:
 		c.Destroy()
 		err = dialects.Lost(errors.New("the server has not ended the transaction"))
@@ -181,12 +166,15 @@ func (c *pooledPgx) Rollback(ctx context.Context) error {
 	switch {
 	case c.Status() == Idle:
 		return nil
-	case c.begun != nil:
-		return c.begun.Rollback(ctx)
+	case c.begun.Tx != nil:
+		return c.begun.Tx.Rollback(ctx)
 	}
 	return c.Exec(ctx, "rollback")
 }
 
 func (c *pooledPgx) Destroy() { _ = c.conn.Close(over) }
+
+// over is a context that has ended: nothing is sent in it.
+var over, _ = context.WithDeadline(context.Background(), time.Time{})
 
 func (c *pooledPgx) GiveBack() { c.pooled.Release() }

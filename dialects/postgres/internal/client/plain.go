@@ -68,7 +68,7 @@ func (l *plainConn) lineTo(ctx context.Context, p *sqlPool) (Line, error) {
 	line := Line{Socket: l.socket, send: l.send}
 	if l.socket == nil {
 		line.Socket = cuttable{cut: func() { l.cut(p) }}
-		if err := l.Exec(ctx, sqltext.Ping+"0"); err != nil {
+		if err := l.Exec(ctx, sqltext.Ping); err != nil {
 			return line, err
 		}
 	}
@@ -84,11 +84,11 @@ func (l *plainConn) lineTo(ctx context.Context, p *sqlPool) (Line, error) {
 	}
 	l.several = *several
 	if l.several && l.socket != nil {
-		l.tag, l.backend, line.direct = newTag(), nil, true
+		l.tag, l.backend = newTag(), nil
 		line.Interrupt = interruptTagged(l.tag, p)
 	} else {
 		line.backend = l.backend
-		line.Interrupt = func(ctx context.Context) error { return l.backend.tell(ctx, cancelSQL, p.ask) }
+		line.Interrupt = l.backend.canceler(nil, p)
 	}
 	return line, nil
 }
@@ -103,7 +103,7 @@ const behindTag = "/* behind it */ "
 // savepoint that it sets.
 func interruptTagged(tag string, p *sqlPool) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return p.ask(ctx, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' "+
+		return p.ask(ctx, nil, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' "+
 			"and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) and strpos(query, $1) > 0 "+
 			"and pid <> pg_backend_pid()", tag))
 	}
@@ -127,7 +127,7 @@ func (l *plainConn) cut(p *sqlPool) {
 	go func() {
 		ctx, cancel := interrupt.Detached(context.Background())
 		defer cancel()
-		_ = l.backend.tell(ctx, terminateSQL, p.ask)
+		_ = l.backend.tell(ctx, terminateSQL, nil, p)
 	}()
 }
 
@@ -183,22 +183,17 @@ func (l *plainConn) takesSeveral(ctx context.Context) (can bool, err error) {
 func (l *plainConn) Carries() (any, counted, inside bool) { return false, l.several, l.several }
 
 func (l *plainConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
-	columns, err := l.backend.run(ctx, append(sqltext.Script{Begin}, s...), "", l.send)
+	columns, err := l.backend.run(ctx, append(sqltext.Script{Begin}, s...), l.send)
 	return columns[min(1, len(columns)):], err
 }
 
 func (l *plainConn) commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error) {
-	columns, err := l.send(ctx, ending(mark, behind), "", nil)
+	columns, err := l.send(ctx, ending(mark, behind))
 	l.over = err != nil && len(columns) > len(behind) // it is the COMMIT that failed
 	return columns, err
 }
 
-// send implements channel. What is asked of a tag is whether it waits, so the savepoint in front is
-// safe from the beginning.
-func (l *plainConn) send(ctx context.Context, s sqltext.Script, _ string, safe func()) (columns [][]string, err error) {
-	if safe != nil {
-		safe()
-	}
+func (l *plainConn) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	err = l.hold(ctx, func(ctx context.Context) error {
 		if l.several {
 			columns, err = l.together(ctx, s)

@@ -11,12 +11,11 @@ import (
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/txlock/txlock/dialects"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/wrapped"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -24,8 +23,6 @@ import (
 type sqlPool struct {
 	*sql.DB
 	several atomic.Pointer[bool] // its driver takes several statements in one query; nil until somebody asks
-	blind   atomic.Pointer[bool] // its driver takes them in a transaction; nil until somebody asks
-	options atomic.Pointer[bool] // its connections take options of pgx's; nil until one was seen
 }
 
 // SQL is a pool of database/sql, which stays its owner's.
@@ -75,17 +72,10 @@ func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
 func (p *sqlPool) connect(ctx context.Context, c *sqlConn) (Line, error) {
 	var below any
 	err := c.conn.Raw(func(driverConn any) error {
-		// For a wrapper without these methods, database/sql takes an option for an argument.
-		_, checks := driverConn.(sqldriver.NamedValueChecker)
-		_, options := driverConn.(sqldriver.QueryerContext)
 		for below = range wrapped.All(driverConn) {
 			if _, ok := below.(pgxBelow); ok {
 				break
 			}
-		}
-		_, pgx := below.(pgxBelow)
-		if options = options && checks && pgx; p.options.Load() == nil {
-			p.options.Store(&options)
 		}
 		return nil
 	})
@@ -117,42 +107,45 @@ type pgxBelow interface{ Conn() *pgx.Conn }
 
 // In serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
 // interrupted from another connection of the pool. What a savepoint is in front of travels with it
-// in one query where the driver takes several statements in one, which show no answers. Elsewhere
-// the savepoint, a block with all between, and the release are a round trip each.
+// in one query where the driver is pgx's, and shows no answers. Elsewhere the savepoint, a block
+// with all between, and the release are a round trip each.
 //
 // What asks for answers runs statement by statement.
 func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, answers bool) (Line, error) {
 	if tx == nil {
 		return Line{}, errors.New("nil transaction")
 	}
-	run := func(ctx context.Context, s sqltext.Script, _ string, _ func()) ([][]string, error) {
+	run := func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		return p.runOne(ctx, tx, s)
 	}
 	if answers {
 		b := &backend{}
-		interrupt := func(ctx context.Context) error { return b.tell(ctx, cancelSQL, p.ask) }
-		return Line{send: run, backend: b, Interrupt: interrupt}, nil
+		return Line{send: run, backend: b, Interrupt: b.canceler(nil, p)}, nil
 	}
-	several, err := p.takesBlind(ctx, tx)
 	tag := newTag()
 	return Line{
-		Blind: true, direct: true, Interrupt: interruptTagged(tag, p),
-		send: func(ctx context.Context, s sqltext.Script, undo string, safe func()) ([][]string, error) {
-			if safe == nil {
-				return run(ctx, s, undo, safe)
+		Blind: true, Interrupt: interruptTagged(tag, p),
+		send: func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+			if !s[0].Opens {
+				return run(ctx, s)
 			}
-			safe() // see interruptTagged
-			return nil, fly(ctx, tx, s, tag, several)
+			return nil, p.fly(ctx, tx, s, tag)
 		},
-	}, err
+	}, nil
+}
+
+// isPGX tells whether the driver is pgx's. It takes several statements in one text, and options.
+func (p *sqlPool) isPGX() bool {
+	_, is := p.Driver().(*stdlib.Driver)
+	return is
 }
 
 // fly sends a script that begins with a savepoint, and ends with its release.
-func fly(ctx context.Context, tx *sql.Tx, s sqltext.Script, tag string, several bool) error {
+func (p *sqlPool) fly(ctx context.Context, tx *sql.Tx, s sqltext.Script, tag string) error {
 	text, err := s[1:].Text()
 	// pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment.
 	queries := []string{s[0].SQL + "; " + tag + text}
-	if !several {
+	if !p.isPGX() {
 		last := len(s) - 1
 		text, err = s[1:last].Block()
 		queries = []string{s[0].SQL, tag + text, s[last].SQL}
@@ -163,38 +156,10 @@ func fly(ctx context.Context, tx *sql.Tx, s sqltext.Script, tag string, several 
 	return err
 }
 
-// takesBlind tells whether the driver takes several statements in one query for which it shows
-// nothing but the error of any of them. It is tried once for each pool, behind a savepoint: a
-// driver that prepares every query gets another error.
-func (p *sqlPool) takesBlind(ctx context.Context, tx *sql.Tx) (bool, error) {
-	if blind := p.blind.Load(); blind != nil {
-		return *blind, nil
-	}
-	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	defer cancel()
-	if _, err := tx.ExecContext(clean, WaitSavepoint.SQL); err != nil {
-		if server.State(err) == server.NoTransaction || server.Broken(err) {
-			err = dialects.Lost(err)
-		}
-		return false, err
-	}
-	_, err := tx.ExecContext(clean, identifier.Qualified("select 1; select concat('txlock')::int"))
-	blind := server.State(err) == server.InvalidText
-	for _, undo := range []sqltext.Statement{UndoWait, ReleaseWait} {
-		if _, undone := tx.ExecContext(clean, undo.SQL); undone != nil {
-			return false, dialects.Lost(errors.Join(err, undone))
-		}
-	}
-	if blind || err == nil || server.State(err) == server.SyntaxError { // anything else says nothing of the driver
-		p.blind.Store(&blind)
-	}
-	return blind, nil
-}
-
 // ask has the server interrupt or end a session, from another connection, if the pool has one to
 // give. The session stands in the text: with arguments, some drivers prepare the statement in a
 // round trip of its own, and a pooler may then execute what somebody else has prepared.
-func (p *sqlPool) ask(ctx context.Context, s sqltext.Statement) error {
+func (p *sqlPool) ask(ctx context.Context, known *pgx.Conn, s sqltext.Statement) error {
 	text, err := sqltext.Script{s}.Text()
 	if err != nil {
 		return err
@@ -202,7 +167,10 @@ func (p *sqlPool) ask(ctx context.Context, s sqltext.Statement) error {
 	brief, stop := context.WithTimeout(ctx, interrupt.PatienceWith(p.DB))
 	defer stop()
 	conn, err := p.Conn(brief)
-	if err != nil {
+	switch {
+	case err != nil && known != nil: // a hook of the caller's for new connections cannot be found
+		return askAlone(ctx, known.Config(), s)
+	case err != nil:
 		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection) // the server is slow, or the pool is full
 	}
 	defer conn.Close()
@@ -210,19 +178,13 @@ func (p *sqlPool) ask(ctx context.Context, s sqltext.Statement) error {
 	return err
 }
 
-// Alone implements Pool. A hook of the caller's for new connections cannot be found.
-func (p *sqlPool) Alone(ctx context.Context, known *pgx.Conn, ask sqltext.Statement) ([]string, error) {
-	return askAlone(ctx, known.Config(), ask)
-}
-
 // runOne runs a script statement by statement. Arguments stand in the text: with arguments, drivers
-// prepare the statement. Some take another round trip for that. And pgx keeps it, which in a
-// transaction nobody can undo, unless it is told not to, which not every wrapper lets through.
+// prepare the statement. Some take another round trip for that. And pgx keeps it, unless it is told
+// not to.
 func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s sqltext.Script) ([][]string, error) {
 	var columns [][]string
 	var options []any
-	takes := p.options.Load()
-	if takes != nil && *takes || takes == nil && fmt.Sprintf("%T", p.Driver()) == "*stdlib.Driver" {
+	if p.isPGX() {
 		options = []any{pgx.QueryExecModeExec}
 	}
 	for _, statement := range s {

@@ -10,7 +10,7 @@ import (
 
 // workTx is the transaction as work sees it. When work commits it, that is a COMMIT without the
 // proof, and the handle is closed.
-type workTx struct{ openTx }
+type workTx struct{ handle }
 
 // Commit implements pgx.Tx.
 func (t workTx) Commit(ctx context.Context) error {
@@ -24,51 +24,65 @@ func (t workTx) Commit(ctx context.Context) error {
 	return errors.Join(err, t.Rollback(ctx)) // there is nothing to roll back: it closes the handle
 }
 
-// openTx refuses to send once the transaction has ended, by a COMMIT that work has sent as text,
-// say. The statement would be committed at once, without the lock, and behind a pooler in the
-// session of another client.
-type openTx struct{ pgx.Tx }
+// handle is pgx's own of a transaction, or of a nested one, that was begun without pgx. It refuses
+// to send once the transaction has ended, by a COMMIT that work has sent as text, say. The statement
+// would be committed at once, without the lock, and behind a pooler in the session of another
+// client.
+type handle struct {
+	pgx.Tx
+	begin pgx.BatchResults
+}
 
-// open closes the handle of a transaction that has ended: by a Commit that sends nothing, because
-// its context has ended.
-func (t openTx) open() pgx.Tx {
+// handleOf takes the handle of a batch that would begin a transaction, and has nothing to send.
+// Commit is what its Commit sends.
+func handleOf(conn *pgx.Conn, commit string) handle {
+	var batch pgx.Batch
+	batch.BeginTx(pgx.TxOptions{CommitQuery: commit})
+	batch.QueuedQueries = nil
+	begin := conn.SendBatch(context.Background(), &batch)
+	return handle{begin.Tx(), begin}
+}
+
+// open closes the handle of a transaction that has ended, as pgx does for a batch that has begun
+// none.
+func (t handle) open() pgx.Tx {
 	if Status(t.Conn().PgConn().TxStatus()) == Idle {
-		_ = t.Tx.Commit(over)
+		_ = t.begin.Close()
 	}
 	return t.Tx
 }
 
 // Begin implements pgx.Tx.
-func (t openTx) Begin(ctx context.Context) (pgx.Tx, error) {
+func (t handle) Begin(ctx context.Context) (pgx.Tx, error) {
 	nested, err := t.open().Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return openTx{nested}, nil
+	return handle{nested, t.begin}, nil
 }
 
 // Exec implements pgx.Tx.
-func (t openTx) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
+func (t handle) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
 	return t.open().Exec(ctx, query, args...)
 }
 
 // Query implements pgx.Tx.
-func (t openTx) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+func (t handle) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
 	return t.open().Query(ctx, query, args...)
 }
 
 // QueryRow implements pgx.Tx.
-func (t openTx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+func (t handle) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
 	return t.open().QueryRow(ctx, query, args...)
 }
 
 // SendBatch implements pgx.Tx.
-func (t openTx) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+func (t handle) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
 	return t.open().SendBatch(ctx, batch)
 }
 
 // CopyFrom implements pgx.Tx.
-func (t openTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (
+func (t handle) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (
 	int64, error,
 ) {
 	return t.open().CopyFrom(ctx, table, columns, rows)

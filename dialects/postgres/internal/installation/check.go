@@ -107,7 +107,9 @@ func (c *checkConn) pass(ctx context.Context, slot int, shared bool) (granted bo
 
 // verdict marks errors that say nothing about the engine.
 func verdict(err error) error {
-	if state := server.State(err); state == "" || state == server.NoPrivilege || server.Broken(err) {
+	switch state := server.State(err); {
+	case state == "", state == server.NoPrivilege, server.Broken(err),
+		state == server.UnknownStatement, state == server.KnownStatement:
 		return exclusion.NoVerdict(err)
 	}
 	return err

@@ -142,8 +142,6 @@ func Classify(err error, request dialects.Request) error {
 		return fmt.Errorf("%w: %w", dialects.ErrDeadlock, err)
 	case Serialization:
 		return fmt.Errorf("%w: %w", dialects.ErrIsolation, err)
-	case UnknownStatement, KnownStatement:
-		return MixedUp(err)
 	case UndefinedTable, UndefinedColumn, UndefinedSchema:
 		if request.Slots > 0 || request.Ours {
 			return locktable.NotInstalled(request.Table, err)

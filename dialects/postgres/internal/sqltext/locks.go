@@ -60,12 +60,11 @@ const (
 // SelectFrom begins a statement that locks rows. Both names are quoted.
 func SelectFrom(table, column string) string { return "select " + column + " from " + table }
 
-// Ping begins a heartbeat, which ends with how many callers wait behind the session now. It is
-// an empty query, that is no statement: somebody's pg_cancel_backend would abort the transaction
-// with a statement, and release the lock. Only where the client library does not say in which state
-// the answer leaves the session, a statement follows that asks for it. The server shows the text to
-// who may see the session.
-const Ping = "-- txlock ping "
+// Ping is a heartbeat. It is an empty query, that is no statement: somebody's pg_cancel_backend
+// would abort the transaction with a statement, and release the lock. Only where the client library
+// does not say in which state the answer leaves the session, a statement follows that asks for it.
+// The server shows the text to who may see the session.
+const Ping = "-- txlock ping"
 
 // Tag begins a query of several statements, and the rest of a comment says whose it is.
 const Tag = "/* txlock "

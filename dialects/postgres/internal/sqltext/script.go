@@ -26,7 +26,6 @@ type Statement struct {
 
 	Silent bool // it returns no rows
 	Opens  bool // what follows in the script may wait, and can be undone once it has run
-	Idles  bool // it does nothing but end the snapshot of the statement before
 
 	Work *Work // it is a statement of the caller's; nil: the library's own
 }
@@ -68,14 +67,6 @@ func With(sql string, args ...string) Statement { return Statement{SQL: sql, Arg
 // Silent is a statement that returns no rows.
 func Silent(sql string, args ...string) Statement {
 	return Statement{SQL: sql, Args: args, Silent: true}
-}
-
-// AppendTexts adds the arguments as the protocol takes them.
-func (s Statement) AppendTexts(texts [][]byte) [][]byte {
-	for _, arg := range s.Args {
-		texts = append(texts, []byte(arg))
-	}
-	return texts
 }
 
 // Values are the arguments as client libraries take them.
