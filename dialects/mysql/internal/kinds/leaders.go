@@ -12,7 +12,8 @@ func leadersOf(table string) dialects.LeadersSQL {
 		Table: table,
 		Rows:  rows,
 		Make: "INSERT IGNORE INTO " + table + " (hash, name, part) SELECT given.hash, NULLIF(given.name, ''), " +
-			"parts.part FROM (SELECT ? AS hash, ? AS name) AS given CROSS JOIN (SELECT 'seat' AS part UNION ALL SELECT 'record' " +
+			"parts.part FROM (SELECT ? AS hash, ? AS name) AS given CROSS JOIN " +
+			"(SELECT 'seat' AS part UNION ALL SELECT 'record' " +
 			"UNION ALL SELECT 'office') AS parts;\n" + rows,
 		// Assignments are made from left to right: the identity is the former leader's.
 		Write: "UPDATE " + table + " SET term = IF(LAST_INSERT_ID(IF(identity IS NULL, 2, 1)) > 0, ?, 0), " +
