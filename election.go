@@ -302,7 +302,8 @@ func (e *Election[Tx]) leader(ctx context.Context) (leader Leader, err error) {
 		return leader, err
 	}
 	sql := found.Kinds.Leaders
-	lines, err := e.locker.ask(ctx, dialects.Query{SQL: sql.Leader, Args: []any{e.hash, e.hash}, Table: sql.Table, Reads: true})
+	ask := dialects.Query{SQL: sql.Leader, Args: []any{e.hash, e.hash}, Table: sql.Table, Reads: true}
+	lines, err := e.locker.ask(ctx, ask)
 	record := strings.Fields(strings.Join(lines, " "))
 	free := len(record) > 0 && record[0] == "free"
 	if free {

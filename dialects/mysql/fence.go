@@ -131,7 +131,7 @@ func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
 		if err == nil {
 			err = conn.QueryRowContext(ctx, "SELECT UUID_SHORT()").Scan(&start)
 		}
-		if err == nil && start%second >= skipped && start%second < second-2*skipped { // else few are left in this second
+		if err == nil && start%second >= skipped && start%second < second-2*skipped { // else few are left
 			return f.writeRun(ctx, conn, epoch, id[0], start)
 		}
 	}

@@ -50,8 +50,8 @@ func (f fence) here(run string) string {
 }
 
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
-// before the wait. It has no row where the run has no epoch, or no count left. A token that is out of
-// range is the server's error.
+// before the wait. It has no row where the run has no epoch, or no count left. A token that is out
+// of range is the server's error.
 func (f fence) token() sqltext.Statement {
 	return sqltext.Statement{
 		SQL: "select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text from (select epoch, nextval(" +

@@ -1,6 +1,6 @@
 // Package fencing says what all fencing tokens have in common. A token is an epoch, the number of a
-// server's run, and a count in that run. Later runs have higher numbers, so tokens increase from one
-// run to the next, wherever the counter begins.
+// server's run, and a count in that run. Later runs have higher numbers, so tokens increase from
+// one run to the next, wherever the counter begins.
 package fencing
 
 import (
