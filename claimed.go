@@ -137,22 +137,14 @@ func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	return err
 }
 
-// keep reads whether the claim is held. A cluster first makes the lock one of its own.
+// keep reads whether the claim is held.
 func (h *Claimed[Tx]) keep(ctx context.Context) (dialects.Query, error) {
-	if err := h.claim.mutex.ready(); err != nil {
+	m, hash := h.claim.mutex, claimOf(h.Key())
+	if err := m.ready(); err != nil {
 		return dialects.Query{}, err
 	}
-	hash := claimOf(h.Key())
-	args := []any{h.by, h.token, h.secret}
-	certify := ""
-	q, err := h.claim.query(ctx, h.claim.mutex.locker.carriesOpen(ctx), func(sql dialects.ClaimSQL) string {
-		if certify = sql.Certify; certify != "" {
-			args = append([]any{hash[:]}, args...)
-		}
-		return certify + sql.Keep
-	})
-	q.Args = append(q.Args, args...)
-	return q, err
+	keep := func(sql dialects.ClaimSQL) string { return sql.Keep }
+	return h.claim.query(ctx, m.locker.carriesOpen(ctx), keep, hash[:], h.by, h.token, h.secret)
 }
 
 // goneIsEnded is an error of a lock, where that of a row that is gone is [ErrClaimEnded].
@@ -246,44 +238,38 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []
 	if err != nil {
 		return nil, err
 	}
-	sql := found.Kinds.Claims
+	sql, named := found.Kinds.Claims, map[string]string{}
 	queries := []dialects.Query{{SQL: sql.List, Table: sql.Table, Reads: true}}
-	if keys != nil {
-		queries = nil
-	}
-	for _, key := range keys {
+	for i, key := range keys {
 		hash := claimOf(key)
-		queries = append(queries, dialects.Query{SQL: sql.Read, Args: []any{hash[:]}, Table: sql.Table, Reads: true})
+		named[hex.EncodeToString(hash[:])] = key
+		queries = append(queries[:i], dialects.Query{SQL: sql.Read, Args: []any{hash[:]}, Table: sql.Table, Reads: true})
 	}
-	for i, q := range queries {
-		lines, err := l.ask(ctx, q)
-		if errors.Is(err, ErrNotInstalled) || errors.Is(err, dialects.ErrNotPermitted) {
+	var lines []string
+	for _, q := range queries {
+		some, err := l.ask(ctx, q)
+		switch {
+		case errors.Is(err, ErrNotInstalled), errors.Is(err, dialects.ErrNotPermitted):
 			return nil, nil
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
 		}
-		for _, line := range lines {
-			row, err := rowOf([]string{line}, nil)
-			if err != nil {
-				return nil, err
-			}
-			if row.left <= 0 {
-				continue
-			}
-			hash := hex.EncodeToString(row.hash)
-			key := label.Known(dialects.Named{Hash: hash, Name: row.name})
-			if keys != nil {
-				key = keys[i]
-			}
-			holdings = append(holdings, Holding{
-				Table: l.config.table, Column: claimColumn, Row: hash, Key: key,
-				Holder: &Session{
-					Key: key, By: row.By, Since: row.Since, For: row.Until.Add(-row.left).Sub(row.Since), Until: row.Until,
-					token: row.Token, secret: &row.secret,
-				},
-			})
+		lines = append(lines, some...)
+	}
+	for _, line := range lines {
+		row, err := rowOf([]string{line}, nil)
+		if err != nil || row.left <= 0 {
+			continue
 		}
+		hash := hex.EncodeToString(row.hash)
+		key := cmp.Or(named[hash], label.Known(dialects.Named{Hash: hash, Name: row.name}))
+		holdings = append(holdings, Holding{
+			Table: l.config.table, Column: claimColumn, Row: hash, Key: key,
+			Holder: &Session{
+				Key: key, By: row.By, Since: row.Since, For: row.Until.Add(-row.left).Sub(row.Since), Until: row.Until,
+				token: row.Token, secret: &row.secret,
+			},
+		})
 	}
 	return holdings, nil
 }

@@ -47,8 +47,8 @@ const (
 // A call in a session that holds other locks already asks for a permit every 20 ms, and does not
 // stand in that queue: it may overtake.
 //
-// All verbs work but LockTx and TryLockTx, which are errors. The same semaphore again in one session
-// is the same permit.
+// All verbs work but LockTx and TryLockTx, which are errors. The same semaphore again in one
+// session is the same permit.
 //
 // No database sees a deadlock in which a wait for a permit takes part, since it is a wait for any
 // of them: bound it by [Mutex.Within]. Shared of a semaphore is an error.
@@ -66,8 +66,8 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 var errPermitTx = errors.New("a Semaphore is not taken in a transaction of the caller's: use Do, or hold it by Lock " +
 	"meanwhile")
 
-// permit is one of the first n permits of a semaphore, or with a place in the process its queue: who
-// has the lock of that is the first that waits.
+// permit is one of the first n permits of a semaphore, or with a place in the process its queue:
+// who has the lock of that is the first that waits.
 type permit[Tx any] struct {
 	locker *Locker[Tx]
 	key    string
@@ -112,7 +112,9 @@ func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, t
 		Args:  []any{p.hash(), int64(p.n), l.config.storedName(p.key)},
 		Table: texts.Table,
 	}
-	rows, err = lookUp(ctx, connected, "the permits were", "take one", func(ctx context.Context) (rows []string, err error) {
+	rows, err = lookUp(ctx, connected, "the permits were", "take one", func(ctx context.Context) (rows []string,
+		err error,
+	) {
 		for range 5 { // others may make some at the same time, and meet in a deadlock
 			find := q
 			find.SQL, find.Args, find.Reads = texts.Find, q.Args[:2], true

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -140,9 +139,7 @@ const secondConn = time.Second
 
 // lookAtClaims is what the lookout asks. An error that does not pass by itself is for the callers
 // to see for themselves.
-func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (free []lookout.Want,
-	next time.Duration,
-) {
+func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (free []lookout.Want) {
 	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	pairs := make([][2]string, len(wants))
@@ -150,28 +147,19 @@ func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (fr
 		pairs[i] = [2]string{hex.EncodeToString(want.Claim[:]), hex.EncodeToString([]byte(want.By))}
 	}
 	list, _ := json.Marshal(pairs) // of strings
-	found, err := l.find(ctx, false)
 	var lines []string
+	found, err := l.find(ctx, false)
 	if err == nil {
 		sql := found.Kinds.Claims
 		lines, err = l.ask(ctx, dialects.Query{SQL: sql.Look, Args: []any{string(list), string(list)}, Table: sql.Table})
 	}
-	if err != nil && (ctx.Err() != nil || l.driver.Passing(err)) {
-		return nil, 0
-	}
-	if err != nil {
-		return wants, 0
+	if err != nil && ctx.Err() == nil && !l.driver.Passing(err) {
+		return wants
 	}
 	for _, line := range lines {
-		number, left, _ := strings.Cut(line, " ")
-		n, _ := strconv.Atoi(number)
-		micros, _ := strconv.ParseInt(left, 10, 64)
-		switch ends := time.Duration(micros) * time.Microsecond; {
-		case ends == 0 && n > 0 && n <= len(wants):
+		if n, err := strconv.Atoi(line); err == nil {
 			free = append(free, wants[n-1])
-		case ends > 0 && (next == 0 || ends < next):
-			next = ends
 		}
 	}
-	return free, next
+	return free
 }

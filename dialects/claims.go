@@ -30,14 +30,11 @@ type ClaimSQL struct {
 	// holder, the token, the secret, and the claim twice.
 	End string
 	// Keep has the line, with a positive number if the claim is held, whatever snapshot the
-	// transaction has. Arguments: the claim, the holder, the token, the secret.
+	// transaction has. It comes behind the lock of the row, which it makes one of the cluster where
+	// there is one. Arguments: the claim, twice, the holder, the token, the secret.
 	Keep string
-	// Certify makes the lock of a claim's row one of a cluster, and stands in front of Keep; empty:
-	// there is no cluster. Arguments: the claim.
-	Certify string
-	// Look has lines of a position and a number, for a list in JSON of claims and who wants them, in
-	// hexadecimal digits: 0 where Take would take it now, otherwise what is left. Arguments: the
-	// list, twice.
+	// Look has the positions of those in a list in JSON of claims, and who wants them, in hexadecimal
+	// digits, that Take would take now. Arguments: the list, twice.
 	Look string
 	// Sweep is as that of OnceSQL.
 	Sweep string

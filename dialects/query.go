@@ -26,11 +26,11 @@ type Kinds struct {
 // further one for its queue. The rows' numbers are their own.
 type PermitSQL struct {
 	Table string
-	// Find finds the numbers of the rows of a hash, so many permits and then the queue. Make makes those
-	// that are missing, with a name besides.
+	// Find finds the numbers of the rows of a hash, so many permits and then the queue. Make makes
+	// those that are missing, with a name besides.
 	Find, Make string
-	// Look finds a row, by its number and hash, each twice: its lines are "is", and "free" if nobody
-	// has locked it.
+	// Look finds a row, by its number and hash, each twice: its lines are "is", and "free" if
+	// nobody has locked it.
 	Look string
 }
 

@@ -136,8 +136,8 @@ func TestTableOfPrepared(t *testing.T) {
 	}, nil)
 	lines := table.lines(0, 0, false)
 	require.Len(t, lines, 3)
-	require.Regexp(t, `^k +prepared +1 +two\S+phase +shop$`, lines[1])
-	require.Equal(t, "the prepared transaction two\nphase", describe(txlock.Session{Prepared: "two\nphase"}))
+	require.Regexp(t, `^k +prepared +1 +two phase +shop$`, lines[1])
+	require.Equal(t, "the prepared transaction two phase", describe(txlock.Session{Prepared: "two\nphase"}))
 }
 
 // A holder that the server does not name is shown as such.

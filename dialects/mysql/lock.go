@@ -164,8 +164,8 @@ func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err err
 	return server.Number(err) == server.LockWaitTimeout
 }
 
-// permitTaken is the grant of the row that permitSQL has locked. A session with more to lose shows it
-// in a query of its own: a KILL QUERY that falls between two statements gets no answer.
+// permitTaken is the grant of the row that permitSQL has locked. A session with more to lose shows
+// it in a query of its own: a KILL QUERY that falls between two statements gets no answer.
 func (d *Driver) permitTaken(ctx context.Context, at place, request dialects.Request, label string, locked []string) (
 	got dialects.Grant, err error,
 ) {

@@ -80,10 +80,10 @@ func maxTimeHint(limit time.Duration) string {
 }
 
 // permitSQL locks the first row of the list that is free, and no other. The list comes first in the
-// join, so that each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE READ
-// a range would lock the gaps as well. By the other index, MariaDB would lock more than it returns.
-// MySQL wants to know that the list is not to be locked. The hash tells rows of a table that was
-// made anew.
+// join, so that each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE
+// READ a range would lock the gaps as well. By the other index, MariaDB would lock more than it
+// returns. MySQL wants to know that the list is not to be locked. The hash tells rows of a table
+// that was made anew.
 func permitSQL(request dialects.Request, comment string) (string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	if err != nil {
@@ -102,7 +102,8 @@ func permitSQL(request dialects.Request, comment string) (string, error) {
 	}
 	return sqltext.OnMariaDB(sqltext.SomeWait) + "SELECT " + comment + result + " FROM JSON_TABLE('[" +
 		strings.Join(rows, ",") + "]', '$[*]' COLUMNS (id INT PATH '$')) AS list STRAIGHT_JOIN " + table +
-		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE p.hash = " + hash + " LIMIT 1 FOR UPDATE /*!80001 OF p */" +
+		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE p.hash = " + hash +
+		" LIMIT 1 FOR UPDATE /*!80001 OF p */" +
 		sqltext.SkipLocked, err
 }
 

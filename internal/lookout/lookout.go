@@ -11,14 +11,12 @@ import (
 )
 
 const (
-	// Every is how often the claims are looked at that callers wait for.
-	Every = time.Second
+	// every is how often the claims are looked at that callers wait for.
+	every = time.Second
 	// apart is between two statements that take nothing, at least.
 	apart = 125 * time.Millisecond
 	// longestTurn is how long a caller that is stuck keeps the others from trying.
 	longestTurn = 2 * time.Second
-	// atMost is how many wants one look is for.
-	atMost = 1000
 	// mostMisses ends the turns that come from one look: it has been overtaken.
 	mostMisses = 3
 )
@@ -29,14 +27,13 @@ type Want struct {
 	By    string
 }
 
-// Look tells which of these claims are free to who wants them, and when the next of the others ends;
-// 0: it is not known.
-type Look func(ctx context.Context, wants []Want) (free []Want, next time.Duration)
+// Look tells which of these claims are free to who wants them.
+type Look func(ctx context.Context, wants []Want) (free []Want)
 
 // Lookout is where callers wait. As long as somebody waits it looks at all of their claims
-// together: after a second, and when the first of them ends, though not at once after the last
-// look. One caller at a time gets a turn to try: so many claims that end together take one
-// connection. One that leaves then, or misses, is no loss: the next look finds the claim free again.
+// together: after a second, and when one of them ends, though not at once after the last look. One
+// caller at a time gets a turn to try: so many claims that end together take one connection. One
+// that leaves then, or misses, is no loss: the next look finds the claim free again.
 type Lookout struct {
 	closing context.Context
 	look    Look
@@ -63,9 +60,7 @@ func New(closing context.Context, look Look) *Lookout {
 func (o *Lookout) Wait(ctx context.Context, want Want, left time.Duration) (done func(taken bool), err error) {
 	l := o.enter(want)
 	defer o.leave(want, l)
-	if left < Every {
-		defer time.AfterFunc(max(left, apart), o.Wake).Stop()
-	}
+	defer time.AfterFunc(max(left, apart), o.Wake).Stop()
 	select {
 	case turn := <-l.turns:
 		return func(taken bool) { turn <- taken }, nil
@@ -87,89 +82,69 @@ func (o *Lookout) Wake() {
 func (o *Lookout) enter(want Want) *line {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.running {
-		o.running = true
-		go o.run()
-	}
 	l := o.waiting[want]
 	if l == nil {
 		l = &line{turns: make(chan chan<- bool)}
 		o.waiting[want] = l
 	}
 	l.callers++
+	if !o.running {
+		o.running = true
+		go o.run()
+	}
 	return l
 }
 
 func (o *Lookout) leave(want Want, l *line) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if l.callers--; l.callers > 0 {
-		return
+	if l.callers--; l.callers == 0 {
+		delete(o.waiting, want)
 	}
-	if delete(o.waiting, want); len(o.waiting) == 0 {
+	if len(o.waiting) == 0 {
 		o.Wake() // and run ends
 	}
 }
 
-// run looks as long as somebody waits.
+// run looks as long as somebody waits. Who has taken a claim has not kept it from those who say the
+// same.
 func (o *Lookout) run() {
-	for begun, next := time.Now(), Every; ; {
+	for {
 		select {
-		case <-time.After(next - time.Since(begun)):
+		case <-time.After(every):
 		case <-o.soon:
 		case <-o.closing.Done():
 		}
-		begun, next = time.Now(), Every
-		for some := range slices.Chunk(o.wants(), atMost) {
-			free, ends := o.look(o.closing, some)
-			if ends > 0 {
-				next = min(next, time.Since(begun)+ends)
-			}
-			time.Sleep(apart * time.Duration(1+o.giveTurns(free)))
-		}
-		if o.isOver() {
+		wants := o.wants()
+		if wants == nil {
 			return
 		}
+		misses, taken := 0, map[[32]byte]bool{}
+		for _, want := range o.look(o.closing, wants) {
+			for again := misses < mostMisses && !taken[want.Claim]; again; {
+				took, asked := o.giveTurn(want)
+				if again = took; took {
+					taken[want.Claim] = true
+				} else if asked {
+					misses++
+				}
+			}
+		}
+		time.Sleep(apart * time.Duration(1+misses))
 	}
 }
 
+// wants is nil when there is nothing to look for any more.
 func (o *Lookout) wants() []Want {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.running = len(o.waiting) > 0 && o.closing.Err() == nil; !o.running {
+		return nil
+	}
 	return slices.Collect(maps.Keys(o.waiting))
 }
 
-func (o *Lookout) isOver() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.running = len(o.waiting) > 0 && o.closing.Err() == nil
-	return !o.running
-}
-
-// giveTurns gives turns to who wants what is free, and tells how many have missed. Who has taken a
-// claim has not kept it from those who say the same.
-func (o *Lookout) giveTurns(free []Want) (misses int) {
-	taken := map[[32]byte]bool{}
-	for _, want := range free {
-		if taken[want.Claim] || misses == mostMisses {
-			continue
-		}
-		for asked := true; asked; {
-			var took bool
-			took, asked = o.giveTurn(want)
-			switch {
-			case took:
-				taken[want.Claim] = true
-			case asked:
-				misses++
-				asked = false
-			}
-		}
-	}
-	return misses
-}
-
-// giveTurn gives one to a caller, if there is one left.
+// giveTurn gives a turn to a caller, if there is one left.
 func (o *Lookout) giveTurn(want Want) (taken, asked bool) {
 	o.mu.Lock()
 	l := o.waiting[want]

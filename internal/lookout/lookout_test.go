@@ -30,20 +30,16 @@ func (c *table) sent() []time.Time {
 
 func want(claim byte, by string) lookout.Want { return lookout.Want{Claim: [32]byte{claim}, By: by} }
 
-func (c *table) look(_ context.Context, wants []lookout.Want) (free []lookout.Want, next time.Duration) {
+func (c *table) look(_ context.Context, wants []lookout.Want) (free []lookout.Want) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks = append(c.looks, time.Now())
 	for _, want := range wants {
-		left := time.Until(c.ends[want.Claim[0]])
-		switch {
-		case left > 0 && (next == 0 || left < next):
-			next = left
-		case left <= 0 && !c.locked[want.Claim[0]]:
+		if time.Until(c.ends[want.Claim[0]]) <= 0 && !c.locked[want.Claim[0]] {
 			free = append(free, want)
 		}
 	}
-	return free, next
+	return free
 }
 
 // wait waits for a claim in a goroutine, and says of its turn whether it has taken it.
@@ -69,7 +65,7 @@ func TestLooks(t *testing.T) {
 		at := func(after time.Duration) time.Time { return begun.Add(after) }
 		c := table{ends: map[byte]time.Time{'a': at(2500 * time.Millisecond), 'b': at(2510 * time.Millisecond)}}
 		o := lookout.New(context.Background(), c.look)
-		a, b := wait(o, want('a', "me"), time.Hour, true), wait(o, want('b', "me"), time.Hour, true)
+		a, b := wait(o, want('a', "me"), 2500*time.Millisecond, true), wait(o, want('b', "me"), 2510*time.Millisecond, true)
 		require.Equal(t, at(2500*time.Millisecond), <-a)
 		require.WithinDuration(t, at(2625*time.Millisecond), <-b, 0, "two looks are apart")
 		require.Len(t, c.sent(), 4)

@@ -92,7 +92,8 @@ func TestReadTimeout(t *testing.T) {
 	})
 }
 
-// A limit of the session on waits for locks ends no wait for a permit that has a limit of its caller's.
+// A limit of the session on waits for locks ends no wait for a permit that has a limit of its
+// caller's.
 func TestLimitOnWaitsForPermits(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines { // a pooler has no such setting

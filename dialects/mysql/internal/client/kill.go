@@ -58,8 +58,8 @@ func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.D
 	return err
 }
 
-// errUnseen says that no statement with the tag runs. When it is said again and again, the answer is
-// lost: a KILL QUERY that falls between two statements of a query gets none.
+// errUnseen says that no statement with the tag runs. When it is said again and again, the answer
+// is lost: a KILL QUERY that falls between two statements of a query gets none.
 var errUnseen = errors.New("the server runs no such statement")
 
 const enoughUnseen = 3

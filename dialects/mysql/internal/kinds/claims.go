@@ -33,7 +33,7 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 		Read:  line("1") + "WHERE claim = ?",
 		List:  line("1") + "WHERE until > " + now + " ORDER BY until LIMIT 10000",
 		Keep: line("holder = n.h AND token = n.t AND secret = n.s AND until > "+now) +
-			"JOIN (SELECT ? AS c, ? AS h, ? AS t, ? AS s) AS n ON claim = n.c FOR UPDATE",
+			"JOIN (SELECT ? AS c, ? AS d, ? AS h, ? AS t, ? AS s) AS n ON claim = n.c AND claim = n.d FOR UPDATE",
 		End: "DO (SELECT COUNT(*) FROM " + table + " WHERE claim = ? FOR UPDATE);\n" +
 			"UPDATE " + table + " AS c JOIN (SELECT ? AS micros, ? AS holder, ? AS token, ? AS secret) AS n SET c.until = " +
 			"IF(n.micros < 0, '1970-01-01', " + now + " + INTERVAL n.micros MICROSECOND) WHERE c.claim = ? AND " +
@@ -51,11 +51,10 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 			former("holder", "", "n.holder") + ", " +
 			former("until", others, "n.since + INTERVAL n.micros MICROSECOND") + ";\n" +
 			line("ROW_COUNT()") + "WHERE claim = ?",
-		Look: skipping + "(SELECT CONCAT(n, ' 0') FROM " + list + " AS a STRAIGHT_JOIN " + table +
+		Look: skipping + "(SELECT n FROM " + list + " AS a STRAIGHT_JOIN " + table +
 			" AS c ON c.claim = UNHEX(a.claim) WHERE c.until <= " + now + " OR c.holder = UNHEX(a.holder) FOR UPDATE " +
-			"/*!80001 OF c */ SKIP LOCKED) UNION ALL (SELECT CONCAT(n, ' ', IF(d.claim IS NULL, 0, " +
-			"TIMESTAMPDIFF(MICROSECOND, " + now + ", d.until))) FROM " + list + " AS b LEFT JOIN " + table +
-			" AS d ON d.claim = UNHEX(b.claim))",
+			"/*!80001 OF c */ SKIP LOCKED) UNION ALL (SELECT n FROM " + list + " AS b LEFT JOIN " + table +
+			" AS d ON d.claim = UNHEX(b.claim) WHERE d.claim IS NULL)",
 		// The first ended ones have the tokens of all that are deleted, or those stay.
 		Sweep: "UPDATE " + table + " AS swept JOIN (SELECT MAX(token) AS token FROM (SELECT token FROM " + table +
 			" FORCE INDEX (until) WHERE claim <> " + zero + " AND until < " + now + " ORDER BY until LIMIT 200) AS old) " +
@@ -66,9 +65,10 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 			"old.claim AND gone.token <= swept.token;\n" +
 			"SELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT " + micros("MIN(until)") + since + "))",
 	}
-	if galera {
-		sql.Certify = sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1") + "UPDATE " +
-			table + " SET since = since + INTERVAL 1 MICROSECOND WHERE claim = ?;\n"
+	if galera { // the lock of the row becomes one of the cluster
+		sql.Keep = sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1") + "UPDATE " + table +
+			" SET since = since + INTERVAL 1 MICROSECOND WHERE claim = ?;\n" + strings.Replace(strings.Replace(sql.Keep,
+			" AND claim = n.d", "", 1), "? AS c, ? AS d", "? AS c", 1)
 	}
 	return sql
 }

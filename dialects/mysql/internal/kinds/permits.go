@@ -17,7 +17,8 @@ func permitsOf(table string) dialects.PermitSQL {
 			") ORDER BY permit LIMIT 1001",
 		Make: "INSERT IGNORE INTO " + table + " (hash, permit, name) SELECT own.hash, IF(list.i > own.n, " + queue +
 			", list.i - 1), shown.name FROM (SELECT ? AS hash, ? AS n) AS own, JSON_TABLE(CONCAT('[0', " +
-			"REPEAT(',0', own.n), ']'), '$[*]' COLUMNS (i FOR ORDINALITY)) AS list, (SELECT NULLIF(?, '') AS name) AS shown",
+			"REPEAT(',0', own.n), ']'), '$[*]' COLUMNS (i FOR ORDINALITY)) AS list, " +
+			"(SELECT NULLIF(?, '') AS name) AS shown",
 		Look: sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT 'is'" + own + ") UNION ALL (SELECT 'free'" + own + " " +
 			sqltext.Sharing + sqltext.SkipLocked + ")",
 	}

@@ -34,7 +34,7 @@ func claimsOf(table string) dialects.ClaimSQL {
 		Table: table,
 		Read:  line("1") + table + " c where c.claim = $1::bytea",
 		List:  line("1") + table + " c where c.until > " + now + " order by c.until limit 10000",
-		Keep:  line("("+heldBy("$2", "$3", "$4")+")::int") + table + " c where c.claim = $1::bytea",
+		Keep:  line("("+heldBy("$3", "$4", "$5")+")::int") + table + " c where c.claim = $1::bytea and c.claim = $2::bytea",
 		End: "with mine as materialized (select claim from " + table + " where claim = $1::bytea for update), " +
 			"ended as (update " + table + " c set until = case when $2::bigint < 0 then to_timestamp(0) else " + now +
 			from("$2") + " end from mine where c.claim = mine.claim and " + heldBy("$3", "$4", "$5") + " returning c.*) " +
@@ -53,8 +53,7 @@ func claimsOf(table string) dialects.ClaimSQL {
 			"'UTF8') holder from json_array_elements($1::json) with ordinality list (a, n)), " +
 			"free as materialized (select n from asked join " + table + " c using (claim) where c.until <= " + now +
 			" or c.holder = asked.holder for update of c skip locked) " +
-			"select concat_ws(' ', n, case when c.claim is null or n in (select n from free) then 0 else " +
-			micros("c.until") + " - " + micros(now) + " end) from asked left join " + table + " c using (claim)",
+			"select n from asked left join " + table + " c using (claim) where c.claim is null or n in (select n from free)",
 		Sweep: "with swept as materialized (select claim from " + table + " where claim = " + zero + " for update " +
 			"skip locked), old as (select claim, until, token from " + table + " where until >= " + at("$1") +
 			" and until < now() - $2::float8 * interval '1 microsecond' and claim <> " + zero +

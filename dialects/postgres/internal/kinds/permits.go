@@ -14,8 +14,8 @@ func permitsOf(table string) dialects.PermitSQL {
 		Table: table,
 		Find: "select id::text from " + table + " where hash = $1 and (permit < $2::int or permit = " + queue +
 			") order by permit",
-		// A logical replica has the rows of its publisher, but not how far their numbers were drawn. So
-		// one at a time counts on. No row has the number 0.
+		// A logical replica has the rows of its publisher, but not how far their numbers were
+		// drawn. So one at a time counts on. No row has the number 0.
 		Make: "select pg_advisory_xact_lock(" + number + ", 0);\n" +
 			"insert into " + table + " (id, hash, name, permit) overriding system value " +
 			"select coalesce((select max(id) from " + table + "), 0) + row_number() over (order by permit), " +
