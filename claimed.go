@@ -243,7 +243,8 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []
 	for i, key := range keys {
 		hash := claimOf(key)
 		named[hex.EncodeToString(hash[:])] = key
-		queries = append(queries[:i], dialects.Query{SQL: sql.Read, Args: []any{hash[:]}, Table: sql.Table, Reads: true})
+		read := dialects.Query{SQL: sql.Read, Args: []any{hash[:]}, Table: sql.Table, Reads: true}
+		queries = append(queries[:i], read)
 	}
 	var lines []string
 	for _, q := range queries {

@@ -17,10 +17,10 @@ import (
 // has ended the transaction before (DDL on MySQL, COMMIT as text), and [ErrDeadlock] on MySQL and
 // MariaDB. There, some keys of a failed call may also stay locked until the transaction ends.
 //
-// On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. The wait has a snapshot
-// as long as it lasts; see docs/databases.md. On MySQL and MariaDB at REPEATABLE READ, their
-// default, lock before the transaction's first plain SELECT: that one takes the snapshot that all
-// later ones read.
+// On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. The wait has a
+// snapshot as long as it lasts; see docs/databases.md. On MySQL and MariaDB at REPEATABLE READ,
+// their default, lock before the transaction's first plain SELECT: that one takes the snapshot that
+// all later ones read.
 func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	return m.lockTx(ctx, "LockTx", tx, false)
 }

@@ -108,8 +108,9 @@ func (r *kindRow[Tx]) request(ctx context.Context, connected bool) (request dial
 	found, err := r.find(ctx, connected)
 	if err == nil {
 		request = dialects.Request{
-			Table: r.table(found.Kinds), Column: r.kind, Values: []dialects.Value{{Text: string(r.value), Binary: true}},
-			Keys: []string{r.config.shownName(r.kind + ":" + r.name)},
+			Table: r.table(found.Kinds), Column: r.kind,
+			Values: []dialects.Value{{Text: string(r.value), Binary: true}},
+			Keys:   []string{r.config.shownName(r.kind + ":" + r.name)},
 		}
 	}
 	return request, err

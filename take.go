@@ -151,7 +151,8 @@ func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (fr
 	found, err := l.find(ctx, false)
 	if err == nil {
 		sql := found.Kinds.Claims
-		lines, err = l.ask(ctx, dialects.Query{SQL: sql.Look, Args: []any{string(list), string(list)}, Table: sql.Table})
+		look := dialects.Query{SQL: sql.Look, Args: []any{string(list), string(list)}, Table: sql.Table}
+		lines, err = l.ask(ctx, look)
 	}
 	if err != nil && ctx.Err() == nil && !l.driver.Passing(err) {
 		return wants

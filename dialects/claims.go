@@ -22,8 +22,8 @@ type ClaimSQL struct {
 	// Take gives the claim to a holder, unless another has it, and has its line. Where the holder
 	// has it, its end alone is moved. It waits for nobody: what others have locked is not taken.
 	// There is no line where somebody makes the row at this moment. Arguments: the claim, the
-	// holder, the secret, the name, for how long, 1 to make a new row, 0 not to, and the claim three
-	// times.
+	// holder, the secret, the name, for how long, 1 to make a new row, 0 not to, and the claim
+	// three times.
 	Take string
 	// End moves the end of a claim that is held, to so long from now, or, with less than 0, to the
 	// epoch, and has its line. It waits for who has it locked. Arguments: the claim, how long, the
@@ -33,8 +33,8 @@ type ClaimSQL struct {
 	// transaction has. It comes behind the lock of the row, which it makes one of the cluster where
 	// there is one. Arguments: the claim, twice, the holder, the token, the secret.
 	Keep string
-	// Look has the positions of those in a list in JSON of claims, and who wants them, in hexadecimal
-	// digits, that Take would take now. Arguments: the list, twice.
+	// Look has the positions of those in a list in JSON of claims, and who wants them, in
+	// hexadecimal digits, that Take would take now. Arguments: the list, twice.
 	Look string
 	// Sweep is as that of OnceSQL.
 	Sweep string

@@ -70,11 +70,11 @@ type Driver[Tx any] interface {
 	// ErrLost or, on MySQL and MariaDB, ErrDeadlock.
 	LockTx(ctx context.Context, tx Tx, request Request) error
 
-	// Run runs a statement of a kind outside any lock, on a connection of the pool, and commits it. It
-	// returns the first column of its rows. A table that is missing is ErrNotInstalled.
+	// Run runs a statement of a kind outside any lock, on a connection of the pool, and commits it.
+	// It returns the first column of its rows. A table that is missing is ErrNotInstalled.
 	Run(ctx context.Context, q Query) (lines []string, err error)
-	// RunTx is Run in a transaction that the caller began and will end. After an error that is usable
-	// as LockTx says.
+	// RunTx is Run in a transaction that the caller began and will end. After an error that is
+	// usable as LockTx says.
 	RunTx(ctx context.Context, tx Tx, q Query) (lines []string, err error)
 	// Find looks up the lock table that table names. One that is missing, empty or cut short, or
 	// has another shape, is ErrNotInstalled.
@@ -150,8 +150,8 @@ type Session[Tx any] interface {
 	// done. It is called only in a Nest, or behind a Begin for Request.Exec.
 	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
 
-	// Run is that of the driver, in the work of the session, and in the transaction that took the locks
-	// alone. After an error the transaction may be of no use.
+	// Run is that of the driver, in the work of the session, and in the transaction that took the
+	// locks alone. After an error the transaction may be of no use.
 	Run(ctx context.Context, q Query) (lines []string, err error)
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. Last
 	// runs between that proof and the COMMIT. It ends the session in any case. When it is not
@@ -219,8 +219,8 @@ type Request struct {
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
 	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
-	// enough: Grant.Row says which, the first of the list that is free. On PostgreSQL the lock is an
-	// advisory one alone: it writes nothing.
+	// enough: Grant.Row says which, the first of the list that is free. On PostgreSQL the lock is
+	// an advisory one alone: it writes nothing.
 	AnyOne string
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail

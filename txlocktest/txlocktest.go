@@ -270,7 +270,8 @@ func holders(h txlock.Holding) []txlock.Session {
 }
 
 // Expire ends the claim on key as if its time were over: the next call of its holder is
-// [txlock.ErrClaimEnded], and who waits for it may have it. It fails the test when nobody has the claim.
+// [txlock.ErrClaimEnded], and who waits for it may have it. It fails the test when nobody has the
+// claim.
 func Expire[Tx any](t testing.TB, locks *txlock.Locker[Tx], key string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patienceOf(t))

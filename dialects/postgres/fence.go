@@ -93,8 +93,9 @@ func (d *driver[Tx]) numberRun(ctx context.Context, table string) error {
 	alone := sqltext.Silent("lock table " + f.epochs + " in share row exclusive mode")
 	// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
 	draw := sqltext.Statement{SQL: "with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs +
-		"), drawn as (insert into " + f.epochs + " default values on conflict do nothing returning epoch), further as " +
-		"(insert into " + f.epochs + " (epoch) overriding system value select epoch + 1 from former where epoch >= " +
+		"), drawn as (insert into " + f.epochs + " default values on conflict do nothing returning epoch), " +
+		"further as (insert into " + f.epochs + " (epoch) overriding system value " +
+		"select epoch + 1 from former where epoch >= " +
 		"coalesce((select epoch from drawn), 0) returning epoch) " +
 		"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"}
 	begin := "with run as (insert into " + f.runs + " as former select true, $1::bigint, last_value - 1 from " +

@@ -102,8 +102,8 @@ func (c checkout) pay(ctx context.Context, text, cart string) error {
 		_ = held.Release(clean) // else its time ends
 		return nil
 	}
-	// Whether it was committed the table says: an error of Do may leave that open. Behind the lock of
-	// another Do, also one that finds the claim over, nobody is about to commit.
+	// Whether it was committed the table says: an error of Do may leave that open. Behind the lock
+	// of another Do, also one that finds the claim over, nobody is about to commit.
 	var sold bool
 	look := held.Do(clean, func(context.Context, pgx.Tx) error { return nil })
 	if look == nil || errors.Is(look, txlock.ErrClaimEnded) {

@@ -497,8 +497,8 @@ func ClaimsSwept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.NoError(t, err)
 	require.Equal(t, "held", state.By)
 
-	// Tokens of a claim do not go down where its row has gone. LockTx of it locks nothing that others
-	// insert.
+	// Tokens of a claim do not go down where its row has gone. LockTx of it locks nothing that
+	// others insert.
 	again, err := f.Locks.Claim("ended").TryTake(background, "again", time.Hour)
 	require.NoError(t, err)
 	require.Greater(t, again.Token(), tokens["ended"])

@@ -50,8 +50,8 @@ func Overtaken[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())
 	me := f.Locks.Election(f.Key("overtaken"), "me")
 	require.NoError(t, me.Lead(background, func(context.Context, int64) error { return nil }))
-	record := "UPDATE " + testbed.TableOf(e, "txlock_slots_leaders") + " SET identity = 'later', term = term + %s WHERE " +
-		"part = 'record' AND hash = '" + testbed.HashOf(f.Key("overtaken")) + "'"
+	record := "UPDATE " + testbed.TableOf(e, "txlock_slots_leaders") + " SET identity = 'later', term = term + %s " +
+		"WHERE part = 'record' AND hash = '" + testbed.HashOf(f.Key("overtaken")) + "'"
 	f.AsAdmin(t, strings.ReplaceAll(record, "%s", "4611686018427387904"))
 	late := candidacy(t, me)
 	eventually.True(t, "it has campaigned three times", func() bool {

@@ -65,14 +65,16 @@ func TestLooks(t *testing.T) {
 		at := func(after time.Duration) time.Time { return begun.Add(after) }
 		c := table{ends: map[byte]time.Time{'a': at(2500 * time.Millisecond), 'b': at(2510 * time.Millisecond)}}
 		o := lookout.New(context.Background(), c.look)
-		a, b := wait(o, want('a', "me"), 2500*time.Millisecond, true), wait(o, want('b', "me"), 2510*time.Millisecond, true)
+		a := wait(o, want('a', "me"), 2500*time.Millisecond, true)
+		b := wait(o, want('b', "me"), 2510*time.Millisecond, true)
 		require.Equal(t, at(2500*time.Millisecond), <-a)
 		require.WithinDuration(t, at(2625*time.Millisecond), <-b, 0, "two looks are apart")
 		require.Len(t, c.sent(), 4)
 		require.Equal(t, at(time.Second), c.sent()[0])
 		time.Sleep(10 * time.Second)
 		require.Len(t, c.sent(), 4, "nobody waits")
-		require.WithinDuration(t, time.Now(), <-wait(o, want('c', "me"), 200*time.Millisecond, true), 200*time.Millisecond)
+		woken := <-wait(o, want('c', "me"), 200*time.Millisecond, true)
+		require.WithinDuration(t, time.Now(), woken, 200*time.Millisecond)
 		time.Sleep(time.Second)
 	})
 }

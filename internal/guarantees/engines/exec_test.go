@@ -120,8 +120,9 @@ func endedInCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.ErrorContains(t, err, "57P01")
 }
 
-// The statements of an Exec are interrupted once, when they have waited for long. Then they run behind a
-// lock of their own, uninterrupted, however long ago Within was over, and whoever came in between.
+// The statements of an Exec are interrupted once, when they have waited for long. Then they run
+// behind a lock of their own, uninterrupted, however long ago Within was over, and whoever came in
+// between.
 func TestExecAfterLongWait(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
@@ -218,7 +219,9 @@ func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		"wait_event_type = 'Lock' AND split_part(application_name, '#', 1) = '" + f.Label + "'"
 	f.Waiters(t, 2)
 	began := f.Total(t, since)
-	eventually.True(t, "another wait begins again", func() bool { return f.Waiting(t) == 2 && f.Total(t, since) > began })
+	eventually.True(t, "another wait begins again", func() bool {
+		return f.Waiting(t) == 2 && f.Total(t, since) > began
+	})
 	require.Equal(t, 2, f.ran(t))
 	require.Empty(t, done)
 	require.NoError(t, f.stranger.Rollback())

@@ -35,8 +35,9 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 		Keep: line("holder = n.h AND token = n.t AND secret = n.s AND until > "+now) +
 			"JOIN (SELECT ? AS c, ? AS d, ? AS h, ? AS t, ? AS s) AS n ON claim = n.c AND claim = n.d FOR UPDATE",
 		End: "DO (SELECT COUNT(*) FROM " + table + " WHERE claim = ? FOR UPDATE);\n" +
-			"UPDATE " + table + " AS c JOIN (SELECT ? AS micros, ? AS holder, ? AS token, ? AS secret) AS n SET c.until = " +
-			"IF(n.micros < 0, '1970-01-01', " + now + " + INTERVAL n.micros MICROSECOND) WHERE c.claim = ? AND " +
+			"UPDATE " + table + " AS c JOIN (SELECT ? AS micros, ? AS holder, ? AS token, ? AS secret) AS n " +
+			"SET c.until = IF(n.micros < 0, '1970-01-01', " + now + " + INTERVAL n.micros MICROSECOND) " +
+			"WHERE c.claim = ? AND " +
 			"c.holder = n.holder AND c.token = n.token AND c.secret = n.secret AND c.until > " + now + ";\n" +
 			line("ROW_COUNT()") + "WHERE claim = ?",
 		Take: skipping + "INSERT INTO " + table + " (claim, holder, secret, name, token, since, until) " +
@@ -57,17 +58,19 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 			" AS d ON d.claim = UNHEX(b.claim) WHERE d.claim IS NULL)",
 		// The first ended ones have the tokens of all that are deleted, or those stay.
 		Sweep: "UPDATE " + table + " AS swept JOIN (SELECT MAX(token) AS token FROM (SELECT token FROM " + table +
-			" FORCE INDEX (until) WHERE claim <> " + zero + " AND until < " + now + " ORDER BY until LIMIT 200) AS old) " +
-			"AS n SET swept.token = n.token WHERE swept.claim = " + zero + " AND n.token > swept.token;\n" +
-			"DELETE gone FROM (SELECT token FROM " + table + " WHERE claim = " + zero + " LIMIT 1) AS swept STRAIGHT_JOIN " +
-			"(SELECT claim" + since + " AND until < " + now + " - INTERVAL ? MICROSECOND ORDER BY until LIMIT ? FOR " +
+			" FORCE INDEX (until) WHERE claim <> " + zero + " AND until < " + now + " ORDER BY until LIMIT 200) " +
+			"AS old) AS n SET swept.token = n.token WHERE swept.claim = " + zero + " AND n.token > swept.token;\n" +
+			"DELETE gone FROM (SELECT token FROM " + table + " WHERE claim = " + zero + " LIMIT 1) AS swept " +
+			"STRAIGHT_JOIN (SELECT claim" + since + " AND until < " + now +
+			" - INTERVAL ? MICROSECOND ORDER BY until LIMIT ? FOR " +
 			"UPDATE SKIP LOCKED) AS old STRAIGHT_JOIN " + table + " AS gone FORCE INDEX (PRIMARY) ON gone.claim = " +
 			"old.claim AND gone.token <= swept.token;\n" +
 			"SELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT " + micros("MIN(until)") + since + "))",
 	}
 	if galera { // the lock of the row becomes one of the cluster
-		sql.Keep = sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1") + "UPDATE " + table +
-			" SET since = since + INTERVAL 1 MICROSECOND WHERE claim = ?;\n" + strings.Replace(strings.Replace(sql.Keep,
+		sql.Keep = sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1") +
+			"UPDATE " + table + " SET since = since + INTERVAL 1 MICROSECOND WHERE claim = ?;\n" +
+			strings.Replace(strings.Replace(sql.Keep,
 			" AND claim = n.d", "", 1), "? AS c, ? AS d", "? AS c", 1)
 	}
 	return sql

@@ -104,8 +104,8 @@ const behindTag = "/* behind it */ "
 func interruptTagged(tag string, p *sqlPool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return p.ask(ctx, nil, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where "+
-			"state = 'active' and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) and strpos(query, $1) > 0 "+
-			"and pid <> pg_backend_pid()", tag))
+			"state = 'active' and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) "+
+			"and strpos(query, $1) > 0 and pid <> pg_backend_pid()", tag))
 	}
 }
 

@@ -26,8 +26,8 @@ func (t workTx) Commit(ctx context.Context) error {
 
 // handle is pgx's own of a transaction, or of a nested one, that was begun without pgx. It refuses
 // to send once the transaction has ended, by a COMMIT that work has sent as text, say. The
-// statement would be committed at once, without the lock, and behind a pooler in the session of another
-// client.
+// statement would be committed at once, without the lock, and behind a pooler in the session of
+// another client.
 type handle struct {
 	pgx.Tx
 	begin pgx.BatchResults

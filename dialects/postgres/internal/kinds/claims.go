@@ -15,8 +15,9 @@ func claimsOf(table string) dialects.ClaimSQL {
 		held = "c.holder = HOLDER::text and c.token = TOKEN::bigint and c.secret = SECRET::bigint and c.until > " + now
 	)
 	line := func(number string) string {
-		return "select concat_ws(' ', " + number + ", c.token, c.secret, " + micros("c.since") + ", " + micros("c.until") +
-			", " + micros("c.until") + " - " + micros(now) + ", encode(c.claim, 'hex'), encode(convert_to(c.holder, " +
+		return "select concat_ws(' ', " + number + ", c.token, c.secret, " + micros("c.since") + ", " +
+			micros("c.until") + ", " + micros("c.until") + " - " + micros(now) +
+			", encode(c.claim, 'hex'), encode(convert_to(c.holder, " +
 			"'UTF8'), 'hex'), encode(convert_to(coalesce(c.name, ''), 'UTF8'), 'hex')) from "
 	}
 	heldBy := func(holder, token, secret string) string {
@@ -34,13 +35,14 @@ func claimsOf(table string) dialects.ClaimSQL {
 		Table: table,
 		Read:  line("1") + table + " c where c.claim = $1::bytea",
 		List:  line("1") + table + " c where c.until > " + now + " order by c.until limit 10000",
-		Keep:  line("("+heldBy("$3", "$4", "$5")+")::int") + table + " c where c.claim = $1::bytea and c.claim = $2::bytea",
+		Keep: line("("+heldBy("$3", "$4", "$5")+")::int") + table +
+			" c where c.claim = $1::bytea and c.claim = $2::bytea",
 		End: "with mine as materialized (select claim from " + table + " where claim = $1::bytea for update), " +
 			"ended as (update " + table + " c set until = case when $2::bigint < 0 then to_timestamp(0) else " + now +
-			from("$2") + " end from mine where c.claim = mine.claim and " + heldBy("$3", "$4", "$5") + " returning c.*) " +
-			changed("ended"),
-		Take: "with mine as materialized (select claim from " + table + " where claim = $1::bytea and (until <= " + now +
-			" or holder = $2::text) for update skip locked), " +
+			from("$2") + " end from mine where c.claim = mine.claim and " + heldBy("$3", "$4", "$5") +
+			" returning c.*) " + changed("ended"),
+		Take: "with mine as materialized (select claim from " + table + " where claim = $1::bytea and (until <= " +
+			now + " or holder = $2::text) for update skip locked), " +
 			"taken as (insert into " + table + " as c (claim, holder, secret, name, token, since, until) " +
 			"select $1::bytea, $2::text, $3::bigint, nullif($4::text, ''), swept.token + 1, clock.now, clock.now" +
 			from("$5") + " from " + table + " swept, (select " + now + " now) clock where swept.claim = " + zero +
@@ -49,11 +51,13 @@ func claimsOf(table string) dialects.ClaimSQL {
 			former("token", "c.token + 1") + former("since", "excluded.since") +
 			"name = excluded.name, holder = excluded.holder, until = excluded.until " +
 			"where c.holder = excluded.holder or c.until <= excluded.since returning c.*) " + changed("taken"),
-		Look: "with asked as materialized (select n, decode(a ->> 0, 'hex') claim, convert_from(decode(a ->> 1, 'hex'), " +
-			"'UTF8') holder from json_array_elements($1::json) with ordinality list (a, n)), " +
+		Look: "with asked as materialized (select n, decode(a ->> 0, 'hex') claim, " +
+			"convert_from(decode(a ->> 1, 'hex'), 'UTF8') holder " +
+			"from json_array_elements($1::json) with ordinality list (a, n)), " +
 			"free as materialized (select n from asked join " + table + " c using (claim) where c.until <= " + now +
 			" or c.holder = asked.holder for update of c skip locked) " +
-			"select n from asked left join " + table + " c using (claim) where c.claim is null or n in (select n from free)",
+			"select n from asked left join " + table + " c using (claim) " +
+			"where c.claim is null or n in (select n from free)",
 		Sweep: "with swept as materialized (select claim from " + table + " where claim = " + zero + " for update " +
 			"skip locked), old as (select claim, until, token from " + table + " where until >= " + at("$1") +
 			" and until < now() - $2::float8 * interval '1 microsecond' and claim <> " + zero +
