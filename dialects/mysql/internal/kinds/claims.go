@@ -71,7 +71,7 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 		sql.Keep = sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1") +
 			"UPDATE " + table + " SET since = since + INTERVAL 1 MICROSECOND WHERE claim = ?;\n" +
 			strings.Replace(strings.Replace(sql.Keep,
-			" AND claim = n.d", "", 1), "? AS c, ? AS d", "? AS c", 1)
+				" AND claim = n.d", "", 1), "? AS c, ? AS d", "? AS c", 1)
 	}
 	return sql
 }
