@@ -81,11 +81,12 @@ const (
 )
 
 // WithLease is how long a session that holds locks may be silent before the server ends it: 30 s by
-// default, at most 24 days, at least 1 ms on PostgreSQL, and 1 s on MySQL and MariaDB, which count whole
-// seconds, rounded up. A crash frees the lock at once; the lease matters when a holder is stopped, or
-// cut off without the server being told. A heartbeat, every twelfth to sixth of d, keeps a Lock alive;
-// without an answer its Context ends a tenth of d before the server can end the session, at most a
-// second. Work of a Do that sends no statement for d loses the lock. LockTx does not read d.
+// default, at most 24 days, at least 1 ms on PostgreSQL, and 1 s on MySQL and MariaDB, which count
+// whole seconds, rounded up. A crash frees the lock at once; the lease matters when a holder is
+// stopped, or cut off without the server being told. A heartbeat, every twelfth to sixth of d,
+// keeps a Lock alive; without an answer its Context ends a tenth of d before the server can end the
+// session, at most a second. Work of a Do that sends no statement for d loses the lock. LockTx does
+// not read d.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.lease = d
