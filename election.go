@@ -65,13 +65,14 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 	return e
 }
 
-// Lead campaigns, and runs work while it leads. term is larger than that of every leader before: send
-// it with every write to another system, and have a smaller one refused. The context of work ends with
-// cause [ErrLost] when the session is lost, before anybody else can lead: then Lead waits for work, and
-// campaigns again. It also ends with ctx, and when work has returned. It carries no ownership. Lead
-// returns the error of work, or nil, or the error of ctx unless work returned nil; the leader has
-// resigned then, also after a panic. While the server is not to be had it waits, from 0.1 to 5 s, and
-// campaigns again, as [WithLogger] tells. Other errors are returned. docs/leaders.md has more.
+// Lead campaigns, and runs work while it leads. term is larger than that of every leader before:
+// send it with every write to another system, and have a smaller one refused. The context of work
+// ends with cause [ErrLost] when the session is lost, before anybody else can lead: then Lead waits
+// for work, and campaigns again. It also ends with ctx, and when work has returned. It carries no
+// ownership. Lead returns the error of work, or nil, or the error of ctx unless work returned nil;
+// the leader has resigned then, also after a panic. While the server is not to be had it waits,
+// from 0.1 to 5 s, and campaigns again, as [WithLogger] tells. Other errors are returned.
+// docs/leaders.md has more.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
 	err := e.seat.ready()
 	switch {

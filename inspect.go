@@ -80,12 +80,12 @@ type Session struct {
 	secret *int64 // of a claim: behind a pointer, it does not come into a log with the Session
 }
 
-// Inspect returns what is held or awaited, by whichever process: slots of the lock table, in order, and
-// then, by column, rows of [Locker.Rows], claims, elections and semaphores; with keys, those of these
-// names alone. It is a picture of a moment, and changes nothing. MariaDB lists only what somebody waits
-// for: there it waits for a moment for what keys name, on up to four further connections, some half a
-// second for each four. docs/operations.md has the privileges that it takes, and what each server does
-// not show. A driver that shows nothing is an error.
+// Inspect returns what is held or awaited, by whichever process: slots of the lock table, in order,
+// and then, by column, rows of [Locker.Rows], claims, elections and semaphores; with keys, those of
+// these names alone. It is a picture of a moment, and changes nothing. MariaDB lists only what
+// somebody waits for: there it waits for a moment for what keys name, on up to four further
+// connections, some half a second for each four. docs/operations.md has the privileges that it
+// takes, and what each server does not show. A driver that shows nothing is an error.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
@@ -215,12 +215,12 @@ func sessionsOf(parties ...dialects.Party) (sessions []Session) {
 	return sessions
 }
 
-// Break ends the session of the Holder: the server undoes what it has not committed, and gives the lock
-// to the next in the queue. Nil means that the session, and the lock with it, has ended. Of several
-// Readers, make the one to end the Holder first. A claim has no session: Break ends it, behind a Do of
-// its holder that is under way, whose next call is [ErrClaimEnded]. Break ends nothing, and is
-// [ErrNotHeld], when the session has left the transaction that Inspect showed. For a Holder without an
-// ID it is another error. docs/operations.md says who may do it.
+// Break ends the session of the Holder: the server undoes what it has not committed, and gives the
+// lock to the next in the queue. Nil means that the session, and the lock with it, has ended. Of
+// several Readers, make the one to end the Holder first. A claim has no session: Break ends it,
+// behind a Do of its holder that is under way, whose next call is [ErrClaimEnded]. Break ends
+// nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect showed. For
+// a Holder without an ID it is another error. docs/operations.md says who may do it.
 func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) error {
 	err := l.breakUp(ctx, holding)
 	switch {

@@ -84,12 +84,12 @@ func (o *Once[Tx]) Retry(n int) *Once[Tx] {
 }
 
 // Do runs work unless it was done before. Work, the lock and the marker are one transaction: ran is
-// true when that is committed. It is false without an error when the work was done before, which takes
-// one round trip and no lock. Who comes while the work runs waits for it. After an error ran is false,
-// and there is no marker, also when work has sent COMMIT; a panic leaves none either, and goes on. The
-// marker is written behind work, with the rights and settings that work leaves. When the connection
-// breaks during COMMIT, call again to learn the outcome. In the work of a Do, both are part of its
-// transaction. In a session that a Lock began it is [ErrInsideLock].
+// true when that is committed. It is false without an error when the work was done before, which
+// takes one round trip and no lock. Who comes while the work runs waits for it. After an error ran
+// is false, and there is no marker, also when work has sent COMMIT; a panic leaves none either, and
+// goes on. The marker is written behind work, with the rights and settings that work leaves. When
+// the connection breaks during COMMIT, call again to learn the outcome. In the work of a Do, both
+// are part of its transaction. In a session that a Lock began it is [ErrInsideLock].
 func (o *Once[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) (ran bool, err error) {
 	return o.do(ctx, "Once.Do", false, work)
 }
