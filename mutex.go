@@ -55,13 +55,13 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 	return &limited
 }
 
-// Shared returns a copy that shares: any number of sessions hold it at the same time, while none holds
-// the same rows alone. Both kinds wait in one queue of the server; docs/databases.md says where readers
-// may pass a writer. Callers of Shared do not wait in the process, and each takes a connection. A
-// session that holds a row alone may share it as well; one that shares it cannot have it alone, which
-// is [ErrUpgrade], also of keys whose slots collide. [Mutex.LockTx] cannot know: there it waits for the
-// others, and of two that do so one gets [ErrDeadlock]. A token is compared with those of exclusive
-// locks only. On a server that only reads, a call is [ErrUnsafeEngine].
+// Shared returns a copy that shares: any number of sessions hold it at the same time, while none
+// holds the same rows alone. Both kinds wait in one queue of the server; docs/databases.md says
+// where readers may pass a writer. Callers of Shared do not wait in the process, and each takes a
+// connection. A session that holds a row alone may share it as well; one that shares it cannot have
+// it alone, which is [ErrUpgrade], also of keys whose slots collide. [Mutex.LockTx] cannot know:
+// there it waits for the others, and of two that do so one gets [ErrDeadlock]. A token is compared
+// with those of exclusive locks only. On a server that only reads, a call is [ErrUnsafeEngine].
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
 	sharing.shared = true
