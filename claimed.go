@@ -196,7 +196,8 @@ func (h *Claimed[Tx]) Release(ctx context.Context) error {
 		defer cancel()
 	}
 	row, err := h.end(ctx, "Claimed.Release", -time.Microsecond)
-	if row.isReleased() && row.By == h.by && row.Token == h.token && row.secret == h.secret {
+	if errors.Is(err, ErrClaimEnded) && row.isReleased() && row.By == h.by && row.Token == h.token &&
+		row.secret == h.secret {
 		return nil
 	}
 	return err

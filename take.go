@@ -98,8 +98,10 @@ func (c *Claim[Tx]) try(ctx context.Context, inWork bool, by string, d time.Dura
 		name = label.ASCII(c.key)
 	}
 	ask := func(ctx context.Context, inWork bool, d time.Duration, makes int) (claimRow, error) {
-		return c.ask(ctx, inWork, func(sql dialects.ClaimSQL) string { return sql.Take }, by, newSecret(), name,
-			d.Microseconds(), int64(makes), hash[:], hash[:], hash[:])
+		secret, micros := newSecret(), d.Microseconds()
+		return c.ask(ctx,
+			inWork, func(sql dialects.ClaimSQL) string { return sql.Take }, by, int64(makes), secret, name,
+			micros, hash[:], by, secret, name, micros, hash[:], by, hash[:])
 	}
 	if inWork { // others would wait for a row that it has made
 		makes = 0

@@ -108,8 +108,13 @@ func (m *mariadb) gets(ctx context.Context, table ours, row string) (bool, error
 	if _, err = conn.ExecContext(clean, "ROLLBACK"); err != nil { // at once: it may have the row
 		server.Destroy(conn)
 	}
-	// Nobody has it on a server that only reads.
-	return waited == nil || server.Number(waited) == server.OnlyStatements, nil
+	switch {
+	case waited == nil, server.Number(waited) == server.OnlyReads: // where nobody has it
+		return true, nil
+	case server.Interrupted(waited), server.Number(waited) == server.LockWaitTimeout, server.IsDeadlock(waited):
+		return false, nil
+	}
+	return false, waited
 }
 
 // renew has the server make a new picture. A reading within 100 ms of another's gets the old one:
