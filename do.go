@@ -9,29 +9,14 @@ import (
 )
 
 // Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits.
-// It returns nil only when the commit succeeded, and the commit succeeds only if the lock was held
-// from the first statement on. Otherwise nothing that work did is committed:
-//
-//   - work returns an error, which Do returns, or panics: Do goes on panicking;
-//   - ctx has ended, also during a statement of work, with which the client library may close the
-//     connection: the error of ctx;
-//   - [ErrLost]: the session broke, or work ended the transaction itself, by ROLLBACK, or on MySQL
-//     and MariaDB by a deadlock whose error it swallowed.
-//
-// Work that sends COMMIT itself commits what it did until then, under the lock, and Do returns
-// ErrLost. What it writes after that is without the lock: on PostgreSQL its handle refuses it, and
-// past the handle it commits by itself; elsewhere it is rolled back. When the connection breaks
-// during COMMIT, nobody can say whether it took place; the error says so.
-//
-// The context that work gets carries ownership, see Reentry: a job that goes on after work must not
-// have it, also without its cancellation. While a goroutine uses tx, no other may, nor call with
-// that context: they share a connection, and would take each other's answers. tx must not be used
-// after work returned.
-//
-// In the work of another Do, work runs in a savepoint of that Do's transaction. An error undoes
-// work alone, and ends the locks that were taken in it; nil means that the outermost Do will commit
-// it. In a session that a Lock began, Do is [ErrInsideLock]. Work that rolls back to a savepoint of
-// its own should have unlocked what it has locked since: PostgreSQL releases that.
+// Nil means that everything is committed, and was under the lock from the first statement on; after
+// an error nothing is: that of work, of ctx, or [ErrLost], when the session broke or work ended the
+// transaction. Two exceptions: what work commits itself by COMMIT as text is committed, and when
+// the connection breaks during COMMIT the error says that the outcome is unknown. A panic rolls
+// back and goes on. The context of work carries ownership, see Reentry. One goroutine uses tx, or
+// calls with that context, at a time. In the work of another Do, work runs in a savepoint of its
+// transaction, whose locks end with an error. In a session that a Lock began, Do is
+// [ErrInsideLock].
 func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	return m.do(ctx, "Do", false, work)
 }

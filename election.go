@@ -65,33 +65,14 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 	return e
 }
 
-// Lead campaigns, and runs work while it leads. term is larger than that of every leader before,
-// also across crashes: it is drawn like [Lock.Token]. Send it with every write to another system,
-// and have that refuse a smaller one than it has seen. A leader that was stopped, and does not know
-// that another leads, can then do no harm.
-//
-// The context of work has the values of ctx, and ends
-//
-//   - with cause [ErrLost], before anybody else can lead, when the session is lost: see
-//     [Lock.Context]. Lead waits for work to return, and campaigns again;
-//   - with ctx;
-//   - with context.Canceled when work has returned, and Lead has begun to resign.
-//
-// It carries no ownership: a Do with it is an ordinary Do, on another connection. Its commit does
-// not depend on the leadership.
-//
-// Lead returns when work returns without a loss, with its error or nil, or when ctx ends, with the
-// error of ctx, unless work returned nil. The leader has resigned then: its session has ended, and
-// the next may lead at once. A panic in work resigns, and goes on. So work that has to go on for
-// ever ends with its context alone.
-//
-// While the server cannot be reached, refuses connections or only reads, Lead waits and campaigns
-// again: after 0.1 s at first, at last after 5 s, each time half of that to all of it. [WithLogger]
-// tells why. Any other error of a campaign is returned: [ErrNotInstalled], or a missing privilege.
-// So is that of a Locker that is closed.
-//
-// Whoever campaigns in the same process waits in it, without a connection. Order is as for any
-// lock, whatever [WithQueue] says.
+// Lead campaigns, and runs work while it leads. term is larger than that of every leader before:
+// send it with every write to another system, and have a smaller one refused. The context of work
+// ends with cause [ErrLost] when the session is lost, before anybody else can lead: then Lead waits
+// for work, and campaigns again. It also ends with ctx, and when work has returned. It carries no
+// ownership. Lead returns the error of work, or nil, or the error of ctx unless work returned nil;
+// the leader has resigned then, also after a panic. While the server is not to be had it waits,
+// from 0.1 to 5 s, and campaigns again, as [WithLogger] tells. Other errors are returned.
+// docs/leaders.md has more.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
 	err := e.seat.ready()
 	switch {

@@ -26,26 +26,12 @@ type Statement struct {
 }
 
 // Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
-// It returns how many rows each of them has affected. What it promises is what [Mutex.Do] promises:
-// nil means that everything is committed, and an error that nothing is. There are two exceptions.
-// When the connection breaks, the error matches [ErrLost] and says that the outcome is unknown,
-// also in the wait for the lock: the server may have all of it by then, and run it under the lock.
-// And a COMMIT among the statements keeps what came before it; what comes behind it is not kept.
-//
-// Where it can, Exec sends everything in one round trip. Then nobody waits for a network while the
-// lock is held: a row that many want is as fast from far away as from next door. The server must be
-// able to judge all that is asked for before it commits. So it takes more round trips, and never
-// another outcome, when a statement has Into, or begins with another word than INSERT, UPDATE,
-// DELETE or SELECT; on MySQL and MariaDB also when an argument is no integer; with a Semaphore; and
-// with clients that cannot send statements together. docs/databases.md has the table.
-//
-// The error of a statement is the client library's own, or matches [ErrRows], and says the
-// statement's number, or that it is of the commit. Within bounds the wait for the lock, by the
-// server's clock, and ctx everything: a server that has fallen silent is waited for until ctx ends.
-// On PostgreSQL, statements that wait may be run again, once, behind the lock of a second wait; see
-// docs/databases.md. In the work of a Do,
-// the statements run in a savepoint of its transaction; in a session that a Lock began, Exec is
-// [ErrInsideLock].
+// It returns how many rows each has affected. It promises what [Mutex.Do] does, but that the error
+// of a connection that breaks, also in the wait, matches [ErrLost] and says that the outcome is
+// unknown. Where the server can judge all before it commits, Exec takes one round trip;
+// docs/databases.md says where more. The error of a statement is the client library's own, or
+// [ErrRows], with its number. Within bounds the wait, ctx everything. In the work of a Do the
+// statements run in a savepoint; in a session that a Lock began, Exec is [ErrInsideLock].
 func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected []int64, err error) {
 	return m.exec(ctx, "Exec", false, statements)
 }

@@ -80,21 +80,12 @@ type Session struct {
 	secret *int64 // of a claim: behind a pointer, it does not come into a log with the Session
 }
 
-// Inspect returns what is held or awaited, by whichever process: slots of the lock table, in the
-// order of their numbers, and then, by column, rows of [Locker.Rows] that sessions of txlock lock,
-// claims, elections and semaphores. With keys it returns their slots alone, and claims, elections
-// and semaphores of these names. It is a picture of a moment, and changes nothing.
-//
-// No superuser is needed. On PostgreSQL, members of pg_read_all_stats see what sessions of other
-// roles run, since when and from where. On MySQL it needs SELECT on performance_schema, which must
-// be on. On MariaDB it needs PROCESS.
-//
-// MariaDB lists only what somebody waits for. So Inspect waits for a moment for what keys name, on
-// up to four further connections. That takes half a second, and one more for each four permits of a
-// semaphore. Calls at the same time take turns. A lock whose holder is not found, for want of
-// connections say, has a Holder without an ID, and so have several Readers, as one. A driver that
-// shows nothing is an error. docs/operations.md has the statements, and what each server does not
-// show.
+// Inspect returns what is held or awaited, by whichever process: slots of the lock table, in order,
+// and then, by column, rows of [Locker.Rows], claims, elections and semaphores; with keys, those of
+// these names alone. It is a picture of a moment, and changes nothing. MariaDB lists only what
+// somebody waits for: there it waits for a moment for what keys name, on up to four further
+// connections, some half a second for each four. docs/operations.md has the privileges that it
+// takes, and what each server does not show. A driver that shows nothing is an error.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
@@ -224,23 +215,12 @@ func sessionsOf(parties ...dialects.Party) (sessions []Session) {
 	return sessions
 }
 
-// Break ends the session of the Holder. The server undoes what the session has not committed, and
-// gives the lock to the next in the queue. The session's process learns of the loss as of any
-// other. Nil means that the session has ended, and the lock with it.
-//
-// Of several Readers, make the one to end the Holder first: h.Holder = &h.Readers[0]. The others
-// keep the lock. A single one is ended without that.
-//
-// A claim has no session: Break ends the claim, behind a Do of its holder that is under way. The
-// holder's next call is [ErrLost].
-//
-// Break ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect
-// showed, or on PostgreSQL has released the lock with a savepoint. For a Holder without an ID it is
-// another error: nobody knows which session to end.
-//
-// Who may do it: on PostgreSQL the session's own role, and members of pg_signal_backend; on MySQL
-// and MariaDB the same user, and who has CONNECTION_ADMIN (MySQL, with SYSTEM_USER for sessions of
-// users that have it) or CONNECTION ADMIN (MariaDB).
+// Break ends the session of the Holder: the server undoes what it has not committed, and gives the
+// lock to the next in the queue. Nil means that the session, and the lock with it, has ended. Of
+// several Readers, make the one to end the Holder first. A claim has no session: Break ends it,
+// behind a Do of its holder that is under way, whose next call is [ErrClaimEnded]. Break ends
+// nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect showed. For
+// a Holder without an ID it is another error. docs/operations.md says who may do it.
 func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) error {
 	err := l.breakUp(ctx, holding)
 	switch {

@@ -99,19 +99,12 @@ type heldSession interface {
 }
 
 // Context returns a context that carries ownership of the lock, for reentry. It has the values of
-// the context that Lock was called with, but neither its deadline nor its cancellation: work that
-// should end with that one has to look at both. It ends when the lock is unlocked, and with cause
-// [ErrLost], which context.Cause tells, when the lock is lost:
-//
-//   - The server ended the session, and has closed the connection. The context ends at once on
-//     Linux, where the kernel reports it, elsewhere with the next heartbeat.
-//   - The network has gone silent. The context ends before the lease is over.
-//   - The Locker was closed.
-//
-// In the work of a Do whose context ended, the cause may be the error of that context.
-//
-// What is done outside the database between the loss and its notice is protected by nothing but
-// [Lock.Token].
+// the context that Lock was called with, but neither its deadline nor its cancellation. It ends
+// when the lock is unlocked, and with cause [ErrLost], which context.Cause tells, when it is lost:
+// at once on Linux when the server has closed the connection, elsewhere with the next heartbeat;
+// before the lease is over when the network has gone silent; and when the Locker is closed. In the
+// work of a Do whose context ended, the cause may be that error. What is done outside the database
+// between the loss and its notice is protected by nothing but [Lock.Token].
 func (l *Lock) Context() context.Context {
 	l.once.Do(func() { l.ctx = l.session.own(context.WithoutCancel(l.callCtx), l.handle) })
 	return l.ctx

@@ -7,20 +7,13 @@ import (
 )
 
 // LockTx waits for the lock in a transaction that the caller began and will end. The lock is
-// released when that transaction ends, and on PostgreSQL when it is rolled back to an earlier
-// savepoint. A limit of the session's own ends the wait as well, with [ErrNotAcquired]:
-// lock_timeout on PostgreSQL, innodb_lock_wait_timeout (50 s unless changed) on MySQL and MariaDB.
-// When ctx ends while the lock is being granted, LockTx may return nil with the lock held.
-//
-// After an error the transaction is usable, and its settings are what they were. There are two
-// exceptions, after which it must be rolled back: [ErrLost], also when a statement of the caller's
-// has ended the transaction before (DDL on MySQL, COMMIT as text), and [ErrDeadlock] on MySQL and
-// MariaDB. There, some keys of a failed call may also stay locked until the transaction ends.
-//
-// On PostgreSQL the transaction must be at READ COMMITTED, else [ErrIsolation]. The wait has a
-// snapshot as long as it lasts; see docs/databases.md. On MySQL and MariaDB at REPEATABLE READ,
-// their default, lock before the transaction's first plain SELECT: that one takes the snapshot that
-// all later ones read.
+// released with that, and on PostgreSQL when it is rolled back to an earlier savepoint. A limit of
+// the session's own (lock_timeout, innodb_lock_wait_timeout) ends the wait as well, with
+// [ErrNotAcquired]. When ctx ends while the lock is being granted, LockTx may return nil. After an
+// error the transaction is usable and has its settings, but after [ErrLost], and [ErrDeadlock] on
+// MySQL and MariaDB; there, some keys of a failed call may stay locked. On PostgreSQL it must be at
+// READ COMMITTED, else [ErrIsolation]. On MySQL and MariaDB at REPEATABLE READ, lock before the
+// first plain SELECT, whose snapshot stays.
 func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	return m.lockTx(ctx, "LockTx", tx, false)
 }

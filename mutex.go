@@ -55,30 +55,13 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 	return &limited
 }
 
-// Shared returns a copy that shares: any number of sessions hold it at the same time, while no
-// session holds the same rows without Shared. It is for readers beside writers. All verbs work with
-// it, several keys, and [Locker.Rows]. The work of a Do may write elsewhere, and commits as ever.
-//
-// Both kinds wait in one queue of the server, first come, first served: a shared call that comes
-// behind a waiting exclusive one waits, and a shared try misses then. On MySQL the readers that
-// came while a writer held the row all come in together after it, also past a writer that waits,
-// who is next. On PostgreSQL shared Rows may keep a writer waiting as long as readers overlap.
-//
-// Callers of Shared do not wait in the process: [WithQueue] does not count them, and each takes a
-// connection of the pool while it waits and holds.
-//
-// A session that holds a row alone may share it as well: that sends nothing where the session is
-// known to hold it. A session that shares a row cannot have it alone: that is [ErrUpgrade]. Keys
-// whose slots collide count as one key here. [Mutex.LockTx] does not know what its caller's
-// transaction has locked: there the request waits until the others that share the row are gone, and
-// of two transactions that do so at once, one gets [ErrDeadlock].
-//
-// A fencing token of a shared lock is compared with tokens of exclusive ones only.
-//
-// On PostgreSQL a shared lock of keys writes nothing and holds back neither vacuum nor CREATE INDEX
-// CONCURRENTLY, but for a token, whose Lock is renewed. Shared Rows write to each row. A standby,
-// and on MySQL and MariaDB a server that is read_only, would grant shared locks that exclude nobody
-// elsewhere. There a call is an error that matches [ErrUnsafeEngine].
+// Shared returns a copy that shares: any number of sessions hold it at the same time, while none
+// holds the same rows alone. Both kinds wait in one queue of the server; docs/databases.md says
+// where readers may pass a writer. Callers of Shared do not wait in the process, and each takes a
+// connection. A session that holds a row alone may share it as well; one that shares it cannot have
+// it alone, which is [ErrUpgrade], also of keys whose slots collide. [Mutex.LockTx] cannot know:
+// there it waits for the others, and of two that do so one gets [ErrDeadlock]. A token is compared
+// with those of exclusive locks only. On a server that only reads, a call is [ErrUnsafeEngine].
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
 	sharing.shared = true

@@ -85,17 +85,11 @@ func (o *Once[Tx]) Retry(n int) *Once[Tx] {
 
 // Do runs work unless it was done before. Work, the lock and the marker are one transaction: ran is
 // true when that is committed. It is false without an error when the work was done before, which
-// costs one round trip, and no lock. Who comes while the work runs waits for it: then it was done,
-// or has failed, and the next one runs it.
-//
-// After an error ran is false, and there is no marker: work has returned an error, or the session
-// was lost, see [Mutex.Do], or work has sent COMMIT itself, which keeps what it did until then. The
-// marker is written behind work, with the rights and settings that work leaves. A panic of work
-// leaves none either, and goes on. When the connection breaks during COMMIT, nobody can say whether
-// both are committed or none; call again to learn it.
-//
-// In the work of a Do, both are part of that Do's transaction, and are committed with it. In a
-// session that a Lock began it is [ErrInsideLock].
+// takes one round trip and no lock. Who comes while the work runs waits for it. After an error ran
+// is false, and there is no marker, also when work has sent COMMIT; a panic leaves none either, and
+// goes on. The marker is written behind work, with the rights and settings that work leaves. When
+// the connection breaks during COMMIT, call again to learn the outcome. In the work of a Do, both
+// are part of its transaction. In a session that a Lock began it is [ErrInsideLock].
 func (o *Once[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) (ran bool, err error) {
 	return o.do(ctx, "Once.Do", false, work)
 }

@@ -80,20 +80,13 @@ const (
 	maxLease = 24 * 24 * time.Hour
 )
 
-// WithLease is how long a session that holds locks may be silent before the server ends it, 30 s by
-// default. It matters when a holder is stopped, or cut off from the network without the server
-// being told. A crash frees the lock at once.
-//
-// A heartbeat, every twelfth to sixth of d, keeps a healthy Lock alive for as long as it is held.
-// When no answer comes, its Context ends before the server can end the session: a tenth of d
-// before, at most a second, counted from when the last answered heartbeat was sent.
-//
-// The work of a Do has the session for itself. Work that sends no statement for d loses the lock:
-// raise d where work computes for long. LockTx changes nothing in the caller's session, whose own
-// settings decide.
-//
-// d is at most 24 days, and at least 1 ms on PostgreSQL, 1 s on MySQL and MariaDB, where the server
-// counts whole seconds, rounded up.
+// WithLease is how long a session that holds locks may be silent before the server ends it: 30 s by
+// default, at most 24 days, at least 1 ms on PostgreSQL, and 1 s on MySQL and MariaDB, which count
+// whole seconds, rounded up. A crash frees the lock at once; the lease matters when a holder is
+// stopped, or cut off without the server being told. A heartbeat, every twelfth to sixth of d,
+// keeps a Lock alive; without an answer its Context ends a tenth of d before the server can end the
+// session, at most a second. Work of a Do that sends no statement for d loses the lock. LockTx does
+// not read d.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.lease = d
@@ -107,19 +100,12 @@ func WithLease(d time.Duration) Option {
 func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true }) }
 
 // WithQueue lets at most n sessions of this Locker wait for or hold the same set of rows at the
-// server. The other callers wait in the process, first come, first served, and take no connection.
-// So a crowd that waits for one key leaves the pool to the others. Default: a quarter of the pool's
-// connections, at least 2, and 2 for a pool without a limit. The size is read at the first call.
-//
-// Two are enough: one holds, and the other already queues at the server, which then hands over.
-// With more, callers that are on their way to the server at the same moment may overtake each
-// other; so may the n of Exec, which wait and hold in one round trip. Between processes the order
-// is that of sessions, not of callers: a process with many callers queues with n of them at a time.
-//
-// A caller that gives up leaves the queue of the process, and sends nothing. A Try misses when
-// somebody waits in the process, or all n sessions are in use, and sends nothing either. Calls that
-// join a session pass by, so what holds a session never waits in the process, and the server sees
-// every deadlock. LockTx, and callers of [Mutex.Shared], pass by as well. n is at least 1.
+// server, at least 1; a quarter of the pool's connections by default, at least 2, and 2 for a pool
+// without a limit. The other callers wait in the process, first come, first served, without a
+// connection. With more than two, callers on their way to the server at the same moment may
+// overtake each other; between processes the order is that of sessions. A Try misses when somebody
+// waits in the process, or all n are in use. Calls that join a session, LockTx and callers of
+// [Mutex.Shared] pass by.
 func WithQueue(n int) Option {
 	return optionFunc(func(c *config) {
 		c.queue = n

@@ -8,23 +8,13 @@ import (
 	"time"
 )
 
-// Retry returns a copy whose Do, TryDo, Exec and TryExec run again, up to n times, after an error
-// with which nothing is committed, and which another attempt may well not meet:
-//
-//   - a deadlock: [ErrDeadlock], or the database's own error, which a statement of the work has met
-//     and the work has returned;
-//   - [ErrLost] of a Do, when the session was lost before COMMIT was sent.
-//
-// An ErrLost of the COMMIT or of an Exec is final: nobody may know the outcome. So is any error in
-// the work of another Do, which has to run again as a whole: a rollback to its savepoint does not
-// take back what it holds. A batch of [Combine] runs again with all its orders when its lock has a
-// Retry. Lock and LockTx take no notice of it.
-//
-// The work must be fit to run twice, and must not end its transaction: what it commits itself, by
-// COMMIT, or by DDL on MySQL and MariaDB, and what it does elsewhere, no rollback undoes. Between
-// two attempts is a short time, drawn at random, so that those who met do not meet again. Within
-// bounds the wait of each attempt, ctx all of them. The error is that of the last attempt. A
-// [Tracer] is told of each attempt. n is at least 1.
+// Retry returns a copy whose Do, TryDo, Exec and TryExec run again, up to n times, at least 1,
+// after an error with which nothing is committed and which another attempt may not meet: a
+// deadlock, also one that work has returned, and the [ErrLost] of a Do before COMMIT was sent. An
+// ErrLost of COMMIT or of an Exec is final, and so is any error in the work of another Do, which
+// has to run again as a whole. The work must be fit to run twice, and must not end its transaction.
+// A short time, drawn at random, lies between attempts. Within bounds the wait of each, ctx all.
+// The error is that of the last. A [Tracer] is told of each. Lock and LockTx take no notice of it.
 func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	again := *m
 	again.retries = n

@@ -26,32 +26,13 @@ const (
 	answerLimit = 600 * time.Millisecond
 )
 
-// Semaphore names a semaphore: a lock that n sessions may hold at once, in whichever process. Each
-// takes one of the permits 0 to n-1, which [Lock.Permit] tells. A permit is free again when its
-// holder releases it or dies, like any lock. The key is any text of at least one byte; it is no key
-// of [Locker.Mutex]. n is from 1 to 1000. A bad key or n is an error from the call that locks.
-// Semaphore sends nothing.
-//
-// Clients that disagree on n keep to their own: who says 3 takes one of the permits 0 to 2. So n
-// can be changed while programs run. Whoever says 3 and is first in the queue keeps others waiting,
-// also if a later permit is free.
-//
-// The database keeps a row for each permit that was ever named, and the Locker their numbers. So
-// take few keys: "supplier", not one for each user.
-//
-// Waiters of all processes are served in order, as those of a lock are. One session at a time looks
-// for a permit, and finds a free one within some 25 ms. The others wait asleep, one of each process
-// at the server, and the rest of the callers in the process, without a connection, whatever
-// [WithQueue] says. The one at the server takes two connections for a moment, so a pool needs two.
-//
-// A call in a session that holds other locks already asks for a permit every 20 ms, and does not
-// stand in that queue: it may overtake.
-//
-// All verbs work but LockTx and TryLockTx, which are errors. The same semaphore again in one
-// session is the same permit.
-//
-// No database sees a deadlock in which a wait for a permit takes part, since it is a wait for any
-// of them: bound it by [Mutex.Within]. Shared of a semaphore is an error.
+// Semaphore names a lock that n sessions may hold at once, each with one of the permits 0 to n-1,
+// which [Lock.Permit] tells. It is free again when its holder releases it or dies. Key is any text
+// of at least one byte, n from 1 to 1000; others are an error from the call that locks. Clients
+// that disagree on n keep to their own. Each permit ever named has a row, so take few keys. Waiters
+// are served in order, but in a session that holds other locks; a wait takes two connections.
+// LockTx, TryLockTx and Shared are errors. No database sees a deadlock of such waits: bound them by
+// [Mutex.Within]. docs/databases.md has more. Semaphore sends nothing.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 	m := &Mutex[Tx]{locker: l, target: &permit[Tx]{locker: l, key: key, n: n}}
 	switch {

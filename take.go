@@ -15,16 +15,12 @@ import (
 )
 
 // TryTake takes the claim for d, unless another has it: then it is [ErrNotAcquired], and errors.As
-// finds a [HeldError]. It waits for nobody: while another call has the row locked, as a Do of the
-// claim does, it is the same.
-//
-// By says who takes it, in 1 to 255 bytes of UTF-8 without NUL. Where the same By has it already,
-// only its end is moved, to d from now: it keeps its token. d is at least a second, and at most 366
-// days. After an error that is no HeldError it may have been taken all the same: take it again by
-// the same By.
-//
-// In the work of a Do it is part of that Do's transaction, and nobody else can change the claim
-// until that ends. In a session that a Lock began it is [ErrInsideLock].
+// finds a [HeldError]. It waits for nobody, also not for a Do of the claim. By says who takes it,
+// in 1 to 255 bytes of UTF-8 without NUL; the same By keeps its token, and moves the end to d from
+// now. d is at least a second, and at most 366 days. After an error that is no HeldError it may
+// have been taken all the same: take it again by the same By. In the work of a Do it is part of
+// that Do's transaction, and nobody else can change the claim until that ends. In a session that a
+// Lock began it is [ErrInsideLock].
 func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
 	return c.take(ctx, "Claim.TryTake", by, d, false)
 }
