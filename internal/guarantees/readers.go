@@ -31,8 +31,14 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}
 	h := look()
 	require.Nil(t, h.Holder)
-	require.Len(t, h.Readers, 3)
 	require.Empty(t, h.Waiters)
+	if e.MariaDB && h.Readers[0].ID == "" { // neighbours share other rows, and the server does not say who
+		h.Holder = &h.Readers[0]
+		require.ErrorContains(t, f.Locks.Break(background, h), "did not say by which session")
+		unlock(t, readers...)
+		return
+	}
+	require.Len(t, h.Readers, 3)
 	ids := map[string]bool{}
 	for _, reader := range h.Readers {
 		require.True(t, reader.Shared)
@@ -42,15 +48,6 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		}
 	}
 	require.ErrorContains(t, f.Locks.Break(background, h), "3 sessions hold it together")
-	if e.MariaDB && ids[""] { // neighbours share other rows, and the server does not say who
-		for _, reader := range h.Readers {
-			if h.Holder = &reader; reader.ID == "" {
-				require.ErrorContains(t, f.Locks.Break(background, h), "did not say by which session")
-			}
-		}
-		unlock(t, readers...)
-		return
-	}
 	require.Len(t, ids, 3)
 
 	waits := []<-chan error{testbed.LockLater(m)}

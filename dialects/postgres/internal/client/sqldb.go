@@ -22,6 +22,9 @@ import (
 // sqlPool is a pool of database/sql.
 type sqlPool struct {
 	*sql.DB
+	// pgx says that its connections, as far as one was seen, are those of pgx's driver, not wrapped:
+	// they take several statements in one text, and options.
+	pgx     atomic.Bool
 	several atomic.Pointer[bool] // its driver takes several statements in one query; nil until somebody asks
 }
 
@@ -72,6 +75,8 @@ func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
 func (p *sqlPool) connect(ctx context.Context, c *sqlConn) (Line, error) {
 	var below any
 	err := c.conn.Raw(func(driverConn any) error {
+		_, own := driverConn.(*stdlib.Conn)
+		p.pgx.Store(own)
 		for below = range wrapped.All(driverConn) {
 			if _, ok := below.(pgxBelow); ok {
 				break
@@ -134,18 +139,12 @@ func (p *sqlPool) In(ctx context.Context, tx *sql.Tx, answers bool) (Line, error
 	}, nil
 }
 
-// isPGX tells whether the driver is pgx's. It takes several statements in one text, and options.
-func (p *sqlPool) isPGX() bool {
-	_, is := p.Driver().(*stdlib.Driver)
-	return is
-}
-
 // fly sends a script that begins with a savepoint, and ends with its release.
 func (p *sqlPool) fly(ctx context.Context, tx *sql.Tx, s sqltext.Script, tag string) error {
 	text, err := s[1:].Text()
 	// pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment.
 	queries := []string{s[0].SQL + "; " + tag + text}
-	if !p.isPGX() {
+	if !p.pgx.Load() {
 		last := len(s) - 1
 		text, err = s[1:last].Block()
 		queries = []string{s[0].SQL, tag + text, s[last].SQL}
@@ -184,7 +183,7 @@ func (p *sqlPool) ask(ctx context.Context, known *pgx.Conn, s sqltext.Statement)
 func (p *sqlPool) runOne(ctx context.Context, tx *sql.Tx, s sqltext.Script) ([][]string, error) {
 	var columns [][]string
 	var options []any
-	if p.isPGX() {
+	if p.pgx.Load() {
 		options = []any{pgx.QueryExecModeExec}
 	}
 	for _, statement := range s {
