@@ -59,7 +59,9 @@ func hiddenKeys(t *testing.T, e *engine) {
 	require.Contains(t, f.run(t, "status", "sesame").stdout, "permits of sesame")
 	all := f.run(t, "status").stdout
 	require.NotContains(t, all, "sesame")
-	require.Contains(t, all, "permits of ~")
+	if e.Kind != servers.MariaDB { // it lists what somebody waits for
+		require.Contains(t, all, "permits of ~")
+	}
 	holder.send(t, "")
 	require.Zero(t, holder.wait(t))
 }
@@ -166,16 +168,16 @@ func TestUnnamedHolder(t *testing.T) {
 			return sessions == 0
 		})
 	}
-	r := f.run(t, "status")
+	r := f.run(t, "status", "k")
 	require.Zero(t, r.code, r.stderr)
-	require.Regexp(t, `\nslot \d+ +held +\?\n\?  held, but the server did not say by whom$`, r.stdout)
+	require.Regexp(t, `\nslot \d+ of k +held +\?\n\?  held, but the server did not say by whom$`, r.stdout)
 	alone()
 	s := f.status(t, "k")
 	require.Len(t, s.Locks, 1)
 	require.NotNil(t, s.Locks[0].Holder)
 	require.Equal(t, shownSession{}, *s.Locks[0].Holder)
 	alone()
-	require.Contains(t, f.run(t, "status", "--json").stdout, `"id": null,`)
+	require.Contains(t, f.run(t, "status", "--json", "k").stdout, `"id": null,`)
 	alone()
 	r = f.run(t, "break", "--yes", "k")
 	require.Equal(t, 1, r.code, r.stdout)

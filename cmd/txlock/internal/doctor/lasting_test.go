@@ -199,6 +199,10 @@ func TestPurge(t *testing.T) {
 		require.NoError(t, locks.Mutex("a").LockTx(background, tx))
 		var own int
 		require.NoError(t, tx.QueryRow("SELECT CONNECTION_ID()").Scan(&own))
+		waiter := make(chan error, 1) // MariaDB lists what somebody waits for
+		go func() {
+			waiter <- locks.Mutex("a").Do(background, func(context.Context, *sql.Tx) error { return nil })
+		}()
 
 		var old []doctor.Finding
 		shows(t, func() bool {
@@ -209,6 +213,7 @@ func TestPurge(t *testing.T) {
 		})
 		require.NotContains(t, old[0].Found, "txlock")
 		require.NoError(t, tx.Rollback())
+		require.NoError(t, <-waiter)
 
 		// A lock holds no snapshot: it is in nobody's way on MySQL.
 		committed, err := db.BeginTx(background, &sql.TxOptions{Isolation: sql.LevelReadCommitted})

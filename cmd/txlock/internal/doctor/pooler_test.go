@@ -50,7 +50,7 @@ func TestPgBouncer(t *testing.T) {
 			},
 			{
 				name: "no prepared statements", settings: []string{"max_prepared_statements=0"},
-				want: []string{"pooler: failure"}, found: "max_prepared_statements = 0",
+				want: []string{"pooler: failure", "row-locking: note"}, found: "max_prepared_statements = 0",
 				fix: "# in pgbouncer.ini (PgBouncer 1.21 or later)\nmax_prepared_statements = 200",
 			},
 			{

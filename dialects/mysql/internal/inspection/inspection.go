@@ -89,10 +89,11 @@ func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 		if err == nil {
 			err = p.read(ctx)
 		}
+		if err != nil {
+			return err
+		}
 		session := p.people[party.Session]
 		switch {
-		case err != nil:
-			return err
 		case session == nil || session.Transaction != party.Transaction || party.Transaction == "":
 			return dialects.ErrChanged
 		case strings.HasSuffix(party.Transaction, unknown):

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -57,19 +56,23 @@ const (
 	probeFor  = 600 * time.Millisecond
 )
 
-// probe waits for rows while the views are read, and gives back at once what it gets. Of a row that
-// it did not get, and whose holder is not shown, nobody knows who holds it.
+// probe waits for those of rows that are held while the views are read, and gives back at once what
+// it gets. Of a row that it did not get, for want of a connection say, and whose holder is not
+// shown, nobody knows who holds it.
 func (m *mariadb) probe(ctx context.Context, p *picture, table ours, rows []string) error {
+	rows, err := p.held(ctx, table, rows)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
 	var probes sync.WaitGroup
-	got, failed := make([]bool, len(rows)), make([]error, len(rows))
+	got := make([]bool, len(rows))
 	for i, row := range rows {
-		probes.Go(func() { got[i], failed[i] = m.gets(ctx, table, row) })
+		probes.Go(func() { got[i] = m.gets(ctx, table, row) })
 	}
 	found := *p
 	found.people, found.locks = map[string]*person{}, nil
-	err := found.readLocks(ctx)
+	err = found.readLocks(ctx)
 	probes.Wait()
-	err = cmp.Or(err, errors.Join(failed...))
 	maps.Copy(p.people, found.people)
 	for i, row := range rows {
 		for _, lock := range found.locks {
@@ -86,35 +89,51 @@ func (m *mariadb) probe(ctx context.Context, p *picture, table ours, rows []stri
 	return err
 }
 
+// held are those of rows that somebody has. It takes the others for a moment.
+func (p *picture) held(ctx context.Context, table ours, rows []string) (held []string, err error) {
+	for _, row := range rows {
+		free, err := p.ask(ctx, sqltext.OnMariaDB(sqltext.SomeWait)+lockSQL(table, row)+sqltext.SkipLocked)
+		switch number := server.Number(err); {
+		case number == server.OnlyStatements, number == server.OnlyReads:
+			return nil, nil // nobody locks there
+		case err == nil && len(free) == 0:
+			held = append(held, row)
+		case err == nil:
+			_, err = p.ask(ctx, "ROLLBACK")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return held, nil
+}
+
+func lockSQL(table ours, row string) string {
+	return fmt.Sprintf("SELECT %s%s FROM %s WHERE %[2]s = %[4]s FOR UPDATE", probeMark, table.column, table.quoted, row)
+}
+
 // gets waits for a row on a connection of its own, and tells whether it got it. The server limits
 // the wait: nothing need be interrupted.
-func (m *mariadb) gets(ctx context.Context, table ours, row string) (bool, error) {
+func (m *mariadb) gets(ctx context.Context, table ours, row string) bool {
 	brief, cancel := context.WithTimeout(ctx, probeFor)
 	defer cancel()
 	conn, err := m.control.Conn(brief)
 	if err != nil {
-		return false, fmt.Errorf("no second connection, which tells who holds what nobody waits for: %w", err)
+		return false
 	}
 	defer conn.Close()
 	clean, stop := context.WithTimeout(context.WithoutCancel(ctx), probeFor+interrupt.CleanUp)
 	defer stop()
 	// As on each connection of a pool of the caller's: what it was left with is committed.
 	if _, err = conn.ExecContext(clean, "COMMIT"); err != nil {
-		return false, err
+		return false
 	}
 	limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.3f", probeFor.Seconds()))
-	_, waited := server.Grid(clean, conn, fmt.Sprintf("%sSELECT %s%s FROM %s WHERE %[3]s = %[5]s FOR UPDATE", limits,
-		probeMark, table.column, table.quoted, row))
+	_, waited := server.Grid(clean, conn, limits+lockSQL(table, row))
 	if _, err = conn.ExecContext(clean, "ROLLBACK"); err != nil { // at once: it may have the row
 		server.Destroy(conn)
 	}
-	switch {
-	case waited == nil, server.Number(waited) == server.OnlyReads: // where nobody has it
-		return true, nil
-	case server.Interrupted(waited), server.Number(waited) == server.LockWaitTimeout, server.IsDeadlock(waited):
-		return false, nil
-	}
-	return false, waited
+	return waited == nil
 }
 
 // renew has the server make a new picture. A reading within 100 ms of another's gets the old one:
