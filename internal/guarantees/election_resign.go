@@ -14,8 +14,8 @@ import (
 )
 
 // SoonAfterResigning shows that who waits leads within 20 ms after the work of a leader has ended,
-// however it has. A busy machine is late: so several are measured, each beside a round trip. To lead
-// takes four of them.
+// however it has. A busy machine is late: so several are measured, each beside a round trip. To
+// lead takes four of them.
 func SoonAfterResigning[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const bound, most = 20 * time.Millisecond, 50
 	f, other := testbed.NewFixture(t, e, c), testbed.NewFixture(t, e, c)
