@@ -63,7 +63,7 @@ func givenUp[Tx any](t *testing.T, f, own *testbed.Fixture[Tx], how string, stop
 	}
 	done := make(chan error, 1)
 	go func() { done <- call(long) }()
-	eventually.True(t, "the statement runs", func() bool { return f.Total(t, runs) > 0 })
+	eventually.True(t, "the statement runs", func() bool { return own.Total(t, runs) > 0 })
 	begun := time.Now()
 	go stop()
 	lock, err := f.Locks.Mutex(f.Key("a")).Within(20 * time.Second).Lock(background)
@@ -71,5 +71,5 @@ func givenUp[Tx any](t *testing.T, f, own *testbed.Fixture[Tx], how string, stop
 	require.Less(t, time.Since(begun), 5*time.Second, how) // 1 s, on a machine that has the time
 	require.NoError(t, lock.Unlock(background))
 	require.Error(t, testbed.Receive(t, done), how)
-	eventually.True(t, "the statement ends", func() bool { return f.Total(t, runs) == 0 })
+	eventually.True(t, "the statement ends", func() bool { return own.Total(t, runs) == 0 })
 }

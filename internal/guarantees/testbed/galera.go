@@ -31,9 +31,12 @@ func Galera(t *testing.T) *Engine {
 	return nodes[0]
 }
 
+// IsCluster tells whether it is one of several nodes.
+func (e *Engine) IsCluster() bool { return len(e.nodes) > 0 }
+
 // node is what the next fixture connects to: of a cluster, one node after the other.
 func (e *Engine) node() *Engine {
-	if len(e.nodes) == 0 {
+	if !e.IsCluster() {
 		return e
 	}
 	return e.nodes[int(e.nodes[0].fixtures.Add(1))%len(e.nodes)]
