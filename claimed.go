@@ -188,7 +188,7 @@ func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.T
 // Release gives the claim back. It waits for a Do of the claim that is under way. With a ctx that
 // has ended it does the same, for 5 s at most. A claim that was released before is no error, until
 // Sweep has deleted its row. One that was over, or taken by another, is [ErrClaimEnded]. Who waits
-// in this process learns of it at once, in others within a second.
+// in this process learns of it at once, in others, and in the work of a Do, within a second.
 func (h *Claimed[Tx]) Release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
@@ -196,7 +196,8 @@ func (h *Claimed[Tx]) Release(ctx context.Context) error {
 		defer cancel()
 	}
 	row, err := h.end(ctx, "Claimed.Release", -time.Microsecond)
-	if row.isReleased() && row.By == h.by && row.Token == h.token && row.secret == h.secret {
+	if errors.Is(err, ErrClaimEnded) && row.isReleased() && row.By == h.by && row.Token == h.token &&
+		row.secret == h.secret {
 		return nil
 	}
 	return err

@@ -293,7 +293,7 @@ func (e *Election[Tx]) leader(ctx context.Context) (leader Leader, err error) {
 	switch {
 	case err != nil:
 		return leader, err
-	case free && record[0] == "reads":
+	case free && len(record) > 0 && record[0] == "reads":
 		return leader, errors.New("this server only reads, and does not know who leads: ask the primary")
 	case free || len(record) < 4: // or nobody has led yet, or the last one has resigned
 		return leader, ErrNoLeader

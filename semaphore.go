@@ -109,8 +109,8 @@ func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, t
 		}
 		return nil, fmt.Errorf("%w: the rows of semaphore %s cannot be made", ErrNoRow, p)
 	})
-	if err == nil {
-		known.rows.Store(&rows)
+	for old := known.rows.Load(); err == nil && (old == nil || len(*old) < len(rows)); old = known.rows.Load() {
+		known.rows.CompareAndSwap(old, &rows)
 	}
 	return rows, texts, err
 }

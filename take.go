@@ -19,8 +19,8 @@ import (
 // in 1 to 255 bytes of UTF-8 without NUL; the same By keeps its token, and moves the end to d from
 // now. d is at least a second, and at most 366 days. After an error that is no HeldError it may
 // have been taken all the same: take it again by the same By. In the work of a Do it is part of
-// that Do's transaction, and nobody else can change the claim until that ends. In a session that a
-// Lock began it is [ErrInsideLock].
+// that Do's transaction, until whose end nobody else changes the claim; its token counts once that
+// is committed. In a session that a Lock began it is [ErrInsideLock].
 func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
 	return c.take(ctx, "Claim.TryTake", by, d, false)
 }
@@ -98,8 +98,10 @@ func (c *Claim[Tx]) try(ctx context.Context, inWork bool, by string, d time.Dura
 		name = label.ASCII(c.key)
 	}
 	ask := func(ctx context.Context, inWork bool, d time.Duration, makes int) (claimRow, error) {
-		return c.ask(ctx, inWork, func(sql dialects.ClaimSQL) string { return sql.Take }, by, newSecret(), name,
-			d.Microseconds(), int64(makes), hash[:], hash[:], hash[:])
+		secret, micros := newSecret(), d.Microseconds()
+		return c.ask(ctx,
+			inWork, func(sql dialects.ClaimSQL) string { return sql.Take }, by, int64(makes), secret, name,
+			micros, hash[:], by, secret, name, micros, hash[:], by, hash[:])
 	}
 	if inWork { // others would wait for a row that it has made
 		makes = 0

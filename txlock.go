@@ -38,9 +38,9 @@
 // server, where those of all processes are served in the order in which they arrive. So the order
 // within a process is that of the calls, and between processes that of their sessions. On MySQL and
 // MariaDB a waiter that holds other rows may overtake. On MySQL another may, now and then, where
-// waits for other rows come and go. On PostgreSQL a wait goes to the end of the queue when somebody
-// else, CREATE INDEX CONCURRENTLY say, waits for it, and every two and a half minutes. A waiter
-// that gives up leaves its queue at once. One that dies delays the next by half a second at most.
+// waits for other rows come and go. On PostgreSQL a wait goes to the end of the queue after a
+// minute, or five leases if that is less. A waiter that gives up leaves its queue at once. One that
+// dies delays the next by half a second at most.
 //
 // # Reentry
 //

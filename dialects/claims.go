@@ -21,9 +21,11 @@ type ClaimSQL struct {
 	List string
 	// Take gives the claim to a holder, unless another has it, and has its line. Where the holder
 	// has it, its end alone is moved. It waits for nobody: what others have locked is not taken.
-	// There is no line where somebody makes the row at this moment. Arguments: the claim, the
-	// holder, the secret, the name, for how long, 1 to make a new row, 0 not to, and the claim
-	// three times.
+	// There is no line where somebody makes the row at this moment. A new row is made ended, with
+	// token 0, by a statement in front: so its token is above what Sweep had deleted before.
+	// Arguments: the claim, the holder, 1 to make a new row, 0 not to, the secret, the name, for
+	// how long, then the claim, the holder, the secret, the name, how long, the claim, the holder,
+	// and the claim.
 	Take string
 	// End moves the end of a claim that is held, to so long from now, or, with less than 0, to the
 	// epoch, and has its line. It waits for who has it locked. Arguments: the claim, how long, the

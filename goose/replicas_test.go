@@ -17,7 +17,8 @@ import (
 )
 
 // patient limits what must happen. A CREATE INDEX CONCURRENTLY that waits for a session of txlock
-// is through in a minute, when the wait of that session begins again; one that hangs is not in 90 s.
+// is through in a minute, when the wait of that session begins again; one that hangs is not in 90
+// s.
 const patient = 90 * time.Second
 
 // script is a set of migrations whose second one waits at a gate. All replicas have the same one.

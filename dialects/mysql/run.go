@@ -95,8 +95,12 @@ func reading(query string) string {
 func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool) (lines []string, err error) {
 	link := conn.Link()
 	switch {
-	case conn.Owned != nil: // which has no autocommit
-		return link.Ask(ctx, append([]string{client.ReadCommitted}, append(script, "COMMIT")...)...)
+	case conn.Owned != nil: // which has no autocommit, and may have other settings from work
+		settings := client.ReadCommitted
+		if conn.Owned.Lease == 0 {
+			settings = client.Settings
+		}
+		return link.Ask(ctx, append([]string{settings}, append(script, "COMMIT")...)...)
 	case reads && !conn.Several:
 		return conn.ReadNow(ctx, script[0])
 	}

@@ -33,7 +33,6 @@ type flight struct {
 	affected []int64
 	failed   error // of the statements, or of what comes behind them
 	unsent   bool  // the client library has refused a statement, or the server before it ran
-	gaveWay  bool  // the statements were interrupted
 }
 
 var (
@@ -92,7 +91,7 @@ func (s *session[Tx]) fly(ctx context.Context, request dialects.Request, counted
 		return columns, f.read(columns, err)
 	})
 	got.Affected, err = f.affected, f.result(request.Exec.Context, err)
-	s.gaveWay, s.committed = f.gaveWay, err == nil && counted
+	s.committed = err == nil && counted
 	return got, err
 }
 
@@ -171,23 +170,15 @@ func (f *flight) read(columns [][]string, err error) error {
 	default:
 		return err
 	}
-	if state == server.QueryCanceled { // so that a wait that was interrupted is errAgain
-		return err
-	}
 	return nil
 }
 
-// result is the error of the statements, or else that of the lock. Interrupted statements run
-// behind a lock that is there before they come, and are not interrupted then. Within has bounded
-// its first wait.
+// result is the error of the statements, or else that of the lock.
 func (f *flight) result(ctx context.Context, lock error) error {
 	ended := ctx.Err()
 	switch {
 	case f.failed == nil:
 		return lock
-	case errors.Is(lock, errAgain):
-		f.gaveWay = true
-		return errNoFlight
 	case ended != nil:
 		return fmt.Errorf("%w (%w)", f.failed, ended)
 	}

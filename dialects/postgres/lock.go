@@ -26,9 +26,9 @@ var errAgain = errors.New("the wait is to begin again")
 
 // A statement that waits has a snapshot as long as it waits. VACUUM keeps what was deleted since,
 // and CREATE INDEX CONCURRENTLY waits for it; if the holder of the lock runs that, they wait in a
-// circle that the server does not see. So a wait ends after maxWait, and begins again. With a short
-// lease it is five of them: where nobody is there to go on with a nested wait, its session is idle,
-// and ends with all that it holds.
+// circle that the server does not see. So a wait ends after maxWait, and begins again. With a lease
+// of less than 12 s it is five of them: where nobody is there to go on with a nested wait, its
+// session is idle, and ends with all that it holds.
 const (
 	maxWait      = time.Minute
 	leasesToWait = 5
@@ -46,7 +46,7 @@ func maxWaitOf(request dialects.Request) time.Duration {
 func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	sendLock func(context.Context, plan) ([][]string, error),
 ) (got dialects.Grant, err error) {
-	limit, told := limitOf(ctx, request, on.as)
+	limit, told := limitOf(ctx, request, on)
 	on.limit = limit
 	p, err := lockScript(request, on)
 	if err != nil {
@@ -56,7 +56,7 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if on.flight != nil { // the limit of the wait is the server's to keep
 		running = request.Exec.Context
 	}
-	columns, asked, err := q.wait(running, request, told, on.as, func(ctx context.Context) ([][]string, error) {
+	columns, asked, err := q.wait(running, request, told, on, func(ctx context.Context) ([][]string, error) {
 		return sendLock(ctx, p)
 	})
 	state := server.State(err)
@@ -65,7 +65,8 @@ func (q querier) await(ctx context.Context, request dialects.Request, on terms,
 	if on.as != owner || on.flight != nil {
 		verdict = verdictOf(err)
 	}
-	overlong := asked && err != nil || limit > 0 && !told && state == server.LockNotAvailable
+	overlong := asked && (state == server.QueryCanceled || server.Broken(err)) || limit > 0 && !told &&
+		state == server.LockNotAvailable
 	switch {
 	case (overlong || moved) && running.Err() == nil:
 		return got, errAgain
@@ -106,9 +107,10 @@ func (p plan) read(request dialects.Request, on terms, columns [][]string) (got 
 
 // limitOf is how long the server lets a wait last; 0: as long as it takes. Told says that it is
 // until the deadline of ctx. Otherwise a nested wait has lasted for maxWait, and goes on.
-func limitOf(ctx context.Context, request dialects.Request, as role) (limit time.Duration, told bool) {
+func limitOf(ctx context.Context, request dialects.Request, on terms) (limit time.Duration, told bool) {
 	limit = interrupt.Limit(ctx, request)
-	if longest := maxWaitOf(request); as == guest && !request.Try && (limit == 0 || longest < limit) {
+	onServer := on.as == guest || on.as == owner && on.flight != nil
+	if longest := maxWaitOf(request); onServer && !request.Try && (limit == 0 || longest < limit) {
 		return longest, false
 	}
 	return limit, limit > 0
@@ -118,11 +120,11 @@ func limitOf(ctx context.Context, request dialects.Request, as role) (limit time
 // own would cost every lock more than a timer does; a nested wait has one, since its session has
 // more to lose than an interrupt that does not arrive. In a transaction of the caller's it is the
 // caller who bounds the wait.
-func (q querier) wait(ctx context.Context, request dialects.Request, told bool, as role,
+func (q querier) wait(ctx context.Context, request dialects.Request, told bool, on terms,
 	send func(context.Context) ([][]string, error),
 ) (columns [][]string, asked bool, err error) {
 	bounded := ctx
-	if as == owner && !request.Try {
+	if on.as == owner && on.flight == nil && !request.Try {
 		longest := maxWaitOf(request)
 		deadline, limited := ctx.Deadline()
 		if !limited || time.Until(deadline) > longest {
@@ -132,7 +134,7 @@ func (q querier) wait(ctx context.Context, request dialects.Request, told bool, 
 			told = false
 		}
 	}
-	err = q.interrupted(bounded, told, as, func(ctx context.Context) (err error) {
+	err = q.interrupted(bounded, told, on.as, func(ctx context.Context) (err error) {
 		columns, err = send(ctx)
 		return err
 	})

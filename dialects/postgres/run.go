@@ -46,7 +46,9 @@ func lastOf(columns [][]string) []string { return columns[len(columns)-1] }
 // Run implements dialects.Driver.
 func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query) (lines []string, err error) {
 	err = d.with(ctx, func(l client.Line) error {
-		script := append(append(sqltext.Script{client.Begin}, scriptOf(q)...), client.Commit)
+		// Where statements travel one by one, this process may be stopped in between.
+		begin := sqltext.Script{client.Begin, client.Leased(interrupt.CleanUp)}
+		script := append(append(begin, scriptOf(q)...), client.Commit)
 		var columns [][]string
 		err := querier{l}.interrupted(ctx, false, owner, func(ctx context.Context) (err error) {
 			columns, err = l.Run(ctx, script)

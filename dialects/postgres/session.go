@@ -29,7 +29,6 @@ type session[Tx any] struct {
 	renewal    renewal
 	spoiled    bool // the connection may have what a renewal keeps beside the transaction
 	committed  bool // by the flight of its statements
-	gaveWay    bool // while they ran; see fly
 }
 
 // start is begin. When the client library panics, as an argument of the caller's may have it do,
@@ -50,11 +49,8 @@ func (s *session[Tx]) start(ctx context.Context, request dialects.Request) (got 
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	err = errNoFlight
-	if request.Exec != nil && request.AnyOne == "" && !s.gaveWay {
+	if request.Exec != nil && request.AnyOne == "" {
 		got, err = s.beginExec(ctx, request)
-	}
-	if s.gaveWay {
-		ctx = request.Exec.Context
 	}
 	if errors.Is(err, errNoFlight) {
 		got, err = s.beginLock(ctx, request)
@@ -146,9 +142,6 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 			}
 			return got, nil
 		case errors.Is(err, errNoFlight):
-			if on.flight.gaveWay { // see fly
-				ctx = request.Exec.Context
-			}
 			on.flight = nil
 			continue
 		case !errors.Is(err, errAgain):

@@ -91,6 +91,16 @@ func ClaimsBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}))
 	require.NoError(t, lock.Unlock(background))
 
+	require.NoError(t, f.Locks.Mutex("any").Do(background, func(ctx context.Context, _ Tx) error {
+		_, err := f.Locks.Claim("first").TryTake(ctx, "you", time.Minute)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		brief, cancel := context.WithTimeout(background, 5*time.Second)
+		defer cancel()
+		_, err = first.Extend(brief, time.Minute)
+		require.NoError(t, err, "a miss locks nothing")
+		return nil
+	}))
+
 	full := testbed.NewSizedFixture(t, e, c, 1, e.Address())
 	claim := full.Locks.Claim(full.OnceKey("full", "claim:")).Within(time.Second)
 	lock, err = full.Locks.Mutex(full.Key("full")).Lock(background)

@@ -161,7 +161,7 @@ func Read(text string) (l Label) {
 	}
 	l = Label{Before: text[:at], Process: process}
 	if last := strings.LastIndexByte(rest, '@'); last >= 0 {
-		if seconds, err := strconv.ParseFloat(rest[last+1:], 64); err == nil {
+		if seconds, err := strconv.ParseFloat(rest[last+1:], 64); err == nil && seconds > 0 && seconds < 1e11 {
 			l.Since = time.UnixMicro(int64(seconds * 1e6))
 		}
 		rest = rest[:last]

@@ -120,9 +120,8 @@ func endedInCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.ErrorContains(t, err, "57P01")
 }
 
-// The statements of an Exec are interrupted once, when they have waited for long. Then they run
-// behind a lock of their own, uninterrupted, however long ago Within was over, and whoever came in
-// between.
+// A wait for a lock ends after five leases, and begins again. The statements behind it are not
+// interrupted, however long they take, and run once.
 func TestExecAfterLongWait(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
@@ -165,116 +164,31 @@ func newSlow[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) slow
 
 func (s slow[Tx]) ran(t *testing.T) int { return s.Total(t, "SELECT last_value FROM "+s.runs) }
 
-// exec begins an Exec of the statements, and returns when they wait.
-func (s slow[Tx]) exec(ctx context.Context, t *testing.T) <-chan error {
-	done := make(chan error, 1)
-	go func() {
-		_, err := s.Locks.Mutex(s.Key("a")).Within(2*time.Second).Exec(ctx, s.statements...)
-		done <- err
-	}()
-	s.Waiters(t, 1)
-	return done
-}
-
-// runAgain waits until the statements run for the second time.
-func (s slow[Tx]) runAgain(t *testing.T) {
-	eventually.True(t, "the statements run again", func() bool { return s.ran(t) == 2 })
-}
-
 func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newSlow(t, e, c)
-	done := f.exec(background, t)
-	thief, err := f.Admin.Begin()
+	held, err := f.Locks.Mutex(f.Key("a")).Lock(background)
 	require.NoError(t, err)
-	defer thief.Rollback()
-	var pid int
-	require.NoError(t, thief.QueryRow("SELECT pg_backend_pid()").Scan(&pid))
-	// Its wait has no snapshot, when it knows the table.
-	_, err = thief.Exec("LOCK TABLE " + f.slots + " IN ACCESS SHARE MODE")
-	require.NoError(t, err)
-	stolen := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
-		_, err := thief.Exec("LOCK TABLE " + f.slots + " IN EXCLUSIVE MODE")
-		stolen <- err
+		_, err := f.Locks.Mutex(f.Key("a")).Exec(background, f.statements...)
+		done <- err
 	}()
-	eventually.True(t, "the thief waits", func() bool {
-		return f.Total(t, fmt.Sprintf("SELECT COUNT(*) FROM pg_locks WHERE NOT granted AND pid = %d", pid)) > 0
-	})
-	require.NoError(t, testbed.Receive(t, stolen))
 	f.Waiters(t, 1)
-	require.Empty(t, done, "Within has bounded its first wait")
-	require.NoError(t, thief.Rollback())
-	f.runAgain(t)
-
-	held, err := f.Locks.Mutex(f.Key("b")).Lock(background)
-	require.NoError(t, err)
-	sentinel := make(chan *txlock.Lock, 1)
-	go func() {
-		lock, err := f.Locks.Mutex(f.Key("b")).Lock(background)
-		if err == nil {
-			sentinel <- lock
-		}
-	}()
 	since := "SELECT (extract(epoch from max(xact_start)) * 1e6)::bigint FROM pg_stat_activity WHERE " +
 		"wait_event_type = 'Lock' AND split_part(application_name, '#', 1) = '" + f.Label + "'"
-	f.Waiters(t, 2)
 	began := f.Total(t, since)
-	eventually.True(t, "another wait begins again", func() bool {
-		return f.Waiting(t) == 2 && f.Total(t, since) > began
+	eventually.True(t, "the wait begins again", func() bool { return f.Waiting(t) == 1 && f.Total(t, since) > began })
+	require.NoError(t, held.Unlock(background))
+	eventually.True(t, "the statements run for longer", func() bool {
+		return f.ran(t) == 1 && f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND "+
+			"split_part(application_name, '#', 1) = '"+f.Label+"' AND clock_timestamp() - xact_start > interval "+
+			"'12 s'") == 1
 	})
-	require.Equal(t, 2, f.ran(t))
 	require.Empty(t, done)
 	require.NoError(t, f.stranger.Rollback())
 	require.NoError(t, testbed.Receive(t, done))
 	require.Equal(t, 2, f.Total(t, "SELECT SUM(n) FROM "+f.table))
-	require.Equal(t, 2, f.ran(t))
-	require.NoError(t, held.Unlock(background))
-	require.NoError(t, testbed.Receive(t, sentinel).Unlock(background))
-}
-
-// A statement may need what the one before it has made, and a row that is asked for need not come
-// from a statement that affects one.
-func TestExecInOrder(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		inOrder(t, e, testbed.PostgresPgx[0])
-		inOrder(t, e, testbed.PostgresPgx[1])
-		inOrder(t, e, testbed.PostgresSQL[0])
-	})
-}
-
-func inOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int")
-	nested := func(list ...txlock.Statement) (affected []int64, err error) {
-		return affected, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) (err error) {
-			affected, err = f.Locks.Mutex(f.Key("a")).Exec(ctx, list...)
-			return err
-		})
-	}
-	alone := func(list ...txlock.Statement) ([]int64, error) {
-		return f.Locks.Mutex(f.Key("a")).Exec(background, list...)
-	}
-	statement := func(text string, args ...any) txlock.Statement { return txlock.Statement{SQL: text, Args: args} }
-	for _, exec := range []func(...txlock.Statement) ([]int64, error){alone, nested} {
-		other := table + "_other"
-		_, err := exec(statement("CREATE TABLE "+other+" (id int)"),
-			statement("INSERT INTO "+other+" VALUES ($1)", 1),
-			statement("ALTER TABLE "+other+" ADD n text"),
-			statement("UPDATE "+other+" SET n = $1", "a"), statement("DROP TABLE "+other))
-		require.NoError(t, err)
-
-		var shown string
-		show := txlock.Statement{SQL: "SHOW transaction_isolation", Into: []any{&shown}}
-		affected, err := exec(show)
-		require.NoError(t, err)
-		require.Equal(t, []int64{1}, affected)
-		require.Equal(t, "read committed", shown)
-		none := txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (1)", Into: []any{&shown}}
-		_, err = exec(none)
-		require.ErrorIs(t, err, txlock.ErrRows)
-		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	}
+	require.Equal(t, 1, f.ran(t))
 }
 
 // The types of arguments are asked for once, and may be others later. What the server cannot count,

@@ -34,20 +34,28 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 		List:  line("1") + "WHERE until > " + now + " ORDER BY until LIMIT 10000",
 		Keep: line("holder = n.h AND token = n.t AND secret = n.s AND until > "+now) +
 			"JOIN (SELECT ? AS c, ? AS d, ? AS h, ? AS t, ? AS s) AS n ON claim = n.c AND claim = n.d FOR UPDATE",
-		End: "DO (SELECT COUNT(*) FROM " + table + " WHERE claim = ? FOR UPDATE);\n" +
+		End: "UPDATE " + table + " SET token = token WHERE claim = ?;\n" +
 			"UPDATE " + table + " AS c JOIN (SELECT ? AS micros, ? AS holder, ? AS token, ? AS secret) AS n " +
 			"SET c.until = IF(n.micros < 0, '1970-01-01', " + now + " + INTERVAL n.micros MICROSECOND) " +
 			"WHERE c.claim = ? AND " +
 			"c.holder = n.holder AND c.token = n.token AND c.secret = n.secret AND c.until > " + now + ";\n" +
 			line("ROW_COUNT()") + "WHERE claim = ?",
-		Take: skipping + "INSERT INTO " + table + " (claim, holder, secret, name, token, since, until) " +
+		Take: "INSERT IGNORE INTO " + table + " (claim, holder, token, secret, since, until) SELECT n.claim, " +
+			"n.holder, 0, 0, " +
+			"'1970-01-01', '1970-01-01' FROM (SELECT ? AS claim, ? AS holder, ? AS makes, ? AS secret, ? AS " +
+			"name, ? AS " +
+			"micros) AS n JOIN " + table + " AS swept ON swept.claim = " + zero + " WHERE n.makes > 0 AND NOT EXISTS " +
+			"(SELECT 1 FROM " + table + " AS former WHERE former.claim = n.claim);\n" +
+			skipping + "INSERT INTO " + table + " (claim, holder, secret, name, token, since, until) " +
 			"SELECT n.claim, n.holder, n.secret, n.name, swept.token + 1, n.since, n.since + INTERVAL n.micros " +
 			"MICROSECOND FROM (SELECT ? AS claim, ? AS holder, ? AS secret, NULLIF(?, '') AS name, " + now +
-			" AS since, ? AS micros, ? AS makes) AS n JOIN " + table + " AS swept ON swept.claim = " + zero +
-			" LEFT JOIN (SELECT claim FROM " + table + " WHERE claim = ? LIMIT 1 FOR UPDATE SKIP LOCKED) AS mine " +
-			"ON TRUE WHERE mine.claim IS NOT NULL OR n.makes > 0 AND NOT EXISTS (SELECT 1 FROM " + table +
-			" AS former WHERE former.claim = ?) ON DUPLICATE KEY UPDATE " +
-			former("secret", "", "n.secret") + ", " + former("token", "", table+".token + 1") + ", " +
+			" AS since, ? AS micros) AS n JOIN " + table + " AS swept ON swept.claim = " + zero +
+			" LEFT JOIN (SELECT claim FROM " + table + " WHERE claim = (SELECT seen.claim FROM " + table +
+			" AS seen WHERE seen.claim = ? AND (seen.until <= " + now + " OR seen.holder = ?)) LIMIT 1 FOR " +
+			"UPDATE SKIP " +
+			"LOCKED) AS mine ON TRUE WHERE mine.claim IS NOT NULL ON DUPLICATE KEY UPDATE " +
+			former("secret", "", "n.secret") + ", " +
+			former("token", "", "IF("+table+".token = 0, swept.token, "+table+".token) + 1") + ", " +
 			former("since", "", "n.since") + ", " + former("name", others, "n.name") + ", " +
 			former("holder", "", "n.holder") + ", " +
 			former("until", others, "n.since + INTERVAL n.micros MICROSECOND") + ";\n" +
@@ -60,7 +68,8 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 		Sweep: "UPDATE " + table + " AS swept JOIN (SELECT MAX(token) AS token FROM (SELECT token FROM " + table +
 			" FORCE INDEX (until) WHERE claim <> " + zero + " AND until < " + now + " ORDER BY until LIMIT 200) " +
 			"AS old) AS n SET swept.token = n.token WHERE swept.claim = " + zero + " AND n.token > swept.token;\n" +
-			"DELETE gone FROM (SELECT token FROM " + table + " WHERE claim = " + zero + " LIMIT 1) AS swept " +
+			skipping + "DELETE gone FROM (SELECT token FROM " + table + " WHERE claim = " + zero + " LIMIT 1) AS " +
+			"swept " +
 			"STRAIGHT_JOIN (SELECT claim" + since + " AND until < " + now +
 			" - INTERVAL ? MICROSECOND ORDER BY until LIMIT ? FOR " +
 			"UPDATE SKIP LOCKED) AS old STRAIGHT_JOIN " + table + " AS gone FORCE INDEX (PRIMARY) ON gone.claim = " +

@@ -1,6 +1,9 @@
 package kinds
 
-import "github.com/txlock/txlock/dialects"
+import (
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+)
 
 const (
 	// now is the same in all of a statement: the time at which it began.
@@ -35,7 +38,8 @@ func onceOf(table string) dialects.OnceSQL {
 // read all of a small table otherwise, and would lock what it reads.
 func sweepOf(table, key, time string) string {
 	from := " FROM " + table + " FORCE INDEX (" + time + ") WHERE " + time + " >= " + at
-	return "DELETE gone FROM (SELECT " + key + from + " AND " + time + " < " + now + " - INTERVAL ? MICROSECOND " +
+	return sqltext.OnMariaDB(sqltext.SomeWait) + "DELETE gone FROM (SELECT " + key + from + " AND " + time + " < " +
+		"" + now + " - INTERVAL ? MICROSECOND " +
 		"ORDER BY " + time + " LIMIT ? FOR UPDATE SKIP LOCKED) AS old STRAIGHT_JOIN " + table +
 		" AS gone FORCE INDEX (PRIMARY) ON gone." + key + " = old." + key +
 		";\nSELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT " + micros("MIN("+time+")") + from + "))"

@@ -22,8 +22,8 @@ import (
 // sqlPool is a pool of database/sql.
 type sqlPool struct {
 	*sql.DB
-	// pgx says that its connections, as far as one was seen, are those of pgx's driver, not wrapped:
-	// they take several statements in one text, and options.
+	// pgx says that its connections, as far as one was seen, are those of pgx's driver, not
+	// wrapped: they take several statements in one text, and options.
 	pgx     atomic.Bool
 	several atomic.Pointer[bool] // its driver takes several statements in one query; nil until somebody asks
 }

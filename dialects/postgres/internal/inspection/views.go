@@ -73,4 +73,5 @@ const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distin
 	"join pg_stat_activity a on a.pid = l.pid where l.pid::text = $1::text " +
 	"and ($3::text = '' or l.locktype = 'advisory' and l.granted " +
 	"and concat_ws(':', l.objsubid, l.classid, l.objid) = $3::text) " +
-	"and (l.virtualtransaction = $2::text or right(a.application_name, length($4::text)) = $4::text)) s"
+	"and (l.virtualtransaction = $2::text or $4::text <> '' and right(a.application_name, length($4::text)) = " +
+	"$4::text)) s"

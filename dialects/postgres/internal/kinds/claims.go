@@ -37,18 +37,25 @@ func claimsOf(table string) dialects.ClaimSQL {
 		List:  line("1") + table + " c where c.until > " + now + " order by c.until limit 10000",
 		Keep: line("("+heldBy("$3", "$4", "$5")+")::int") + table +
 			" c where c.claim = $1::bytea and c.claim = $2::bytea",
-		End: "with mine as materialized (select claim from " + table + " where claim = $1::bytea for update), " +
-			"ended as (update " + table + " c set until = case when $2::bigint < 0 then to_timestamp(0) else " + now +
-			from("$2") + " end from mine where c.claim = mine.claim and " + heldBy("$3", "$4", "$5") +
+		End: "select claim from " + table + " where claim = $1::bytea for update;\n" +
+			"with ended as (update " + table + " c set until = case when $2::bigint < 0 then to_timestamp(0) " +
+			"else " + now +
+			from("$2") + " end where c.claim = $1::bytea and " + heldBy("$3", "$4", "$5") +
 			" returning c.*) " + changed("ended"),
-		Take: "with mine as materialized (select claim from " + table + " where claim = $1::bytea and (until <= " +
+		Take: "insert into " + table + " (claim, holder, token, secret, since, until) select $1::bytea, " +
+			"$2::text, 0, 0, " +
+			"to_timestamp(0), to_timestamp(0) from " + table + " swept where swept.claim = " + zero + " and " +
+			"$3::bigint > 0 " +
+			"and not exists (select from " + table + " where claim = $1::bytea) on conflict do nothing;\n" +
+			"with mine as materialized (select claim from " + table + " where claim = $1::bytea and (until <= " +
 			now + " or holder = $2::text) for update skip locked), " +
 			"taken as (insert into " + table + " as c (claim, holder, secret, name, token, since, until) " +
-			"select $1::bytea, $2::text, $3::bigint, nullif($4::text, ''), swept.token + 1, clock.now, clock.now" +
-			from("$5") + " from " + table + " swept, (select " + now + " now) clock where swept.claim = " + zero +
-			" and (exists (select from mine) or $6::bigint > 0 and not exists (select from " + table +
-			" where claim = $1::bytea)) on conflict (claim) do update set " + former("secret", "excluded.secret") +
-			former("token", "c.token + 1") + former("since", "excluded.since") +
+			"select $1::bytea, $2::text, $4::bigint, nullif($5::text, ''), swept.token + 1, clock.now, clock.now" +
+			from("$6") + " from " + table + " swept, (select " + now + " now) clock where swept.claim = " + zero +
+			" and $3::bigint >= 0 and exists (select from mine) on conflict (claim) do update set " +
+			former("secret", "excluded.secret") +
+			former("token", "case when c.token = 0 then excluded.token else c.token + 1 end") +
+			former("since", "excluded.since") +
 			"name = excluded.name, holder = excluded.holder, until = excluded.until " +
 			"where c.holder = excluded.holder or c.until <= excluded.since returning c.*) " + changed("taken"),
 		Look: "with asked as materialized (select n, decode(a ->> 0, 'hex') claim, " +
