@@ -185,10 +185,10 @@ func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.T
 	return row.Until, nil
 }
 
-// Release gives the claim back. It waits for a Do of the claim that is under way. With a ctx that
-// has ended it does the same, for 5 s at most. A claim that was released before is no error, until
-// Sweep has deleted its row. One that was over, or taken by another, is [ErrClaimEnded]. Who waits
-// in this process learns of it at once, in others, and in the work of a Do, within a second.
+// Release gives the claim back. It waits for a Do of the claim that is under way, with a ctx that
+// has ended for 5 s at most. A claim that was released before is no error, until Sweep has deleted
+// its row; one that was over, or another's, is [ErrClaimEnded]. Who waits here learns of it at
+// once, in other processes, and in the work of a Do, within a second.
 func (h *Claimed[Tx]) Release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc

@@ -200,8 +200,7 @@ func (o *Once[Tx]) read(answer []string) (now int64, at time.Time, done bool, er
 // one can commit: DoTx waits for the others to end, as [Mutex.LockTx] does, whose errors and
 // conditions it has. A rollback takes the marker away, so the next one is first. A second DoTx in
 // the same transaction is false, in the same window of Per. The key stays locked until the end of
-// the transaction, also when first is false. In the work of this very Once it is an error, as with
-// Forget.
+// the transaction, also when first is false. In the work of this very Once it is an error.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
 	ctx, trace := o.mutex.startTrace(ctx, verb, false)
@@ -225,8 +224,7 @@ func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
 // clock. It asks the server each time, in one round trip on a connection of the pool (the first
-// call also looks for the lock table), and waits for nobody: work that is under way was not done,
-// also that of the caller's own transaction.
+// call also looks for the lock table), and waits for nobody: work that is under way was not done.
 func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
 	_, at, done, err = o.look(ctx, o.mutex, true)
 	return at, done, o.mutex.wrap("Once.Done", err)

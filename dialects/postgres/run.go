@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,9 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
+
+// writes are statements that have rows only where they return them.
+var writes = regexp.MustCompile(`^(insert|update|delete) `)
 
 // scriptOf is a query as it is sent. A statement has the arguments that it names.
 func scriptOf(q dialects.Query) (s sqltext.Script) {
@@ -29,7 +33,9 @@ func scriptOf(q dialects.Query) (s sqltext.Script) {
 		for named > 0 && !strings.Contains(text, "$"+strconv.Itoa(named)) {
 			named--
 		}
-		s = append(s, sqltext.With(text, args[:named]...))
+		statement := sqltext.With(text, args[:named]...)
+		statement.Silent = writes.MatchString(text) && !strings.Contains(text, " returning ")
+		s = append(s, statement)
 	}
 	return s
 }
