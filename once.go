@@ -251,11 +251,8 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 // Sweep deletes the markers of work that was done longer ago than age, by the database's clock, and
 // the rows of claims that ended longer ago, or were released. It returns how many. What the markers
 // marked is not done any more. So age must be longer than duplicates may take to come, and than
-// every period of [Once.Per]. With an age of 0 all markers go that are there. Negative ages are
-// errors.
-//
-// It works in small transactions, one after the other: nobody waits for it for long, and it waits
-// for nobody. Many replicas may sweep at once. After an error, the deleted ones are deleted.
+// every period of [Once.Per]; with 0 all go that are there. It works in small transactions: nobody
+// waits for it for long, and it waits for nobody. After an error, the deleted ones are deleted.
 func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int64, err error) {
 	if err = l.ready(); err == nil && age < 0 {
 		err = fmt.Errorf("the age is negative: %v", age)
@@ -270,15 +267,17 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 	const most = 100 // of a batch: others may wait for what it has locked
 	once, claims := found.Kinds.Once, found.Kinds.Claims
 	for _, q := range []dialects.Query{{SQL: claims.Sweep, Table: claims.Table}, {SQL: once.Sweep, Table: once.Table}} {
-		for n, from := int64(most), int64(0); err == nil && n == most; deleted += n {
-			q.Args, n = []any{from, age.Microseconds(), int64(most), from}, 0
+		var n, from int64
+		for again := true; again; deleted += n {
 			var answer []string
+			q.Args, n = []any{from, age.Microseconds(), int64(most), from}, 0
 			answer, err = l.ask(ctx, q)
 			_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
+			again = n == most || errors.Is(err, ErrDeadlock) && ctx.Err() == nil
 		}
-		if q.Table == claims.Table && errors.Is(err, ErrNotInstalled) {
-			err = nil // it is older than claims
+		if err != nil && (q.Table != claims.Table || !errors.Is(err, ErrNotInstalled)) { // else it is older than claims
+			return deleted, wrap("sweep", err)
 		}
 	}
-	return deleted, wrap("sweep", err)
+	return deleted, nil
 }

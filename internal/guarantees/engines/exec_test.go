@@ -174,7 +174,7 @@ func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		done <- err
 	}()
 	f.Waiters(t, 1)
-	since := "SELECT (extract(epoch from max(xact_start)) * 1e6)::bigint FROM pg_stat_activity WHERE " +
+	since := "SELECT coalesce(extract(epoch from max(xact_start)) * 1e6, 0)::bigint FROM pg_stat_activity WHERE " +
 		"wait_event_type = 'Lock' AND split_part(application_name, '#', 1) = '" + f.Label + "'"
 	began := f.Total(t, since)
 	eventually.True(t, "the wait begins again", func() bool { return f.Waiting(t) == 1 && f.Total(t, since) > began })
