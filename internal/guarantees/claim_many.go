@@ -63,8 +63,9 @@ func ClaimsLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, first.Release(background))
 	require.NoError(t, testbed.Receive(t, taken))
 	took := time.Since(begun)
-	require.Less(t, took, 7*time.Second, "an unrelated claim") // 2 s of it are the sleep; the machine may be busy
-	bound := 40 * int(1+took.Seconds())                        // ten, and what a busy machine interrupts, by other connections
+	require.Less(t, took, 7*time.Second, "an unrelated claim")
+	// Ten, and what a busy machine interrupts, on further connections.
+	bound := 40 * int(1+took.Seconds())
 	if e.Postgres || c.Name != "mysql.Open" {
 		bound *= 8 // trips of a statement, where each has its own
 	}
