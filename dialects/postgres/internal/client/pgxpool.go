@@ -22,9 +22,9 @@ type pgxPool struct {
 // PGX is a pool of pgx connections. Owned says that the library has opened it, and closes it.
 func PGX(pool *pgxpool.Pool, owned bool) Pool[pgx.Tx] { return pgxPool{pool, owned} }
 
-// FromPoolWithin is how long somebody who asks the server about another session waits for a
+// fromPoolWithin is how long somebody who asks the server about another session waits for a
 // connection.
-const FromPoolWithin = 200 * time.Millisecond
+const fromPoolWithin = 200 * time.Millisecond
 
 func (p pgxPool) Ready() error {
 	if p.Pool == nil {
@@ -96,7 +96,7 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (Line, error) {
 // ask implements elsewhere. The credentials of a known connection may have expired: the pool's hook
 // gives new ones.
 func (p pgxPool) ask(ctx context.Context, _ *pgx.Conn, s sqltext.Statement) error {
-	brief, cancel := context.WithTimeout(ctx, FromPoolWithin)
+	brief, cancel := context.WithTimeout(ctx, fromPoolWithin)
 	defer cancel()
 	if stat := p.Stat(); stat.AcquiredConns() < stat.MaxConns() {
 		if conn, err := p.Pool.Acquire(brief); err == nil {
