@@ -129,7 +129,7 @@ type watcher struct {
 	mu    sync.Mutex
 	epoll *os.File // nil while no goroutine runs
 	fd    int      // of epoll
-	// watched is what to call. The kernel knows each watch by its number, which is never used again:
+	// watched is what to call. The kernel knows each watch by a number that is never used again:
 	// an event that comes late is taken for nobody else's.
 	watched map[uint64]func()
 	last    uint64
