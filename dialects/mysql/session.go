@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // session is a pooled connection with its transaction.
@@ -306,7 +307,7 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 		script = append(script, commitAndRestore)
 	}
 	err := client.ErrUnsent
-	if !s.conn.Gone() { // else nobody reads it
+	if socket := (peer.Conn{Conn: s.conn.Socket}); !socket.Gone() && !socket.Unread() { // else nobody reads it
 		err = s.exec(ctx, script...)
 	}
 	switch number := server.Number(err); {
