@@ -151,8 +151,8 @@ func (f *flight) send(ctx context.Context, script []string) ([]string, error) {
 	return resultOf(f.request), nil
 }
 
-// explain tells whose error it is: that of the lock, if nothing of the rest has run. Nil: it has not
-// locked all rows.
+// explain tells whose error it is: that of the lock, if nothing of the rest has run. Nil: it has
+// not locked all rows.
 func (f *flight) explain(ctx context.Context, failed error) error {
 	number := server.Number(failed)
 	if errors.Is(failed, driver.ErrBadConn) || errors.Is(failed, library.ErrPktTooLarge) { // nothing was sent

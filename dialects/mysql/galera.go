@@ -31,21 +31,22 @@ import (
 // The rest of the driver calls this room in two places: for a lock, and behind a heartbeat.
 
 const (
-	// triesOvertaken is how often a try goes on that was overtaken: by one who has the lock, and then
-	// the row is locked here as well in a moment, or by the end of its last holder.
+	// triesOvertaken is how often a try goes on that was overtaken: by one who has the lock, and
+	// then the row is locked here as well in a moment, or by the end of its last holder.
 	triesOvertaken = 10
-	// galeraWait is how long a wait in a transaction lasts at a time that has more to lose than the
-	// lock: KILL QUERY ends the transaction there (error 1213), so nothing but a limit on the server
-	// ends the wait.
+	// galeraWait is how long a joined wait lasts at a time: KILL QUERY ends the transaction (error
+	// 1213), so nothing but a limit on the server ends the wait.
 	galeraWait = 250 * time.Millisecond
-	// soon is the part of a lease in which an answer has to come: a holder is told within a lease of
-	// it, and the others drop a node evs.suspect_timeout after its last sign of life.
+	// soon is the part of a lease in which an answer has to come: a holder is told within a lease
+	// of it, and the others drop a node evs.suspect_timeout after its last sign of life.
 	soon = 8
 )
 
 // lockInCluster is lock. A joined wait gives up after the limit of the place: no node sees a circle
 // of sessions that wait on different nodes.
-func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
+func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.Request) (got dialects.Grant,
+	err error,
+) {
 	if request.AnyOne != "" || request.Shared {
 		return got, fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore or a shared lock does not "+
 			"reach the other nodes: use a key", dialects.ErrUnsafeEngine)
@@ -86,8 +87,8 @@ func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.R
 	return got, err
 }
 
-// overtakenBy turns the end of a transaction for another's sake into a wait that goes on, where that
-// has nothing but its first lock to lose: so the error must be a deadlock to nobody. That of a
+// overtakenBy turns the end of a transaction for another's sake into a wait that goes on, where
+// that has nothing but its first lock to lose: so the error must be a deadlock to nobody. That of a
 // statement of the work's is left alone. A try goes on some times.
 func overtakenBy(err error, request dialects.Request, times int) error {
 	if work := (*dialects.StatementError)(nil); errors.As(err, &work) ||
@@ -107,8 +108,8 @@ var errOvertaken = fmt.Errorf("%w: a session on another node of the cluster was 
 // breather keeps sessions that were overtaken from meeting again at once.
 func breather() { time.Sleep(rand.N(3 * time.Millisecond)) }
 
-// unsure is the number of an error of COMMIT that does not say that the transaction was rolled back.
-// SeveralRows is of a statement in front of it.
+// unsure is the number of an error of COMMIT that does not say that the transaction was rolled
+// back. SeveralRows is of a statement in front of it.
 func unsure(number uint16) bool {
 	return number != server.SeveralRows && number != server.LockDeadlock && number != server.RowChanged
 }

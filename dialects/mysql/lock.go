@@ -266,8 +266,8 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 		name, err := server.Column(clean, at, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT "+
 			sqltext.Writable)
 		if err == nil && len(name) > 0 {
-			return got, fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to the "+
-				"server that takes the writes", dialects.ErrUnsafeEngine, name[0])
+			return got, fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to "+
+				"the server that takes the writes", dialects.ErrUnsafeEngine, name[0])
 		}
 	}
 	if request.Try && at.joined && (request.Slots > 0 || rollsBackOnTimeout(clean, at)) {

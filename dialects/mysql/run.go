@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
+
 // statementsOf are those of a query, with its arguments as literals.
 func statementsOf(q dialects.Query) ([]string, error) {
 	pieces := strings.Split(q.SQL, "?")

@@ -106,8 +106,8 @@ const (
 	commitAndRestore = "SET autocommit = 1, " + restored
 )
 
-// settingsSQL is the statement that gives the session the settings that a lock needs, and its label
-// unless the lock itself does. On a pool of Open they stay, so it is empty for most locks of a slot.
+// settingsSQL is the statement that gives the session the settings that a lock needs, and its
+// label unless the lock itself does. On a pool of Open they stay: it is empty for most locks.
 func (s *session) settingsSQL(request dialects.Request, label string) string {
 	text := ""
 	switch {

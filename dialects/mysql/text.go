@@ -128,8 +128,8 @@ func selectsOf(request dialects.Request, label, locking string) ([]string, error
 				locking}, nil
 		}
 		// In a UNION, MySQL forgets an order without a limit.
-		return []string{fmt.Sprintf("%[1]s FROM %[2]s FORCE INDEX (PRIMARY) WHERE %[1]s IN (%[3]s)%[4]s ORDER BY %[1]s "+
-			"LIMIT %[5]d%[6]s", column, table, numbersOf(request), condition, len(request.Values), locking)}, nil
+		return []string{fmt.Sprintf("%[1]s FROM %[2]s FORCE INDEX (PRIMARY) WHERE %[1]s IN (%[3]s)%[4]s "+
+			"ORDER BY %[1]s LIMIT %[5]d%[6]s", column, table, numbersOf(request), condition, len(request.Values), locking)}, nil
 	}
 	selects := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -139,8 +139,8 @@ func selectsOf(request dialects.Request, label, locking string) ([]string, error
 		}
 		found := table + " WHERE " + column + " = " + literal + condition + locking
 		if request.Shared {
-			found = fmt.Sprintf("(SELECT * FROM %s WHERE %s = %s%s LIMIT %d%s) AS whole", table, column, literal, condition,
-				uint64(math.MaxUint64), locking)
+			found = fmt.Sprintf("(SELECT * FROM %s WHERE %s = %s%s LIMIT %d%s) AS whole", table, column, literal,
+				condition, uint64(math.MaxUint64), locking)
 		}
 		selects[i] = strconv.Itoa(i) + " FROM " + found
 	}
