@@ -129,7 +129,8 @@ func selectsOf(request dialects.Request, label, locking string) ([]string, error
 		}
 		// In a UNION, MySQL forgets an order without a limit.
 		return []string{fmt.Sprintf("%[1]s FROM %[2]s FORCE INDEX (PRIMARY) WHERE %[1]s IN (%[3]s)%[4]s "+
-			"ORDER BY %[1]s LIMIT %[5]d%[6]s", column, table, numbersOf(request), condition, len(request.Values), locking)}, nil
+			"ORDER BY %[1]s LIMIT %[5]d%[6]s", column, table, numbersOf(request), condition, len(request.Values),
+			locking)}, nil
 	}
 	selects := make([]string, len(request.Values))
 	for i, value := range request.Values {
