@@ -195,18 +195,17 @@ func (s *session) proveInTransaction(ctx context.Context) error {
 // Join implements dialects.Session. Where no work runs, and so no COMMIT proves anything, the
 // transaction is asked for first: the lock would begin another, with which heartbeats are content.
 func (s *session) Join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	if !s.work {
+	if s.work {
+		err = s.conn.Busy()
+	} else {
 		// The connection would be closed when ctx ends, and a server that stalls for a moment loses
 		// no lock.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), interrupt.GuestPatience)
-		err := s.proveInTransaction(clean)
+		err = server.Lost(s.proveInTransaction(clean))
 		cancel()
-		if err != nil {
-			return got, server.Lost(err)
-		}
 	}
-	if s.nested = ""; len(request.Values) == 0 {
-		return got, nil
+	if s.nested = ""; err != nil || len(request.Values) == 0 {
+		return got, err
 	}
 	at := place{Link: s.conn.Link(), cut: s.conn.Cut, limit: joinedLimit(s.lease)}
 	if _, more, found := strings.Cut(s.driver.label(request), " "); found { // behind the number of the process
@@ -247,11 +246,11 @@ func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	}
 	name := s.nested
 	if s.nested = ""; name == "" {
+		if err := s.conn.Busy(); err != nil {
+			return err
+		}
 		name = s.savepoints.Name()
-		switch err := send("SAVEPOINT " + name); {
-		case server.Busy(err):
-			return errBusy
-		case err != nil:
+		if err := send("SAVEPOINT " + name); err != nil {
 			return server.Lost(err)
 		}
 	}
