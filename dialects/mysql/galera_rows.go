@@ -40,7 +40,7 @@ func (d *Driver) lockRows(ctx context.Context, at place, request dialects.Reques
 	}
 	named := request
 	named.Table, named.Column, named.Values = table.Name, "slot", slots
-	named.Slots, named.Ours, named.Keys = table.Slots, true, keysOf(request)
+	named.Slots, named.Ours = table.Slots, true
 	got, err = d.lock(ctx, at, named, front)
 	if errors.Is(err, missing.ErrRows) {
 		var existing []string
@@ -129,16 +129,4 @@ func (d *Driver) slotsElsewhere(ctx context.Context, at place, request dialects.
 		return err
 	})
 	return slots, err
-}
-
-// keysOf is what a session shows of rows while it waits for their slots.
-func keysOf(request dialects.Request) (keys []string) {
-	name := request.Table + "." + request.Column
-	if request.Hidden {
-		return []string{name}
-	}
-	for _, value := range request.Values {
-		keys = append(keys, name+" "+value.Text)
-	}
-	return keys
 }
