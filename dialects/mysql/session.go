@@ -139,6 +139,25 @@ func (s *session) proveInTransaction(ctx context.Context) error {
 // Join implements dialects.Session. Where no work runs, and so no COMMIT proves anything, the
 // transaction is asked for first: the lock would begin another, with which heartbeats are content.
 func (s *session) Join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	request.Work = false
+	return s.joinInTx(ctx, request)
+}
+
+// Nest implements dialects.Session.
+func (s *session) Nest(ctx context.Context, request dialects.Request, work func(tx *sql.Tx) error) (
+	got dialects.Grant, err error,
+) {
+	s.nested = ""
+	if len(request.Values) > 0 || request.Exec != nil {
+		request.Work = true
+		if got, err = s.joinInTx(ctx, request); err != nil || got.Affected != nil {
+			return got, err
+		}
+	}
+	return got, s.nest(ctx, work)
+}
+
+func (s *session) joinInTx(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	if !s.work {
 		// The connection would be closed when ctx ends, and a server that stalls for a moment loses
 		// no lock.
@@ -192,8 +211,7 @@ func (s *session) join(ctx context.Context, request dialects.Request) (got diale
 	}
 }
 
-// Nest implements dialects.Session.
-func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
+func (s *session) nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	if !s.work {
 		return errors.New("bug: Nest in a session without Request.Work")
 	}
