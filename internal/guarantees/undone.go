@@ -79,7 +79,8 @@ func UndoneWhileJoining[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 			inside = context.WithoutCancel(ctx)
 			go func() {
 				late <- m.Do(inside, func(ctx context.Context, tx Tx) error {
-					if _, err := other.Locks.Mutex(f.Key("late")).TryLock(background); !errors.Is(err, txlock.ErrNotAcquired) {
+					_, err := other.Locks.Mutex(f.Key("late")).TryLock(background)
+					if !errors.Is(err, txlock.ErrNotAcquired) {
 						return fmt.Errorf("it runs without its lock: %w", err)
 					}
 					return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)")

@@ -29,20 +29,20 @@ type Wire interface {
 type Session struct {
 	Lease time.Duration
 	Wire  Wire
-	Ping  func(context.Context) error // nil in the session of a Do, whose work may have left rows open
+	Ping  func(context.Context) error // nil in a Do, whose work may have left rows open
 	Life  context.Context             // ends when the session is lost, and when its end begins
 	Calls chan struct{}               // full while somebody uses the connection
-	Lose  func(reason error) bool     // declares the loss, and tells whether it is the first; no mutex is held
+	Lose  func(reason error) bool     // declares the loss, and tells whether it is the first
 }
 
 // Heartbeat keeps a session alive, and learns that it is lost without a call of its owner's.
 //
 //   - When the server ends the session, its kernel closes the connection, and ours reports that at
 //     once.
-//   - When the network goes silent, nothing is reported. The server ends the session by its lease. A
-//     ping keeps that from running out; a missing answer tells the owner, before the server can have
-//     given the lock to another. While a call uses the connection, and in a Do, the kernels ask each
-//     other instead. A ping that is due queues, so that no row of calls keeps it away.
+//   - When the network goes silent, nothing is reported. The server ends the session by its lease.
+//     A ping keeps that from running out; a missing answer tells the owner, before the server can
+//     have given the lock to another. While a call uses the connection, and in a Do, the kernels
+//     ask each other instead. A ping that is due queues, so that no row of calls keeps it away.
 type Heartbeat struct {
 	Session
 	unwatch func()

@@ -89,7 +89,7 @@ func innerNames(t *testing.T) map[string]map[string]token.Position {
 			found[file][name] = at
 		}
 	}
-	require.Contains(t, found["lock.go"], "txlock.session", "a verb")
+	require.Contains(t, found["session.go"], "txlock.session", "a verb")
 	return found
 }
 
