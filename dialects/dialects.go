@@ -143,11 +143,11 @@ type Session[Tx any] interface {
 	// that the transaction goes on, and with that the lease begins anew.
 	Join(ctx context.Context, request Request) (Grant, error)
 
-	// Nest locks the rows of request, of which there may be none, and runs work in a savepoint, both
-	// in one flight where it can. Ctx bounds the wait alone. Work does not run when the statements
-	// of Request.Exec have, as Grant.Affected says. When work fails or panics, its changes are
-	// undone, and the locks taken before are still held. The error is that of the lock, of work, or
-	// of undoing it. After the last, also in a panic, Commit must commit nothing.
+	// Nest locks the rows of request, which may have none, and runs work in a savepoint, both in
+	// one flight where it can. Ctx bounds the wait alone. Work does not run when the statements of
+	// Request.Exec have, as Grant.Affected says. When work fails or panics, its changes are undone,
+	// and the locks taken before are still held. The error is that of the lock, of work, or of
+	// undoing it. After the last, also in a panic, Commit must commit nothing.
 	Nest(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
 
 	// Exec runs statements in the transaction, and returns how many rows each has affected. An
