@@ -43,8 +43,8 @@ func Quote(name string, quote rune, fold func(string) string, maxParts int) (str
 		} else if other := further[quote].FindStringSubmatch(rest); other != nil {
 			part, after, dot = other[1]+other[2], rest[len(other[0]):], other[3] != ""
 		} else {
-			return "", fmt.Errorf("invalid name %.100q: a part is empty, or a quote %c does not open, close and double "+
-				"around the whole of it", name, quote)
+			return "", fmt.Errorf("invalid name %.100q: a part is empty, or a quote %c does not open, close and "+
+				"double around the whole of it", name, quote)
 		}
 		if parts > 0 {
 			quoted.WriteByte('.')
@@ -53,7 +53,8 @@ func Quote(name string, quote rune, fold func(string) string, maxParts int) (str
 		rest, more = after, dot
 	}
 	if parts > maxParts {
-		return "", fmt.Errorf("invalid name %.100q: it has %d parts, at most %d make sense here", name, parts, maxParts)
+		return "", fmt.Errorf("invalid name %.100q: it has %d parts, and makes sense with %d at most", name, parts,
+			maxParts)
 	}
 	return quoted.String(), nil
 }
