@@ -30,9 +30,9 @@ func TestOpenRows(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, rows.Next())
 			for name, call := range map[string]func() error{
-				"Do":     func() error { return nested.Do(ctx, nothing) },
-				"Lock":   func() error { _, err := nested.Lock(ctx); return err },
-				"TryDo":  func() error { return nested.TryDo(ctx, nothing) },
+				"Do":    func() error { return nested.Do(ctx, nothing) },
+				"Lock":  func() error { _, err := nested.Lock(ctx); return err },
+				"TryDo": func() error { return nested.TryDo(ctx, nothing) },
 				"Exec": func() error {
 					_, err := nested.Exec(ctx, txlock.Statement{SQL: "DELETE FROM " + table})
 					return err
@@ -72,7 +72,8 @@ func TestEndedBeforeCommit(t *testing.T) {
 	})
 }
 
-// What a look at a marker reads is committed, whatever isolation level work has left in its session.
+// What a look at a marker reads is committed, whatever isolation level work has left in its
+// session.
 func TestOnceBehindOtherIsolation(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)

@@ -38,7 +38,8 @@ func (c Conn) Link() Link { return Link{c.Conn, c.Several} }
 func (c Conn) Busy() (err error) {
 	_ = c.Raw(func(pooled any) error {
 		valid, known := wrapped.Innermost(pooled).(driver.Validator)
-		if known && !valid.IsValid() && (c.Socket == nil || !(peer.Conn{Conn: c.Socket}).Gone()) { // else it is closed
+		closed := c.Socket != nil && (peer.Conn{Conn: c.Socket}).Gone()
+		if known && !valid.IsValid() && !closed {
 			err = server.ErrBusy
 		}
 		return nil
