@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -90,9 +91,19 @@ func (s *session[Tx]) performAndEnd(ctx context.Context, work func(context.Conte
 // is lost or over.
 func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work func(context.Context, Tx) error) error {
 	owned := &ownership{session: s, calls: calls, outer: ownershipIn(ctx)}
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
-	defer cancel(nil)
-	defer context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })()
+	ctx, owned.stop = context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
+	defer owned.stop(nil)
+	s.mu.Lock()
+	s.works = append(s.works, owned)
+	if over := context.Cause(s.life); over != nil {
+		owned.stop(over)
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.works = slices.DeleteFunc(s.works, func(other *ownership) bool { return other == owned })
+	}()
 	return work(ctx, tx)
 }
 
@@ -143,7 +154,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 				}
 				return nil
 			})
-			if m.statements != nil && err == nil {
+			if m.statements != nil && !begun {
 				m.statements.affected = got.Affected
 			}
 			return s.told(err)
