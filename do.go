@@ -13,10 +13,10 @@ import (
 // Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits.
 // Nil means that everything is committed, and was under the lock from the first statement on; after
 // an error nothing is: that of work, of ctx, or [ErrLost], when the session broke or work ended the
-// transaction. Two exceptions: [ErrUnknown], and what work commits itself by COMMIT as text. A panic
-// rolls back and goes on. The context of work carries ownership, see Reentry. One goroutine uses
-// tx, or calls with that context, at a time. In the work of another Do, work runs in a savepoint of
-// its transaction. In a session that a Lock began, Do is [ErrInsideLock].
+// transaction. Two exceptions: [ErrUnknown], and what work commits itself by COMMIT as text. A
+// panic rolls back and goes on. The context of work carries ownership, see Reentry. One goroutine
+// uses tx, or calls with that context, at a time. In the work of another Do, work runs in a
+// savepoint of its transaction. In a session that a Lock began, Do is [ErrInsideLock].
 func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	return m.do(ctx, "Do", false, work)
 }

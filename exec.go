@@ -27,10 +27,11 @@ type Statement struct {
 
 // Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
 // It returns how many rows each has affected. It promises what [Mutex.Do] does, but that the error
-// of a connection that breaks, also in the wait, is [ErrUnknown]. Where the server can judge all before it commits, Exec takes one round trip;
-// docs/databases.md says where more. The error of a statement is the client library's own, or
-// [ErrRows], with its number. Within bounds the wait, ctx everything. In the work of a Do the
-// statements run in a savepoint; in a session that a Lock began, Exec is [ErrInsideLock].
+// of a connection that breaks, also in the wait, is [ErrUnknown]. Where the server can judge all
+// before it commits, Exec takes one round trip; docs/databases.md says where more. The error of a
+// statement is the client library's own, or [ErrRows], with its number. Within bounds the wait, ctx
+// everything. In the work of a Do the statements run in a savepoint; in a session that a Lock
+// began, Exec is [ErrInsideLock].
 func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected []int64, err error) {
 	return m.exec(ctx, "Exec", false, statements)
 }

@@ -98,8 +98,8 @@ var (
 	// before.
 	ErrLost = dialects.ErrLost
 
-	// ErrUnknown occurs when the connection broke while COMMIT may have been under way, of a Do or an
-	// Exec: it may be committed or not. It matches [ErrLost] as well.
+	// ErrUnknown occurs when the connection broke while COMMIT may have been under way, of a Do or
+	// an Exec: it may be committed or not. It matches [ErrLost] as well.
 	ErrUnknown = dialects.ErrUnknown
 
 	// ErrClaimEnded occurs when a claim is not its holder's any more: its time is over, it was
