@@ -34,7 +34,7 @@ type Conn struct {
 // Link is where statements of the session go.
 func (c Conn) Link() Link { return Link{c.Conn, c.Several} }
 
-// Busy is ErrBusy while rows of the work are open. To send something then would cost the connection.
+// Busy is ErrBusy while rows of the work are open. To send something then costs the connection.
 func (c Conn) Busy() (err error) {
 	_ = c.Raw(func(pooled any) error {
 		valid, known := wrapped.Innermost(pooled).(driver.Validator)
