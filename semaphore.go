@@ -11,7 +11,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
-	"github.com/txlock/txlock/internal/lifecycle"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -263,7 +262,7 @@ func (p *permit[Tx]) retake(wait, queue context.Context, take func() error) erro
 
 // missed tells whether another try may get a permit.
 func missed(wait context.Context, err error) bool {
-	return errors.Is(err, ErrNotAcquired) && !errors.Is(err, lifecycle.ErrNested) && !isOver(wait)
+	return errors.Is(err, ErrNotAcquired) && !errors.Is(err, errBeside) && !isOver(wait)
 }
 
 // answered asks again where no answer comes in time: a KILL QUERY that falls between two statements
