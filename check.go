@@ -80,10 +80,10 @@ func (l *Locker[Tx]) census(ctx context.Context, sql string) (locktable.Census, 
 	return census, err
 }
 
-// proveOn proves that the server locks a slot, unless others hold it. Something of the library's may
-// stand in front of a row: so the rival also asks for it as for one of a caller's table, in front of
-// which something else stands. A cluster that certifies rows has those of the lock table alone, and
-// shares none.
+// proveOn proves that the server locks a slot, unless others hold it. Something of the library's
+// may stand in front of a row: so the rival also asks for it as for one of a caller's table, in
+// front of which something else stands. A cluster that certifies rows has those of the lock table
+// alone, and shares none.
 func (l *Locker[Tx]) proveOn(ctx context.Context, found *dialects.LockTable, slot string) (free bool, err error) {
 	ours := dialects.Request{
 		Table: found.Name, Column: slotColumn, Values: []dialects.Value{{Text: slot}}, Try: true, Ours: true,
@@ -123,10 +123,11 @@ func (l *Locker[Tx]) trying(ctx context.Context, request dialects.Request, work 
 	brief, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	s, _, err := l.driver.Begin(brief, request)
+	refused := errors.Is(err, ErrNotAcquired)
 	switch {
-	case err != nil && (brief.Err() != nil || l.driver.Classify(err) != dialects.Final && !errors.Is(err, ErrNotAcquired)):
+	case err != nil && (brief.Err() != nil || !refused && l.driver.Classify(err) != dialects.Final):
 		return false, fmt.Errorf("no second connection came, so whether the server locks was not checked: %w", err)
-	case errors.Is(err, ErrNotAcquired):
+	case refused:
 		return false, nil
 	case err != nil:
 		return false, err

@@ -34,7 +34,8 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 	if err != nil || l.info().PoolSize == 1 {
 		return wrap("install", err)
 	}
-	if err = l.Check(ctx); errors.Is(err, ErrUnsafeEngine) && ctx.Err() == nil { // else it says nothing about the engine
+	// An error of ctx's says nothing about the engine.
+	if err = l.Check(ctx); errors.Is(err, ErrUnsafeEngine) && ctx.Err() == nil {
 		return wrap("install", err)
 	}
 	if err != nil {

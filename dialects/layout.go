@@ -7,8 +7,8 @@ import "strings"
 type Layout struct {
 	Parts  []Part // the lock table first
 	Census string // reads all of the lock table: see locktable.Census
-	// Writers has a line where all nodes of the server's cluster take writes, which says why; empty:
-	// that is found out before the first lock.
+	// Writers has a line where all nodes of the server's cluster take writes, which says why;
+	// empty: that is found out before the first lock.
 	Writers string
 	// Seed makes the slots that are missing, unless there are some of another number.
 	Seed func(slots int) string

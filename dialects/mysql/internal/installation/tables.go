@@ -17,7 +17,8 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	table := func(suffix, definition string) dialects.Part {
 		name, _ := sqltext.Beside(locks, suffix)
 		return dialects.Part{
-			Table: name, Missing: "NOT " + isThere("TABLES", name, ""), SQL: "CREATE TABLE IF NOT EXISTS " + name + definition,
+			Table: name, Missing: "NOT " + isThere("TABLES", name, ""),
+			SQL: "CREATE TABLE IF NOT EXISTS " + name + definition,
 		}
 	}
 	named := func(suffix, definition string) dialects.Part { // version 0.1 had no hashes
@@ -72,8 +73,9 @@ func Layout(locks string) (l dialects.Layout, err error) {
     KEY done_at (done_at)
 ) ENGINE=InnoDB`),
 
-		// The claims. Sweep finds what ended long ago by the index. Holder is any bytes. A claim is
-		// its holder's by the secret. From the row of zeros on the tokens of new claims are counted.
+		// The claims. Sweep finds what ended long ago by the index. Holder is any bytes. A claim
+		// is its holder's by the secret. The tokens of new claims are counted from the row of zeros
+		// on.
 		table(locktable.Claims, ` (
     claim BINARY(32) NOT NULL PRIMARY KEY,
     name TEXT CHARACTER SET ascii NULL,
@@ -115,7 +117,8 @@ func isThere(view, quoted, and string) string {
 	if of.Database != "" {
 		database, _ = sqltext.Literal(dialects.Value{Text: of.Database})
 	}
-	return "EXISTS (SELECT 1 FROM information_schema." + view + " WHERE TABLE_SCHEMA = " + database + " AND " + name + and + ")"
+	return "EXISTS (SELECT 1 FROM information_schema." + view + " WHERE TABLE_SCHEMA = " + database + " AND " + name +
+		and + ")"
 }
 
 // seedSQL inserts those slots that are absent, unless some of another number are there. It is one

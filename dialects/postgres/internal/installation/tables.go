@@ -21,8 +21,8 @@ func Layout(locks string) (l dialects.Layout, err error) {
 			Table: name, Missing: missing(name), SQL: "CREATE " + kind + " IF NOT EXISTS " + name + definition,
 		}
 	}
-	// Where its table is there, an index is not looked for: CREATE INDEX would wait for work that is
-	// under way, also where there is one. It stands in the schema of its table.
+	// Where its table is there, an index is not looked for: CREATE INDEX would wait for work that
+	// is under way, also where there is one. It stands in the schema of its table.
 	index := func(of, name, column string) dialects.Part {
 		name = beside(of + name)
 		return dialects.Part{
@@ -109,12 +109,13 @@ func Layout(locks string) (l dialects.Layout, err error) {
 		{
 			Table: claims, Missing: "true", // there is no looking at what is not there yet
 			SQL: "INSERT INTO " + claims + " (claim, holder, token, secret, since, until)\n" +
-				"SELECT decode(repeat('0', 64), 'hex'), '', 0, 0, to_timestamp(0), to_timestamp(0)\nON CONFLICT DO NOTHING",
+				"SELECT decode(repeat('0', 64), 'hex'), '', 0, 0, to_timestamp(0), to_timestamp(0)\n" +
+				"ON CONFLICT DO NOTHING",
 		},
 	}
 	l.Census = locktable.CensusSQL(beside(""), "''", false)
-	// For clusters that Identity does not know of, because what it would ask for may serve others too:
-	// Spock, and a lock table that is replicated both ways.
+	// For clusters that Identity does not know of, because what it would ask for may serve others,
+	// too: Spock, and a lock table that is replicated both ways.
 	l.Writers = "select concat('it has the extension ', extname) " +
 		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all " +
 		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, " +
