@@ -12,15 +12,15 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // Rows names rows of a table of the caller's: those whose column has one of values, at most 256.
 // The column must be unique and indexed. Values are strings, integers, floats, booleans, []byte for
-// a binary column, or a driver.Valuer of these. More than 256 are an error before anything is sent.
-// A row that does not exist is [ErrNoRow]. On MySQL and MariaDB a view, a temporary table, and a
-// table of an engine that locks no rows are [ErrUnsafeEngine]. Table and column are spelled as in
-// SQL: schema.table, and in quotes where SQL needs them. Spell them the same way everywhere: the
-// order of waiters depends on it. Rows sends nothing.
+// a binary column, or a driver.Valuer of these. A row that does not exist is [ErrNoRow]. On MySQL
+// and MariaDB a view, a temporary table, and a table of an engine that locks no rows are
+// [ErrUnsafeEngine]. Spell table and column as in SQL, schema.table with quotes where SQL needs
+// them, and the same way everywhere: the order of waiters depends on it. Rows sends nothing.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	r := &rows[Tx]{Locker: l, name: nameOfRows(table, column, values), table: table, column: column}
 	return &Mutex[Tx]{locker: l, target: r, err: r.convert(values)}
@@ -68,8 +68,12 @@ func (r *rows[Tx]) call() Call {
 }
 
 func (r *rows[Tx]) request(context.Context, bool) (dialects.Request, error) {
+	shown := r.values
+	if r.config.hidden {
+		shown = nil
+	}
 	return dialects.Request{
-		Table: r.table, Column: r.column, Values: r.values, Hidden: r.config.hidden,
+		Table: r.table, Column: r.column, Values: r.values, Label: label.Rows(r.table, r.column, shown...),
 		LockTable: func(ctx context.Context) (*dialects.LockTable, error) { return r.find(ctx, true) },
 	}, nil
 }
@@ -88,7 +92,10 @@ func (r *ownRow[Tx]) request(ctx context.Context, connected bool) (request diale
 	found, err := r.find(ctx, connected)
 	if err == nil {
 		values := []dialects.Value{{Text: r.number}}
-		request = dialects.Request{Table: r.table, Column: "id", Values: values, Ours: true, Fence: found.Name}
+		request = dialects.Request{
+			Table: r.table, Column: "id", Values: values, Ours: true, Fence: found.Name,
+			Label: label.Rows(r.table, "id", values...),
+		}
 	}
 	return request, err
 }
@@ -110,7 +117,7 @@ func (r *kindRow[Tx]) request(ctx context.Context, connected bool) (request dial
 		request = dialects.Request{
 			Table: r.table(found.Kinds), Column: r.kind,
 			Values: []dialects.Value{{Text: string(r.value), Binary: true}},
-			Keys:   []string{r.config.shownName(r.kind + ":" + r.name)},
+			Label:  label.Keys(r.config.shownName(r.kind + ":" + r.name)),
 		}
 	}
 	return request, err

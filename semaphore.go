@@ -124,7 +124,7 @@ func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Requ
 	} else {
 		rows = rows[:p.n]
 	}
-	return texts.Request(p.hash(), p.locker.config.shownName(p.key), rows), nil
+	return texts.Request(p.hash(), label.Permits(len(rows), p.locker.config.shownName(p.key)), rows), nil
 }
 
 func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx],

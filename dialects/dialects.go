@@ -196,11 +196,9 @@ type Request struct {
 	// Slots is the number of slots that Table was seeded with, which its rows must state. It is 0
 	// for a table of the caller's.
 	Slots int
-	Keys  []string // of slots, or of a semaphore: to be shown to others
+	Label string // what the session shows to others, see package internal/label
 	// LockTable looks up the lock table, for a driver that locks slots beside rows of the caller's.
 	LockTable func(ctx context.Context) (*LockTable, error)
-	// Hidden says that Values of a caller's table are not to be shown.
-	Hidden bool
 	// Shared says that other sessions may hold the rows at the same time, if they share them too.
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once

@@ -209,7 +209,7 @@ func (d *Driver) lockRows(ctx context.Context, at place, request dialects.Reques
 	}
 	named := request
 	named.Table, named.Column, named.Values = table.Name, "slot", slots
-	named.Slots, named.Ours, named.Keys = table.Slots, true, keysOf(request)
+	named.Slots, named.Ours = table.Slots, true
 	if got, err = d.lockInCluster(ctx, at, named); err != nil {
 		return got, err
 	}
@@ -274,18 +274,6 @@ func slotsOfRows(ctx context.Context, q server.Querier, request dialects.Request
 		values = append(values, dialects.Value{Text: strconv.Itoa(slot)})
 	}
 	return values, nil
-}
-
-// keysOf is what a session shows of rows while it waits for their slots.
-func keysOf(request dialects.Request) (keys []string) {
-	name := request.Table + "." + request.Column
-	if request.Hidden {
-		return []string{name}
-	}
-	for _, value := range request.Values {
-		keys = append(keys, name+" "+value.Text)
-	}
-	return keys
 }
 
 // On Galera, a node counts tokens in a row of its own, in the table of runs, whose other rows have
