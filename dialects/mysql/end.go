@@ -9,6 +9,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
@@ -40,7 +41,7 @@ func (s *session) Commit(ctx context.Context, by time.Time, last ...dialects.Que
 func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	script := []string{client.Release}
 	for _, q := range last {
-		further, err := statementsOf(q)
+		further, err := kinds.StatementsOf(q)
 		if err != nil {
 			return err
 		}

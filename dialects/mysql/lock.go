@@ -12,6 +12,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -77,7 +78,7 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, f
 		return got, err
 	}
 	if looks := request.Look != nil && at.flight == nil && !d.pool.Galera(); looks {
-		look, err := statementsOf(*request.Look)
+		look, err := kinds.StatementsOf(*request.Look)
 		if err != nil {
 			return got, err
 		}
