@@ -274,7 +274,7 @@ func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (fr
 		sql := found.Kinds.Claims
 		lines, err = l.ask(ctx, dialects.Query{SQL: sql.Look, Args: []any{string(list)}, Table: sql.Table})
 	}
-	if err != nil && ctx.Err() == nil && !l.driver.Passing(err) {
+	if err != nil && ctx.Err() == nil && l.driver.Classify(err) == dialects.Final {
 		return wants
 	}
 	for _, line := range lines {
