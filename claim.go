@@ -5,14 +5,14 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"math/big"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -193,7 +193,7 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 		row, err := c.within(ctx, func(ctx context.Context) (claimRow, error) { return c.await(ctx, by, d, wait) })
 		if err == nil {
 			// Within is for this call.
-			held = &Claimed[Tx]{l.Claim(c.key), by, row.Token, row.secret, new(atomic.Int64)}
+			held = &Claimed[Tx]{claim: l.Claim(c.key), by: by, token: row.Token, secret: row.secret}
 			held.until.Store(row.Until.UnixMicro())
 		}
 		return c.mutex.wrap(verb, err)
@@ -224,9 +224,8 @@ func (c *Claim[Tx]) try(ctx context.Context, by string, d time.Duration) (row cl
 	if !c.mutex.locker.config.hidden {
 		name = label.ASCII(c.key)
 	}
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // which does not fail
-	secret := int64(binary.BigEndian.Uint64(random[:]) >> 1)
+	random, _ := rand.Int(rand.Reader, big.NewInt(math.MaxInt64)) // which does not fail
+	secret := random.Int64()
 	for range 5 {
 		row, err = c.ask(ctx, func(sql dialects.ClaimSQL) string { return sql.Take }, by, secret, name, d.Microseconds())
 		switch {
@@ -332,7 +331,7 @@ func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
 		return errors.New("the table does not show the key of this claim: inspect it by its key, and break that")
 	}
 	secret := *cmp.Or(h.Holder.secret, new(int64)) // nil in a Holding that nobody has inspected
-	held := Claimed[Tx]{c, h.Holder.By, h.Holder.token, secret, new(atomic.Int64)}
+	held := &Claimed[Tx]{claim: c, by: h.Holder.By, token: h.Holder.token, secret: secret}
 	_, err := held.move(Apart(ctx), "Claim.Break", func(now time.Time) time.Time { return now })
 	switch {
 	case errors.Is(err, ErrClaimEnded):

@@ -1,13 +1,9 @@
 package txlock
 
 import (
-	"cmp"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,46 +16,35 @@ type Claimed[Tx any] struct {
 	claim         *Claim[Tx]
 	by            string
 	token, secret int64
-	until         *atomic.Int64 // in microseconds
+	until         atomic.Int64 // in microseconds
 }
 
-// claimText begins the text of a claim.
-const claimText = "claim1"
+// claimText has the token, the end, the key and the holder, and the secret.
+const claimText = "claim1.%d.%d.%x.%x.%d"
 
-// String is the claim as a text of letters, digits, "-", "_" and ".", for a cookie, a job's payload
-// or another process: [Locker.Claimed] reads it. It has a random number of 63 bits, drawn with the
+// String is the claim as a text of letters, digits and ".", for a cookie, a job's payload or
+// another process: [Locker.Claimed] reads it. It has a random number of 63 bits, drawn with the
 // claim. Errors, Inspect and logs of txlock do not show it, so nobody makes the text of another's
 // claim from them. Who may read the table of claims, or the statements of all sessions, can.
 // Whoever has the text can use the claim: give it to nobody who may not.
 func (h *Claimed[Tx]) String() string {
-	encode := base64.RawURLEncoding.EncodeToString
-	return fmt.Sprintf("%s.%d.%d.%s.%s.%d", claimText, h.token, h.until.Load(), encode([]byte(h.claim.key)),
-		encode([]byte(h.by)), h.secret)
+	return fmt.Sprintf(claimText, h.token, h.until.Load(), h.claim.key, h.by, h.secret)
 }
-
-var errClaimText = errors.New("txlock: the text is no claim: it is not what String of a Claimed returns")
 
 // Claimed reads the text of [Claimed.String]. It checks the form and sends nothing. Holder, token
 // and secret are compared with the row's in each call: until one has succeeded, Key, By and Token
 // are what somebody says. A text that was changed, or is of another lock table, is [ErrClaimEnded].
 func (l *Locker[Tx]) Claimed(text string) (*Claimed[Tx], error) {
-	fields := strings.Split(text, ".")
-	if len(fields) != 6 || fields[0] != claimText {
-		return nil, errClaimText
+	var key string
+	var until int64
+	h := &Claimed[Tx]{}
+	_, err := fmt.Sscanf(text, claimText, &h.token, &until, &key, &h.by, &h.secret)
+	h.claim = l.Claim(key)
+	h.until.Store(until)
+	if err != nil || h.token < 1 || !mayHold(h.by) || h.claim.mutex.err != nil || h.String() != text {
+		return nil, errors.New("txlock: the text is no claim: it is not what String of a Claimed returns")
 	}
-	token, badToken := strconv.ParseInt(fields[1], 10, 64)
-	until, badUntil := strconv.ParseInt(fields[2], 10, 64)
-	key, badKey := base64.RawURLEncoding.DecodeString(fields[3])
-	by, badBy := base64.RawURLEncoding.DecodeString(fields[4])
-	secret, badSecret := strconv.ParseInt(fields[5], 10, 64)
-	c := l.Claim(string(key))
-	err := cmp.Or(badToken, badUntil, badKey, badBy, badSecret, c.mutex.err)
-	if err != nil || token < 1 || !mayHold(string(by)) {
-		return nil, errClaimText
-	}
-	held := &Claimed[Tx]{c, string(by), token, secret, new(atomic.Int64)}
-	held.until.Store(until)
-	return held, nil
+	return h, nil
 }
 
 // Key is the key of the claim.
