@@ -226,8 +226,9 @@ func (c *Claim[Tx]) try(ctx context.Context, by string, d time.Duration) (row cl
 	}
 	random, _ := rand.Int(rand.Reader, big.NewInt(math.MaxInt64)) // which does not fail
 	secret := random.Int64()
+	take := func(sql dialects.ClaimSQL) string { return sql.Take }
 	for range 5 {
-		row, err = c.ask(ctx, func(sql dialects.ClaimSQL) string { return sql.Take }, by, secret, name, d.Microseconds())
+		row, err = c.ask(ctx, take, by, secret, name, d.Microseconds())
 		switch {
 		case errors.Is(err, ErrDeadlock):
 		case err != nil:
@@ -316,8 +317,8 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []
 			holdings = append(holdings, Holding{
 				Table: l.config.table, Column: claimColumn, Row: hash, Key: key,
 				Holder: &Session{
-					Key: key, By: row.By, Since: row.Since, For: row.Until.Add(-row.left).Sub(row.Since), Until: row.Until,
-					token: row.Token, secret: &row.secret,
+					Key: key, By: row.By, Since: row.Since, Until: row.Until, token: row.Token, secret: &row.secret,
+					For: row.Until.Add(-row.left).Sub(row.Since),
 				},
 			})
 		}

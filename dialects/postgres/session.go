@@ -110,6 +110,26 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 
 // Join implements dialects.Session.
 func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
+	request.Work = false
+	return s.join(ctx, request)
+}
+
+// Nest implements dialects.Session.
+func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
+	got dialects.Grant, err error,
+) {
+	s.nested = ""
+	if len(request.Values) > 0 || request.Exec != nil {
+		request.Work = true
+		if got, err = s.join(ctx, request); err != nil || got.Affected != nil {
+			return got, err
+		}
+	}
+	return got, s.nest(ctx, work)
+}
+
+// join sets the savepoint of a Nest with the lock, with Request.Work.
+func (s *session[Tx]) join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
 	if err := s.gone(); err != nil {
 		return dialects.Grant{}, err
 	}
@@ -155,8 +175,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 	}
 }
 
-// Nest implements dialects.Session.
-func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
+func (s *session[Tx]) nest(ctx context.Context, work func(tx Tx) error) error {
 	if s.mark == "" {
 		return errors.New("bug: Nest in a session without Request.Work")
 	}

@@ -55,9 +55,11 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 			"(until) WHERE claim <> SWEPT AND until < NOW ORDER BY until LIMIT 200) AS old) AS n " +
 			"SET swept.token = n.token WHERE swept.claim = SWEPT AND n.token > swept.token;\n" +
 			"SKIPPING DELETE gone FROM (SELECT token FROM {} WHERE claim = SWEPT LIMIT 1) AS swept STRAIGHT_JOIN " +
-			"(SELECT claim" + ended + " AND until < NOW - INTERVAL $2 MICROSECOND ORDER BY until LIMIT $3 FOR UPDATE SKIP " +
+			"(SELECT claim" + ended + " AND until < NOW - INTERVAL $2 MICROSECOND ORDER BY until LIMIT $3 FOR " +
+			"UPDATE SKIP " +
 			"LOCKED) AS old STRAIGHT_JOIN {} AS gone FORCE INDEX (PRIMARY) ON gone.claim = old.claim AND " +
-			"gone.token <= swept.token;\nSELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT " + micros("MIN(until)") + ended + "))"),
+			"gone.token <= swept.token;\nSELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT " + micros("MIN(until)") + ended +
+			"))"),
 	}
 	if galera { // the lock of the row becomes one of the cluster
 		sql.Keep = fill(sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1")+

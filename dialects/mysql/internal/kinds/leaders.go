@@ -14,7 +14,8 @@ func leadersOf(table string) dialects.LeadersSQL {
 		Make: of(table, "INSERT IGNORE INTO {} (hash, name, part) SELECT $1, NULLIF($2, ''), parts.part FROM "+
 			"(SELECT 'seat' AS part UNION ALL SELECT 'record' UNION ALL SELECT 'office') AS parts;\n"+rows),
 		// Assignments are made from left to right: the identity is the former leader's.
-		Write: of(table, "UPDATE {} SET term = IF(LAST_INSERT_ID(IF(identity IS NULL, 2, 1)) > 0, $1, 0), identity = $2, "+
+		Write: of(table, "UPDATE {} SET term = IF(LAST_INSERT_ID(IF(identity IS NULL, 2, 1)) > 0, $1, 0), identity "+
+			"= $2, "+
 			"since = UTC_TIMESTAMP(6) WHERE hash = $3 AND part = 'record' AND term < $1;\n"+
 			"SELECT IF(LAST_INSERT_ID() = 2, 'resigned', 'lost') FROM DUAL WHERE ROW_COUNT() = 1"),
 		Resign: of(table, "UPDATE {} SET identity = NULL WHERE hash = $1 AND part = 'record' AND term = $2;\n"+
@@ -24,7 +25,8 @@ func leadersOf(table string) dialects.LeadersSQL {
 		// statement begins.
 		Leader: of(table, "(SELECT IF(term < 0, '', 'free') FROM {} WHERE hash = $1 AND part = 'office' "+
 			sqltext.Sharing+sqltext.SkipLocked+") UNION ALL (SELECT CONCAT_WS(' ', IF("+sqltext.Writable+", 'writes', "+
-			"'reads'), term, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), HEX(identity)) FROM {} WHERE hash = $1 AND "+
+			"'reads'), term, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), HEX(identity)) FROM {} WHERE hash = "+
+			"$1 AND "+
 			"CONCAT(part) = 'record')"),
 	}
 }

@@ -21,12 +21,15 @@ func onceOf(table string) dialects.OnceSQL {
 	}
 	ended := " FROM {} FORCE INDEX (done_at) WHERE done_at >= " + at1
 	return dialects.OnceSQL{
-		Table:  table,
-		Look:   of(table, "SELECT CONCAT_WS(' ', "+micros(now)+", (SELECT "+micros("done_at")+" FROM {} WHERE marker = $1))"),
-		Mark:   of(table, insert(at2+", 0")+"done_at = IF("+old("$3")+", VALUES(done_at), (SELECT 1 UNION ALL SELECT 2))"),
+		Table: table,
+		Look: of(table, "SELECT CONCAT_WS(' ', "+micros(now)+", (SELECT "+micros("done_at")+" FROM {} WHERE "+
+			"marker = $1))"),
+		Mark: of(table, insert(at2+", 0")+"done_at = IF("+old("$3")+", VALUES(done_at), (SELECT 1 UNION ALL "+
+			"SELECT 2))"),
 		Forget: of(table, "DELETE FROM {} WHERE marker = $1"),
 		First: of(table, insert(now+", $2")+strings.ReplaceAll("run = IF(OLD, VALUES(run), run), done_at = IF(OLD, "+
-			"VALUES(done_at), done_at);\nSELECT run FROM {} WHERE marker = $1 AND run = $2 FOR UPDATE", "OLD", old("$3"))),
+			"VALUES(done_at), done_at);\nSELECT run FROM {} WHERE marker = $1 AND run = $2 FOR "+
+			"UPDATE", "OLD", old("$3"))),
 		Sweep: of(table, sqltext.OnMariaDB(sqltext.SomeWait)+"DELETE gone FROM (SELECT marker"+ended+" AND done_at < "+
 			now+" - INTERVAL $2 MICROSECOND ORDER BY done_at LIMIT $3 FOR UPDATE SKIP LOCKED) AS old STRAIGHT_JOIN {} "+
 			"AS gone FORCE INDEX (PRIMARY) ON gone.marker = old.marker;\n"+

@@ -21,7 +21,8 @@ func permitsOf(table string) dialects.PermitSQL {
 		Make: fill("INSERT IGNORE INTO {} (hash, permit, name) SELECT $1, IF(list.i > own.n, QUEUE, list.i - 1), " +
 			"NULLIF($3, '') FROM (SELECT $2 AS n) AS own, JSON_TABLE(CONCAT('[0', REPEAT(',0', own.n), ']'), '$[*]' " +
 			"COLUMNS (i FOR ORDINALITY)) AS list"),
-		Look: fill(sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT 'is'" + own + ") UNION ALL (SELECT 'free'" + own + " " +
+		Look: fill(sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT 'is'" + own + ") UNION ALL (SELECT 'free'" + own +
+			" " +
 			sqltext.Sharing + sqltext.SkipLocked + ")"),
 	}
 }

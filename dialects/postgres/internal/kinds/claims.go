@@ -13,7 +13,8 @@ func claimsOf(table string) dialects.ClaimSQL {
 	line := func(number, from string) string {
 		return "select concat_ws(' ', " + number + ", c.token, c.secret, " + micros("c.since") + ", " +
 			micros("c.until") + ", " + micros("c.until") + " - " + micros("NOW") + ", encode(c.claim, 'hex'), " +
-			"encode(convert_to(c.holder, 'UTF8'), 'hex'), encode(convert_to(coalesce(c.name, ''), 'UTF8'), 'hex')) from " + from
+			"encode(convert_to(c.holder, 'UTF8'), 'hex'), encode(convert_to(coalesce(c.name, ''), 'UTF8'), 'hex')) " +
+			"from " + from
 	}
 	fill := func(text string) string {
 		return strings.NewReplacer("NOW", "clock_timestamp()", "SWEPT", "decode(repeat('0', 64), 'hex')",
@@ -31,12 +32,14 @@ func claimsOf(table string) dialects.ClaimSQL {
 			"where claim = $1::bytea) on conflict do nothing;\n" +
 			"with mine as materialized (select claim from {} where claim = $1::bytea and (until <= NOW or holder = " +
 			"$2::text) for update skip locked), clock as materialized (select NOW as now from mine), " +
-			"taken as (update {} c set holder = $2::text, name = nullif($4::text, ''), until = now + $5::MICROSECONDS, " +
+			"taken as (update {} c set holder = $2::text, name = nullif($4::text, ''), until = now + " +
+			"$5::MICROSECONDS, " +
 			"token = case c.token when 0 then swept.token else c.token end + (c.until <= now)::int, " +
 			"secret = case when c.until > now then c.secret else $3::bigint end, " +
 			"since = case when c.until > now then c.since else now end " +
 			"from clock, {} swept where c.claim = $1::bytea and swept.claim = SWEPT returning c.*) " +
-			line("1", "taken c") + " union all " + line("0", "{} c where c.claim = $1::bytea and not exists (select from taken)")),
+			line("1", "taken c") + " union all " + line("0", "{} c where c.claim = $1::bytea and not exists "+
+			"(select from taken)")),
 		Look: fill("with asked as materialized (select n, decode(a ->> 0, 'hex') claim, convert_from(decode(a ->> 1, " +
 			"'hex'), 'UTF8') holder from json_array_elements($1::json) with ordinality list (a, n)), " +
 			"free as materialized (select n from asked join {} c using (claim) where c.until <= NOW or c.holder = " +

@@ -31,6 +31,7 @@ func onceOf(table string) dialects.OnceSQL {
 		Sweep: "with old as (select marker, done_at from " + table + " where done_at >= " + at("$1") +
 			" and done_at < now() - $2::float8 * interval '1 microsecond' order by done_at limit $3::bigint " +
 			"for update skip locked), gone as (delete from " + table + " former using old " +
-			"where former.marker = old.marker) select concat_ws(' ', count(*), " + micros("max(done_at)") + ") from old",
+			"where former.marker = old.marker) select concat_ws(' ', count(*), " + micros("max(done_at)") + ") " +
+			"from old",
 	}
 }
