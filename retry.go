@@ -13,10 +13,11 @@ import (
 // Retry returns a copy whose Do, TryDo, Exec and TryExec run again, up to n times, at least 1,
 // after an error with which nothing is committed and which another attempt may not meet: a
 // deadlock, also one that work has returned, and the [ErrLost] of a Do before COMMIT was sent. An
-// ErrLost of COMMIT or of an Exec is final, and so is any error in the work of another Do, which
-// has to run again as a whole. The work must be fit to run twice, and must not end its transaction.
-// A short time, drawn at random, lies between attempts. Within bounds the wait of each, ctx all.
-// The error is that of the last. A [Tracer] is told of each. Lock and LockTx take no notice of it.
+// ErrLost of COMMIT or of an Exec by itself is final, and so is any error in the work of another
+// Do, which has to run again as a whole. The work must be fit to run twice, and must not end its
+// transaction. A short time, drawn at random, lies between attempts. Within bounds the wait of
+// each, ctx all. The error is that of the last. A [Tracer] is told of each. Lock and LockTx take no
+// notice of it.
 func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	again := *m
 	again.retries = n
@@ -26,40 +27,28 @@ func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	return &again
 }
 
-// inAttempt is a copy for that attempt.
-func (m *Mutex[Tx]) inAttempt(attempt int) *Mutex[Tx] {
-	if attempt == m.attempt {
-		return m
-	}
-	again := *m
-	again.attempt = attempt
-	return &again
-}
-
 // retry runs a call, and runs it again as Retry says.
 func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error {
-	nested := m.retries > 0 && m.locker.carriesOpen(ctx)
-	for {
-		err := run(m)
-		if err == nil || m.retries == 0 || nested {
-			return err
-		}
-		if !m.mayRunAgain(err) {
-			if m.attempt > 0 {
-				err = fmt.Errorf("%w (in attempt %d)", err, m.attempt+1)
+	if m.retries == 0 || m.locker.carriesOpen(ctx) {
+		return run(m)
+	}
+	for again := *m; ; again.attempt++ {
+		attempt := again
+		err := run(&attempt)
+		if err != nil && attempt.mayRunAgain(err) {
+			select {
+			case <-time.After(rand.N(5 * time.Millisecond << min(attempt.attempt, 5))): // up to 160 ms
+			case <-ctx.Done():
 			}
-			return err
+			if ended := ctx.Err(); ended != nil {
+				return joinErrors(err, ended)
+			}
+			continue
 		}
-		pause := time.NewTimer(jitter(m.attempt))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if err != nil && attempt.attempt > 0 {
+			err = fmt.Errorf("%w (in attempt %d)", err, attempt.attempt+1)
 		}
-		if ended := ctx.Err(); ended != nil {
-			return joinErrors(err, ended)
-		}
-		m = m.inAttempt(m.attempt + 1)
+		return err
 	}
 }
 
@@ -86,9 +75,4 @@ func final(err error) error {
 		return finalError{err}
 	}
 	return err
-}
-
-// jitter is a random time, which is longer after each attempt, up to 160 ms.
-func jitter(attempt int) time.Duration {
-	return rand.N(5 * time.Millisecond << min(attempt, 5))
 }

@@ -49,6 +49,7 @@ type session[Tx any] struct {
 	mu    sync.Mutex
 	depth int              // Locks that hold it, or the Do; 0: its end has begun
 	lost  error            // why it is lost; nil: it is not
+	works []*ownership     // that run
 	held  map[row]heldLock // what is certain to stay locked until the end; nil until somebody asks
 }
 
@@ -76,8 +77,8 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[
 		return g, err
 	}
 	defer cancel()
-	if p, ok := m.target.(*permit[Tx]); ok {
-		g, err = p.acquire(m, ctx, wait, try, work)
+	if m.permit != nil {
+		g, err = m.permit.acquire(m, ctx, wait, try, work)
 		return g, m.waitError(ctx, wait, err)
 	}
 	return m.acquireRows(ctx, wait, try, work)
@@ -92,9 +93,9 @@ func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g gr
 	err = m.retryOutdated(func() error {
 		if request, err = m.sessionRequest(wait, try, work, false); err == nil {
 			if !try {
-				defer m.locker.warnOfOwn(m.target, request)()
+				defer m.locker.warnOfOwn(&m.target, request)()
 			}
-			g, err = m.target.queueAndBegin(ctx, wait, m.target, request)
+			g, err = m.queueAndBegin(ctx, wait, request)
 		}
 		return err
 	})
@@ -172,7 +173,7 @@ func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownershi
 			return cmp.Or(context.Cause(s.life), err) // it may be over meanwhile
 		})
 	}
-	m.target.invalidate(err)
+	m.invalidate(err)
 	if err = m.waitError(ctx, wait, err); err != nil {
 		return grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
 	}
@@ -336,8 +337,16 @@ func (s *session[Tx]) markLost(reason error) bool {
 		return false
 	}
 	s.lost = reason
-	s.stop(reason)
+	s.endLife(reason)
 	return true
+}
+
+// endLife ends the contexts of all owners, with the mutex held.
+func (s *session[Tx]) endLife(cause error) {
+	s.stop(cause)
+	for _, work := range s.works {
+		work.stop(cause)
+	}
 }
 
 // asLoss is what the end of its connection is for the session: ErrLost, unless the context of its
@@ -434,7 +443,9 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	if s.do != nil {
 		over = errOutlived
 	}
-	s.stop(over)
+	s.mu.Lock()
+	s.endLife(over)
+	s.mu.Unlock()
 	s.heartbeat.Stop()
 	loss, timeout := s.lost, releaseTimeout
 	if commit = commit && loss == nil; commit {
@@ -501,9 +512,10 @@ func (s *session[Tx]) unregister() {
 
 // ownership is what a context carries of a session. Nothing else makes a caller its owner.
 type ownership struct {
-	session any           // *session[Tx]
-	calls   chan struct{} // full while a call with the context uses the connection; the work of a nested Do has its own
-	outer   *ownership    // of the context that this one was derived from
+	session any                     // *session[Tx]
+	calls   chan struct{}           // of the session, or of the work of a nested Do
+	outer   *ownership              // of the context that this one was derived from
+	stop    context.CancelCauseFunc // of the context of work
 }
 
 type ownershipKey struct{}

@@ -159,8 +159,7 @@ func (f *flight) read(columns [][]string, err error) error {
 		f.failed = errUncounted
 	case !f.inside && f.counted && f.isBroken(err) && (state == "" || f.failedAt(columns, err) >= len(f.Script)-1):
 		// The server's last words may come behind a COMMIT that took place.
-		f.failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
-			dialects.ErrLost, err)
+		f.failed = fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, err)
 	case state == server.UnknownStatement, state == server.KnownStatement:
 		f.failed = errForgotten
 	case err == nil || f.failedAt(columns, err) >= f.first:
