@@ -192,11 +192,8 @@ func (d *driver[Tx]) in(ctx context.Context, tx Tx, answers bool) (q querier, er
 	return querier{line}, err
 }
 
-// IsDeadlock implements dialects.Driver.
-func (d *driver[Tx]) IsDeadlock(err error) bool { return server.State(err) == server.DeadlockDetected }
-
-// Passing implements dialects.Driver.
-func (d *driver[Tx]) Passing(err error) bool { return server.Passing(err) }
+// Classify implements dialects.Driver.
+func (d *driver[Tx]) Classify(err error) dialects.Outcome { return server.Outcome(err) }
 
 // Close implements dialects.Driver. It closes the pool of Open, and waits for its connections to
 // come back.
