@@ -235,7 +235,11 @@ func otherTypes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		to    string
 		value any
 	}{
-		{"text", "x"}, {"int USING 0", nil}, {"bool USING true", true}, {"int USING 3", 4}, {mood + " USING 'x'", "x"},
+		{"text", "x"},
+		{"int USING 0", nil},
+		{"bool USING true", true},
+		{"int USING 3", 4},
+		{mood + " USING 'x'", "x"},
 		{"int USING 4", 4},
 	} {
 		f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE "+change.to)
