@@ -94,9 +94,13 @@ var (
 	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
 	// its work did: somebody else may have had the lock while its holder believed to have it. A Do
 	// whose own context ended did not believe so: its error is that of the context. What the work
-	// did is not committed, with two exceptions: the error says that this is unknown, because the
-	// connection broke during COMMIT, or during an Exec; or the work itself has sent COMMIT before.
+	// did is not committed, with two exceptions: [ErrUnknown], or the work itself has sent COMMIT
+	// before.
 	ErrLost = dialects.ErrLost
+
+	// ErrUnknown occurs when the connection broke while COMMIT may have been under way, of a Do or
+	// an Exec: it may be committed or not. It matches [ErrLost] as well.
+	ErrUnknown = dialects.ErrUnknown
 
 	// ErrClaimEnded occurs when a claim is not its holder's any more: its time is over, it was
 	// released or broken, or another has taken it since. It matches [ErrLost] as well. Nothing was
