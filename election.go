@@ -261,7 +261,7 @@ func (e *Election[Tx]) passing(err error) bool {
 			return true
 		}
 	}
-	return e.locker.driver.Passing(err)
+	return e.locker.driver.Classify(err) != dialects.Final
 }
 
 // Leader tells who leads now, or [ErrNoLeader]. It asks the server each time, in one round trip; at

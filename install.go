@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Install creates the lock table and seeds its slots, and creates what stands beside it, for
@@ -109,14 +110,24 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 func (l *Locker[Tx]) Ping(ctx context.Context) error {
 	err := l.ready()
 	if err == nil {
-		table := l.config.table
-		if found := l.found.Load(); found != nil {
-			table = found.Name
-		}
-		err = l.driver.Ping(ctx, table)
-		l.invalidate(err)
+		err = l.ping(ctx)
 	}
 	return wrap("ping", err)
+}
+
+func (l *Locker[Tx]) ping(ctx context.Context) error {
+	found, err := l.find(ctx, false)
+	if err != nil {
+		return err
+	}
+	lines, err := l.ask(ctx, dialects.Query{SQL: found.Kinds.Ping, Table: found.Name, Reads: true})
+	switch {
+	case err == nil && len(lines) == 0:
+		_, err = locktable.Census{}.Seeded(l.config.table)
+	case err == nil && lines[0] != "":
+		err = fmt.Errorf("%w: %s", ErrUnsafeEngine, lines[0])
+	}
+	return err
 }
 
 // find looks the lock table up, once. That takes a connection for a moment. From then on the table

@@ -60,25 +60,32 @@ func (l *Locker[Tx]) newLines() *lines {
 	return queue.New[lineName](limit)
 }
 
-// awaitPlace waits in a line of the process, unless it is blind: see queue.Wait. A panic of the
-// Tracer leaves nobody in line, and no place with nobody.
-func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineName, blind bool) (
-	entered *place, err error,
-) {
-	queued, admitted := tracedQueue(ctx, l.config.tracer)
-	entered, err = in.Enter(wait, name, queue.Wait{Blind: blind, Queued: queued})
-	told := false
+// awaitPlace waits in a line of the process: a blind one as queue.Lines.Enter says. A panic of the
+// Tracer leaves nobody in line, and no session with nobody.
+func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineName, blind bool) (p *place, err error) {
+	p = in.Enter(name, blind)
+	if !p.Waits() {
+		return p, nil
+	}
+	goesOn := false
 	defer func() {
-		if !told {
-			entered.Leave()
+		if !goesOn {
+			p.Leave()
 		}
 	}()
-	admitted()
-	told = true
+	tracer, told := l.config.tracer.(QueueTracer)
+	if told {
+		tracer.Queued(ctx)
+	}
+	err = p.Wait(wait)
+	if told {
+		tracer.Admitted(ctx)
+	}
 	if err != nil && !errors.Is(err, ErrClosed) {
 		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	}
-	return entered, err
+	goesOn = err == nil
+	return p, err
 }
 
 // awaitCandidacy lets one candidate of each election go on, which keeps its place as long as it
@@ -91,23 +98,20 @@ func (l *Locker[Tx]) awaitCandidacy(ctx context.Context, column, hash string) (*
 func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (g grant[Tx],
 	err error,
 ) {
-	if request.Shared {
-		return l.begin(ctx, wait, of, request, nil)
-	}
+	var p *place // nil: who shares does not wait in the process
 	name := lineOf(request.Table, request.Column, request.Values...)
-	if request.Try {
-		place, ok, err := l.lines().Try(name)
-		if err == nil && !ok {
+	switch {
+	case request.Shared:
+	case request.Try:
+		var free bool
+		if p, free = l.lines().Try(name); !free {
 			err = fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
 		}
-		if err != nil {
-			return g, err
-		}
-		return l.begin(ctx, wait, of, request, place)
+	default:
+		p, err = l.awaitPlace(ctx, wait, l.lines(), name, request.Exec != nil)
 	}
-	place, err := l.awaitPlace(ctx, wait, l.lines(), name, request.Exec != nil)
 	if err != nil {
 		return g, err
 	}
-	return l.begin(ctx, wait, of, request, place)
+	return l.begin(ctx, wait, of, request, p)
 }

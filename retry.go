@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/txlock/txlock/dialects"
 )
 
 // Retry returns a copy whose Do, TryDo, Exec and TryExec run again, up to n times, at least 1,
@@ -70,7 +72,7 @@ func (m *Mutex[Tx]) mayRunAgain(err error) bool {
 	case errors.Is(err, ErrClosed), errors.Is(err, ErrClaimEnded):
 		return false // the next attempt would meet it again
 	}
-	return errors.Is(err, ErrDeadlock) || errors.Is(err, ErrLost) || m.locker.driver.IsDeadlock(err)
+	return errors.Is(err, ErrDeadlock) || errors.Is(err, ErrLost) || m.locker.driver.Classify(err) == dialects.Deadlock
 }
 
 // finalError is an ErrLost of a call that has sent COMMIT, or may have: something may be committed.

@@ -103,7 +103,7 @@ func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, t
 				return rows, err
 			}
 			q.SQL = texts.Make
-			if _, err = l.ask(ctx, q); err != nil && !l.driver.Passing(err) {
+			if _, err = l.ask(ctx, q); err != nil && l.driver.Classify(err) == dialects.Final {
 				return nil, err
 			}
 		}

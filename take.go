@@ -152,7 +152,7 @@ func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (fr
 		look := dialects.Query{SQL: sql.Look, Args: []any{string(list), string(list)}, Table: sql.Table}
 		lines, err = l.ask(ctx, look)
 	}
-	if err != nil && ctx.Err() == nil && !l.driver.Passing(err) {
+	if err != nil && ctx.Err() == nil && l.driver.Classify(err) == dialects.Final {
 		return wants
 	}
 	for _, line := range lines {

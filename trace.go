@@ -37,25 +37,6 @@ type QueueTracer interface {
 	Admitted(ctx context.Context)
 }
 
-// tracedQueue returns what tells a Tracer of the wait of one call in the process.
-func tracedQueue(ctx context.Context, tracer Tracer) (queued, admitted func()) {
-	queueTracer, ok := tracer.(QueueTracer)
-	if !ok {
-		return nothing, nothing
-	}
-	inQueue := false
-	queued = func() {
-		inQueue = true
-		queueTracer.Queued(ctx)
-	}
-	return queued, func() {
-		if inQueue {
-			inQueue = false
-			queueTracer.Admitted(ctx)
-		}
-	}
-}
-
 // nothing is not a literal in a generic function, which would be allocated at each call.
 func nothing() {}
 

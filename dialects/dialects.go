@@ -87,27 +87,30 @@ type Driver[Tx any] interface {
 	// Schema is the SQL text of Install. Semicolons separate the statements.
 	Schema(layout Layout) (string, error)
 
-	// IsDeadlock tells whether err says, also in the words of the caller's client library, that the
-	// server has chosen its transaction as the victim of a deadlock.
-	IsDeadlock(err error) bool
-
-	// Passing tells whether an error may pass by itself: the server cannot be reached, is starting
-	// or stopping, has no connection left, only reads for now, or has interrupted a statement.
-	Passing(err error) bool
+	// Classify reads err, also in the words of the caller's client library.
+	Classify(err error) Outcome
 
 	// Check proves on two sessions that the server refuses a row of table that another session
 	// holds. Anything else is ErrUnsafeEngine. The server ends a session that is silent for longer
 	// than lease.
 	Check(ctx context.Context, table string, lease time.Duration) error
 
-	// Ping asks in one round trip, and without a lock, whether table is there, and whether the
-	// server takes writes. A table that is missing or empty is ErrNotInstalled, a server that only
-	// reads is ErrUnsafeEngine.
-	Ping(ctx context.Context, table string) error
-
 	// Close ends what the driver itself opened.
 	Close() error
 }
+
+// Outcome is what an error means for who may try again.
+type Outcome int
+
+const (
+	// Final is any other error.
+	Final Outcome = iota
+	// Passing may pass by itself: the server cannot be reached, is starting or stopping, has no
+	// connection left, only reads for now, or has interrupted a statement.
+	Passing
+	// Deadlock is Passing, and the server has chosen the transaction as the victim of a deadlock.
+	Deadlock
+)
 
 // Info is what a driver knows without a server.
 type Info struct {

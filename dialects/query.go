@@ -16,6 +16,8 @@ type Query struct {
 
 // Kinds are the texts of the kinds of locks that are clients of the others, for one lock table.
 type Kinds struct {
+	// Ping has a line if the lock table has a slot: empty, or why the server takes no writes.
+	Ping    string
 	Once    OnceSQL
 	Claims  ClaimSQL
 	Permits PermitSQL

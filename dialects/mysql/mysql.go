@@ -203,11 +203,8 @@ func goesOn(ctx context.Context, tx *sql.Tx) error {
 	return err
 }
 
-// IsDeadlock implements dialects.Driver.
-func (d *Driver) IsDeadlock(err error) bool { return server.IsDeadlock(err) }
-
-// Passing implements dialects.Driver.
-func (d *Driver) Passing(err error) bool { return server.Passing(err) }
+// Classify implements dialects.Driver.
+func (d *Driver) Classify(err error) dialects.Outcome { return server.Outcome(err) }
 
 // Close implements dialects.Driver. It closes the pool of Open.
 func (d *Driver) Close() error {

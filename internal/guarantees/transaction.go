@@ -309,7 +309,7 @@ func endedOnPool[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 	require.NoError(t, err)
 	require.NoError(t, ended.Rollback(background))
 	first := make(chan error) // of the library's on that connection
-	go func() { first <- postgres.New(pool).Ping(background, f.Table()) }()
+	go func() { first <- txlock.New(postgres.New(pool), txlock.WithTable(f.Table())).Ping(background) }()
 	pgxLocks := any(f.Locks).(*txlock.Locker[pgx.Tx])
 	require.ErrorIs(t, pgxLocks.Mutex(f.Key("ended")).LockTx(background, ended), pgx.ErrTxClosed)
 	require.NoError(t, <-first)

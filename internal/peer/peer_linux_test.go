@@ -1,3 +1,5 @@
+//go:build !386
+
 package peer
 
 import (
@@ -97,7 +99,7 @@ func TestOneWatcher(t *testing.T) {
 	for range 200 {
 		conn, other := pair(t, "tcp", "127.0.0.1:0")
 		defer other.Close()
-		Conn{conn}.Watch(func() { called.Add(1) })
+		defer Conn{conn}.Watch(func() { called.Add(1) })()
 		defer Conn{conn}.Watch(func() { called.Add(1) })() // replaces the first watch
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
@@ -128,12 +130,12 @@ func BenchmarkWatch(b *testing.B) {
 
 // A pooled connection outlives many watchers. None of them keeps a reference to it.
 func TestWatchersLeaveNothing(t *testing.T) {
-	look := func() (running bool, registered int) {
+	look := func() (running bool, watched int) {
 		shared.mu.Lock()
 		defer shared.mu.Unlock()
-		return shared.epoll != nil, len(shared.registered)
+		return shared.epoll != nil, len(shared.watched)
 	}
-	rests := func() bool { running, registered := look(); return !running && registered == 0 }
+	rests := func() bool { running, watched := look(); return !running && watched == 0 }
 	conn, _ := pair(t, "tcp", "127.0.0.1:0")
 	for range 3 {
 		eventually.True(t, "the watcher rests", rests)
@@ -141,9 +143,9 @@ func TestWatchersLeaveNothing(t *testing.T) {
 			Conn{conn}.Watch(func() {})()
 		}
 		last := Conn{conn}.Watch(func() {})
-		running, registered := look()
+		running, watched := look()
 		require.True(t, running)
-		require.Equal(t, 1, registered)
+		require.Equal(t, 1, watched)
 		last()
 	}
 }

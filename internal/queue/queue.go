@@ -1,185 +1,167 @@
-// Package queue is where callers of one process wait for the same rows without a connection.
-//
-// [Lines] has a line for each set of rows. A line has a number of places, and whoever has one may
-// keep a session at the server. The others wait in the order in which they came. It needs no
-// database.
+// Package queue is where callers of one process wait for the same rows without a connection. It
+// needs no database.
 package queue
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"sync"
 )
 
-// Lines are the lines of a process, named by K. A caller that has left its place gives it to the
-// first that waits.
-//
-// No wake-up is lost: a place passes from hand to hand under one mutex. A caller stops waiting
-// under the same mutex, so it has either left the line, or was given a place and has to pass it on.
+// Lines are the waiting lines of a process, named by K. Each lets so many callers have a session at
+// the server. The others wait in the order in which they came. Everything happens under one mutex,
+// so no wake-up is lost: who stops waiting has either left the line, or was admitted.
 type Lines[K comparable] struct {
-	limit int // places of each line
+	limit int // sessions of each line
 
 	mu     sync.Mutex
-	lines  map[K]*line[K] // those with places taken
+	lines  map[K]*line // those with sessions
 	closed error
 }
 
 // line is guarded by the mutex of Lines. Somebody waits only while there is no room.
-type line[K comparable] struct {
-	taken       int // places
-	asking      int // those whose session still waits at the server, or is on the way there, and is not blind
-	waiting     int
-	first, last *waiter[K]
+type line struct {
+	sessions, asking int // asking are those that are not granted yet
+	waiting          list.List
 }
 
-// waiter is a caller in a line.
-type waiter[K comparable] struct {
-	prev, next *waiter[K]
-	blind      bool
-	inLine     bool
-	admitted   chan struct{} // closed when one of what follows is set
-	place      *Place[K]
-	err        error
-}
-
-// New returns lines with limit places each.
-func New[K comparable](limit int) *Lines[K] {
-	return &Lines[K]{limit: limit, lines: make(map[K]*line[K])}
-}
-
-// Place is the right to have a session of a line at the server. The methods of a nil Place do
-// nothing.
+// Place is that of a caller: in the line, or with a session. The methods of a nil Place do nothing.
 type Place[K comparable] struct {
-	lines *Lines[K]
-	name  K
+	lines    *Lines[K]
+	in       *line
+	name     K
+	admitted chan struct{} // closed at the end of the wait; nil: the caller need not wait
 
 	// Guarded by the mutex of lines.
-	asking bool
-	left   bool
+	asks    bool // it is to count as asking
+	waiting *list.Element
+	session bool
+	err     error // of Close
 }
 
-// Wait is how a caller waits in a line.
-type Wait struct {
-	Blind  bool   // nobody learns when its session is granted: it waits, works and ends in one flight
-	Queued func() // is called when the caller has to wait, and is in line
+// New returns lines with limit sessions each.
+func New[K comparable](limit int) *Lines[K] {
+	return &Lines[K]{limit: limit, lines: make(map[K]*line)}
 }
 
-// Enter waits for a place in the line of that name, first come, first served. After an error the
-// caller has nothing: ctx has ended, or it is that of Close. A place that comes at the moment in
-// which ctx ends is returned without an error.
-func (l *Lines[K]) Enter(ctx context.Context, name K, wait Wait) (*Place[K], error) {
-	l.mu.Lock()
-	if l.closed != nil {
-		defer l.mu.Unlock()
-		return nil, l.closed
-	}
-	in := l.line(name)
-	if l.room(in) {
-		defer l.mu.Unlock()
-		return l.take(in, name, !wait.Blind), nil
-	}
-	w := &waiter[K]{blind: wait.Blind, admitted: make(chan struct{})}
-	in.insert(w)
-	l.mu.Unlock()
-
-	told := false
-	defer func() {
-		if !told { // Queued panicked, or called runtime.Goexit
-			l.abandon(in, w)
-		}
-	}()
-	wait.Queued()
-	told = true
-	select {
-	case <-w.admitted:
-		return w.place, w.err
-	case <-ctx.Done():
-	}
-	if others, left := l.stop(in, w); left {
-		return nil, fmt.Errorf("left the queue of this process, in which %d others wait", others)
-	}
-	return w.place, w.err
-}
-
-// stop takes a caller out of the line, unless it was admitted before.
-func (l *Lines[K]) stop(in *line[K], w *waiter[K]) (others int, left bool) {
+// Enter gives the caller a place, which Leave gives back. Of a blind one nobody learns when its
+// session is granted: it waits, works and ends in one trip.
+func (l *Lines[K]) Enter(name K, blind bool) *Place[K] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if left = w.inLine; left {
-		in.remove(w)
+	p := l.place(name)
+	p.asks = !blind
+	if p.admit() {
+		return p
 	}
-	return in.waiting, left
+	p.admitted = make(chan struct{})
+	if p.err = l.closed; p.err != nil {
+		close(p.admitted)
+	} else {
+		p.waiting = p.in.waiting.PushBack(p)
+	}
+	return p
 }
 
-// abandon takes a caller out of the line, or passes on its place.
-func (l *Lines[K]) abandon(in *line[K], w *waiter[K]) {
-	if _, left := l.stop(in, w); !left {
-		w.place.Leave()
-	}
-}
-
-// Try takes a place of the line of that name if one is free and nobody waits, for a session that
-// does not wait at the server either.
-func (l *Lines[K]) Try(name K) (place *Place[K], ok bool, err error) {
+// Try gives a place with a session that does not wait at the server either, if one is left and
+// nobody waits.
+func (l *Lines[K]) Try(name K) (p *Place[K], ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed != nil {
-		return nil, false, l.closed
-	}
-	in := l.line(name)
-	if in.first != nil || in.taken == l.limit {
-		return nil, false, nil
-	}
-	return l.take(in, name, false), true, nil
+	p = l.place(name)
+	ok = p.in.waiting.Len() == 0 && p.in.sessions < l.limit && p.take()
+	return p, ok
 }
 
-// Waiting is how many callers wait in the line of that name.
-func (l *Lines[K]) Waiting(name K) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if in := l.lines[name]; in != nil {
-		return in.waiting
-	}
-	return 0
-}
-
-// line is called with the mutex held. The caller takes a place of a new line.
-func (l *Lines[K]) line(name K) *line[K] {
+// place is called with the mutex held.
+func (l *Lines[K]) place(name K) *Place[K] {
 	in := l.lines[name]
 	if in == nil {
-		in = &line[K]{}
-		l.lines[name] = in
+		in = &line{}
 	}
-	return in
+	return &Place[K]{lines: l, in: in, name: name}
 }
 
-// room tells whether the next caller may ask at the server. With two places, one session asks while
-// another holds: a second that asks could overtake the first on the way. A blind one counts as one
-// that holds: else the second place would be empty for as long as it is on the way.
-func (l *Lines[K]) room(in *line[K]) bool {
-	return in.taken < l.limit && in.asking < max(l.limit-1, 1)
+// admit takes a session if there is room, with the mutex held. One is left for who holds: a second
+// that asks could overtake the first on the way. A blind one counts as one that holds: else that
+// session would be missing for as long as it is on the way.
+func (p *Place[K]) admit() bool {
+	limit := p.lines.limit
+	return p.in.sessions < limit && p.in.asking < max(limit-1, 1) && p.take()
 }
 
-// take takes a place, with the mutex held.
-func (l *Lines[K]) take(in *line[K], name K, asking bool) *Place[K] {
-	in.taken++
-	if asking {
-		in.asking++
+func (p *Place[K]) take() bool {
+	p.session = true
+	p.in.sessions++
+	if p.asks {
+		p.in.asking++
 	}
-	return &Place[K]{lines: l, name: name, asking: asking}
+	p.lines.lines[p.name] = p.in
+	return true
 }
 
-// admitWaiting gives places to those that wait, as far as there is room. It is called with the
-// mutex held.
-func (l *Lines[K]) admitWaiting(in *line[K], name K) {
-	for in.first != nil && l.room(in) {
-		next := in.first
-		next.place = l.take(in, name, !next.blind)
-		in.admit(next)
+// Waits tells whether the caller has to call Wait.
+func (p *Place[K]) Waits() bool { return p.admitted != nil }
+
+// Wait returns when the caller may have a session. After an error its place is given back: ctx has
+// ended, or it is that of Close. A session that comes as ctx ends comes without an error.
+func (p *Place[K]) Wait(ctx context.Context) error {
+	select {
+	case <-p.admitted:
+	case <-ctx.Done():
+	}
+	p.lines.mu.Lock()
+	defer p.lines.mu.Unlock()
+	if p.waiting != nil {
+		p.stop()
+		return fmt.Errorf("left the queue of this process, in which %d others wait", p.in.waiting.Len())
+	}
+	return p.err
+}
+
+// stop ends the wait, with the mutex held.
+func (p *Place[K]) stop() {
+	p.in.waiting.Remove(p.waiting)
+	p.waiting = nil
+	close(p.admitted)
+}
+
+// Granted says that the session waits no more at the server.
+func (p *Place[K]) Granted() { p.done(false) }
+
+// Leave gives the place back. A second call does nothing.
+func (p *Place[K]) Leave() { p.done(true) }
+
+func (p *Place[K]) done(leave bool) {
+	if p == nil {
+		return
+	}
+	p.lines.mu.Lock()
+	defer p.lines.mu.Unlock()
+	if leave && p.waiting != nil {
+		p.stop()
+	}
+	if !p.session {
+		return
+	}
+	if p.asks {
+		p.asks = false
+		p.in.asking--
+	}
+	if leave {
+		p.session = false
+		p.in.sessions--
+	}
+	for first := p.in.waiting.Front(); first != nil && first.Value.(*Place[K]).admit(); first = p.in.waiting.Front() {
+		first.Value.(*Place[K]).stop()
+	}
+	if p.in.sessions == 0 {
+		delete(p.lines.lines, p.name)
 	}
 }
 
-// Close ends all waits with err, also later ones. Places are kept until they are left.
+// Close ends all waits with err, also later ones. Who has a session keeps it.
 func (l *Lines[K]) Close(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -188,94 +170,30 @@ func (l *Lines[K]) Close(err error) {
 	}
 	l.closed = err
 	for _, in := range l.lines {
-		for w := in.first; w != nil; w = in.first {
-			w.err = err
-			in.admit(w)
+		for first := in.waiting.Front(); first != nil; first = in.waiting.Front() {
+			first.Value.(*Place[K]).err = err
+			first.Value.(*Place[K]).stop()
 		}
 	}
 }
 
-// Granted says that the session of the place waits no more at the server.
-func (p *Place[K]) Granted() {
-	if p == nil {
-		return
+// Waiting is how many callers wait in the line of that name.
+func (l *Lines[K]) Waiting(name K) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if in := l.lines[name]; in != nil {
+		n = in.waiting.Len()
 	}
-	p.lines.mu.Lock()
-	defer p.lines.mu.Unlock()
-	p.granted()
+	return n
 }
 
-// granted is called with the mutex held.
-func (p *Place[K]) granted() {
-	if !p.asking {
-		return
-	}
-	p.asking = false
-	in := p.lines.lines[p.name]
-	in.asking--
-	p.lines.admitWaiting(in, p.name)
-}
-
-// Leave gives the place to the first that waits. A second call does nothing.
-func (p *Place[K]) Leave() {
-	if p == nil {
-		return
-	}
-	p.lines.mu.Lock()
-	defer p.lines.mu.Unlock()
-	if p.left {
-		return
-	}
-	p.left = true
-	p.granted()
-	in := p.lines.lines[p.name]
-	in.taken--
-	p.lines.admitWaiting(in, p.name)
-	if in.taken == 0 {
-		delete(p.lines.lines, p.name)
-	}
-}
-
-// Each calls visit for each line in which somebody waits. It is called with a mutex held, and must
-// not call Lines or Place.
+// Each calls visit for each line in which somebody waits, with the mutex held.
 func (l *Lines[K]) Each(visit func(name K, waiting int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, in := range l.lines {
-		if in.waiting > 0 {
-			visit(name, in.waiting)
+		if in.waiting.Len() > 0 {
+			visit(name, in.waiting.Len())
 		}
 	}
-}
-
-// admit ends the wait of w, whose place or error is set.
-func (in *line[K]) admit(w *waiter[K]) {
-	in.remove(w)
-	close(w.admitted)
-}
-
-func (in *line[K]) insert(w *waiter[K]) {
-	w.inLine, w.prev = true, in.last
-	if w.prev == nil {
-		in.first = w
-	} else {
-		w.prev.next = w
-	}
-	in.last = w
-	in.waiting++
-}
-
-func (in *line[K]) remove(w *waiter[K]) {
-	if w.prev == nil {
-		in.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		in.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.inLine, w.prev, w.next = false, nil, nil
-	in.waiting--
 }

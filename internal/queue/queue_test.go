@@ -26,24 +26,24 @@ var (
 	errClosed  = errors.New("closed")
 )
 
-// caller is one that has called Enter.
+// caller is one that has entered a line.
 type caller struct {
 	admitted chan struct{}
 	given    *place
 	err      error
 }
 
-// enter calls Enter, and returns when the caller is in line or has a place.
+// enter enters a line, and returns when the caller waits or has a session.
 func enter(ctx context.Context, l *lines, name string) *caller {
-	c := &caller{admitted: make(chan struct{})}
-	settled := make(chan struct{})
-	settle := sync.OnceFunc(func() { close(settled) })
-	go func() {
-		c.given, c.err = l.Enter(ctx, name, queue.Wait{Queued: settle})
+	c := &caller{admitted: make(chan struct{}), given: l.Enter(name, false)}
+	if !c.given.Waits() {
 		close(c.admitted)
-		settle()
+		return c
+	}
+	go func() {
+		c.err = c.given.Wait(ctx)
+		close(c.admitted)
 	}()
-	<-settled
 	return c
 }
 
@@ -103,7 +103,7 @@ func TestAskingEnds(t *testing.T) {
 		next := enter(background, l, "a")
 		synctest.Wait()
 		require.True(t, next.waits(), "one place is left for who holds")
-		_, ok, _ := l.Try("a")
+		_, ok := l.Try("a")
 		require.False(t, ok, "somebody waits")
 		asking[1].Leave()
 		next.place(t).Leave()
@@ -118,8 +118,10 @@ func TestBlindOnesFillThePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := queue.New[string](2)
 		blind := func() *place {
-			entered, err := l.Enter(background, "a", queue.Wait{Blind: true, Queued: func() {}})
-			require.NoError(t, err)
+			entered := l.Enter("a", true)
+			if entered.Waits() {
+				require.NoError(t, entered.Wait(background))
+			}
 			return entered
 		}
 		first, second := blind(), blind()
@@ -162,14 +164,12 @@ func TestPlacesAreLimited(t *testing.T) {
 
 func TestTryTakesOnlyAFreePlace(t *testing.T) {
 	l := queue.New[string](1)
-	place, ok, err := l.Try("a")
-	require.NoError(t, err)
+	place, ok := l.Try("a")
 	require.True(t, ok)
-	_, ok, err = l.Try("a")
-	require.NoError(t, err)
+	_, ok = l.Try("a")
 	require.False(t, ok)
 	place.Leave()
-	place, ok, _ = l.Try("a")
+	place, ok = l.Try("a")
 	require.True(t, ok)
 	place.Leave()
 }
@@ -202,28 +202,24 @@ func TestCancelledCallersLeave(t *testing.T) {
 	})
 }
 
-// A panic of what is told of the wait leaves nobody in line, and passes on what was given.
-func TestAPanicLeavesTheLine(t *testing.T) {
+// A caller may leave before it waits, also when it was admitted meanwhile: its Tracer may panic.
+func TestLeavesWithoutWaiting(t *testing.T) {
 	for name, meanwhile := range map[string]func(held *place){
-		"in line": func(*place) {},
-		"a place": func(held *place) { held.Leave() },
+		"in line":      func(*place) {},
+		"with session": func(held *place) { held.Leave() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := queue.New[string](1)
 			held := enter(background, l, "a").place(t)
-			next := make(chan *caller, 1)
-			require.Panics(t, func() {
-				_, _ = l.Enter(background, "a", queue.Wait{Queued: func() {
-					next <- enter(background, l, "a")
-					meanwhile(held)
-					panic("boom")
-				}})
-			})
-			if name == "in line" {
-				require.Equal(t, 1, l.Waiting("a"))
-				held.Leave()
-			}
-			(<-next).place(t).Leave()
+			leaves := l.Enter("a", false)
+			require.True(t, leaves.Waits())
+			next := enter(background, l, "a")
+			meanwhile(held)
+			require.Equal(t, map[bool]int{false: 2, true: 1}[name == "with session"], l.Waiting("a"))
+			leaves.Leave()
+			leaves.Leave()
+			held.Leave()
+			next.place(t).Leave()
 		})
 	}
 }
@@ -239,10 +235,9 @@ func TestCloseEndsAllWaits(t *testing.T) {
 			<-c.admitted
 			require.Equal(t, errClosed, c.err)
 		}
-		_, err := l.Enter(background, "b", queue.Wait{})
-		require.Equal(t, errClosed, err)
-		_, _, err = l.Try("b")
-		require.Equal(t, errClosed, err)
+		late := enter(background, l, "a")
+		<-late.admitted
+		require.Equal(t, errClosed, late.err)
 		held.Leave()
 	})
 }
@@ -262,7 +257,11 @@ func TestNobodyIsForgotten(t *testing.T) {
 					patience = rand.N(50 * time.Microsecond)
 				}
 				ctx, cancel := context.WithTimeout(background, patience)
-				entered, err := l.Enter(ctx, "a", queue.Wait{Blind: rand.N(4) == 0, Queued: func() {}})
+				var err error
+				entered := l.Enter("a", rand.N(4) == 0)
+				if entered.Waits() {
+					err = entered.Wait(ctx)
+				}
 				cancel()
 				if err != nil {
 					cancelled.Add(1)
@@ -285,8 +284,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 	t.Logf("%d served, %d cancelled", served.Load(), cancelled.Load())
 	require.Zero(t, inside.Load())
 	require.EqualValues(t, callers*rounds, served.Load()+cancelled.Load())
-	_, ok, err := l.Try("a")
-	require.NoError(t, err)
+	_, ok := l.Try("a")
 	require.True(t, ok)
 	require.Zero(t, l.Waiting("a"))
 }

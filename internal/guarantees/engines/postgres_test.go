@@ -11,8 +11,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
-	"github.com/txlock/txlock/internal/wire/pooler"
 )
 
 // Rows that the work leaves unread keep COMMIT from being sent.
@@ -37,8 +35,8 @@ func TestUnreadRowsAreNotACommit(t *testing.T) {
 	}
 }
 
-// Work that commits through its handle cannot go on by it. What it sends past the handle commits by
-// itself.
+// Pgx's handle does not end the transaction. What work sends behind a COMMIT as text commits by
+// itself, and the Do is lost.
 func TestWorkCommitsByItself(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
@@ -48,63 +46,15 @@ func TestWorkCommitsByItself(t *testing.T) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		table := f.MakeTable(t, "id int primary key")
 		err := f.Locks.Mutex(f.Key("self")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-			conn := tx.Conn()
 			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-			require.NoError(t, tx.Commit(ctx))
-			require.ErrorIs(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"), pgx.ErrTxClosed)
-			_, err := conn.Exec(ctx, "INSERT INTO "+table+" VALUES (3)")
-			return err
+			require.ErrorContains(t, tx.Commit(ctx), "the transaction is that of the lock")
+			require.ErrorContains(t, tx.Rollback(ctx), "the transaction is that of the lock")
+			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+			require.NoError(t, f.Exec(ctx, tx, "COMMIT"))
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (3)")
 		})
 		require.ErrorIs(t, err, txlock.ErrLost)
 		require.Equal(t, 4, f.Total(t, "SELECT SUM(id) FROM "+table))
-		f.Free(t, f.Key("self"))
-	}
-}
-
-// The handle refuses whatever comes behind a COMMIT that was sent as text, also in a nested Do and
-// in a transaction that the work has nested itself.
-func TestNothingBehindTheEnd(t *testing.T) {
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		if e.Kind != servers.Postgres18 {
-			continue
-		}
-		shared, err := pooler.Listen(e.DSN, 2)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, shared.Close()) })
-		f := testbed.NewSizedFixture(t, e, testbed.PgxOnPool("simple protocol"), 2, shared.Addr())
-		table := f.MakeTable(t, "id int")
-		insert := "INSERT INTO " + table + " VALUES (2)"
-		m := f.Locks.Mutex(f.Key("self"))
-		for _, nested := range []bool{false, true} {
-			work := func(ctx context.Context, tx pgx.Tx) error {
-				own, err := tx.Begin(ctx)
-				require.NoError(t, err)
-				require.NoError(t, f.Exec(ctx, own, "INSERT INTO "+table+" VALUES (1)"))
-				require.NoError(t, f.Exec(ctx, own, "COMMIT"))
-				for _, ended := range []pgx.Tx{own, tx} {
-					require.ErrorIs(t, f.Exec(ctx, ended, insert), pgx.ErrTxClosed)
-				}
-				_, err = tx.Query(ctx, insert)
-				require.ErrorIs(t, err, pgx.ErrTxClosed)
-				require.ErrorIs(t, tx.QueryRow(ctx, insert+" RETURNING id").Scan(new(int)), pgx.ErrTxClosed)
-				batch := &pgx.Batch{}
-				batch.Queue(insert)
-				require.ErrorIs(t, tx.SendBatch(ctx, batch).Close(), pgx.ErrTxClosed)
-				_, err = tx.CopyFrom(ctx, pgx.Identifier{table}, []string{"id"}, pgx.CopyFromRows([][]any{{2}}))
-				require.ErrorIs(t, err, pgx.ErrTxClosed)
-				_, err = tx.Begin(ctx)
-				require.ErrorIs(t, err, pgx.ErrTxClosed)
-				require.ErrorIs(t, tx.Commit(ctx), pgx.ErrTxClosed)
-				return nil
-			}
-			if nested {
-				inner := work
-				work = func(ctx context.Context, _ pgx.Tx) error { return m.Do(ctx, inner) }
-			}
-			require.ErrorIs(t, m.Do(background, work), txlock.ErrLost)
-		}
-		require.Equal(t, 2, f.Total(t, "SELECT SUM(id) FROM "+table))
 		f.Free(t, f.Key("self"))
 	}
 }

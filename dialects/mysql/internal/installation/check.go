@@ -3,9 +3,7 @@ package installation
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -13,7 +11,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Check does what dialects.Driver promises. It proves exclusion on two connections, whose sessions
@@ -121,37 +118,5 @@ func verdict(err error) error {
 // Rollback implements exclusion.Conn.
 func (c checkConn) Rollback(ctx context.Context) error {
 	_, err := c.conn.ExecContext(ctx, "ROLLBACK")
-	return err
-}
-
-// Ping does what dialects.Driver promises.
-func (i Installer) Ping(ctx context.Context, table string) error {
-	quoted, err := sqltext.QuoteTable(table)
-	if err != nil {
-		return err
-	}
-	conn, err := i.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if err := i.pool.Identify(ctx, conn.Conn); err != nil {
-		return err
-	}
-	answer, err := conn.ReadNow(ctx, "SELECT CONCAT_WS(' ', "+client.ReadsNow+", IF("+sqltext.Writable+", 1, 0), "+
-		"(SELECT COUNT(*) FROM (SELECT slot FROM "+quoted+" LIMIT 1) AS slots), CONCAT(@@hostname, ':', @@port))")
-	if err != nil {
-		server.Destroy(conn.Conn) // with whatever was open on it
-		return server.Ours(err, table)
-	}
-	fields := strings.Fields(strings.Join(answer, ""))
-	switch {
-	case len(fields) != 4:
-		return fmt.Errorf("bug: no answer to a ping: %q", answer)
-	case fields[1] == "0":
-		return fmt.Errorf("%w: the server %s is read_only, and takes no writes", dialects.ErrUnsafeEngine, fields[3])
-	case fields[2] == "0":
-		_, err = locktable.Census{}.Seeded(table)
-	}
 	return err
 }

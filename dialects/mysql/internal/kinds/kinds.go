@@ -14,7 +14,10 @@ func Of(table string, galera bool) (k dialects.Kinds, err error) {
 	claims, _ := sqltext.Beside(table, locktable.Claims)
 	permits, _ := sqltext.Beside(table, locktable.Permits)
 	leaders, _ := sqltext.Beside(table, locktable.Leaders)
+	ping := "SELECT IF(" + sqltext.Writable + ", '', CONCAT('the server ', @@hostname, ':', @@port, ' is read_only, " +
+		"and takes no writes')) FROM " + table + " LIMIT 1"
 	return dialects.Kinds{
+		Ping: ping,
 		Once: onceOf(once), Claims: claimsOf(claims, galera), Permits: permitsOf(permits),
 		Leaders: leadersOf(leaders),
 	}, err

@@ -221,7 +221,18 @@ func Broken(err error) bool {
 	return false
 }
 
-// Passing does what dialects.Driver promises, for errors of the server and of the way to it.
+// Outcome does what Classify of dialects.Driver promises.
+func Outcome(err error) dialects.Outcome {
+	switch {
+	case IsDeadlock(err):
+		return dialects.Deadlock
+	case Passing(err):
+		return dialects.Passing
+	}
+	return dialects.Final
+}
+
+// Passing is for errors of the server and of the way to it: see dialects.Passing.
 func Passing(err error) bool {
 	switch Number(err) {
 	case TooManyConnections, ServerShutdown, TooManyOfUser, LockWaitTimeout, LockDeadlock, RowChanged, OnlyReads,

@@ -29,9 +29,6 @@ type Conn[Tx any] interface {
 	Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
 	// Tx is the transaction as work gets it.
 	Tx() Tx
-	// Nested presents what follows a savepoint as a transaction. Release releases it by that
-	// statement.
-	Nested(statement string) (nested Tx, release func(context.Context) error)
 	// Commit commits only the transaction that holds mark, with what comes behind that proof. An
 	// error that matches dialects.ErrLost means that nothing is committed.
 	Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error
@@ -43,8 +40,8 @@ type Conn[Tx any] interface {
 	// GiveBack gives the connection back to its pool.
 	GiveBack()
 
-	// Carries tells whether a script may have statements of the caller's. Of database/sql none has.
-	Carries() (any, counted, inside bool)
+	// Carries tells whether a script that begins a transaction may have statements of the caller's.
+	Carries() bool
 	// Status is the state of the session, as far as it is known without asking the server.
 	Status() Status
 	// Ask is Status, from the server where it is not known.

@@ -68,7 +68,7 @@ func (p *sqlPool) In(_ context.Context, tx *sql.Tx, answers bool) (Line, error) 
 	}
 	tag := newTag()
 	return Line{
-		Blind: !answers, Interrupt: p.interrupt(tag),
+		Blind: !answers, Interrupt: p.interrupt(tag, waiting),
 		send: func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 			if answers || !s[0].Opens {
 				var options []any
@@ -102,14 +102,16 @@ func (p *sqlPool) sendBlind(ctx context.Context, tx *sql.Tx, s sqltext.Script, t
 // put a comment of its own in front.
 func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
 
-// interrupt cancels a statement that carries tag while it waits for a lock, and so not in front of
-// the savepoint that it sets.
-func (p *sqlPool) interrupt(tag string) func(context.Context) error {
+// interrupt cancels a statement that carries tag, if also is true of it.
+func (p *sqlPool) interrupt(tag, also string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return p.ask(ctx, nil, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where "+
-			"state = 'active' and wait_event_type = 'Lock' and strpos(query, $1) > 0 and pid <> pg_backend_pid()", tag))
+			"state = 'active' and strpos(query, $1) > 0 and pid <> pg_backend_pid()"+also, tag))
 	}
 }
+
+// waiting is for a query that sets a savepoint first: it waits behind that.
+const waiting = " and wait_event_type = 'Lock'"
 
 // ask implements elsewhere. The arguments stand in the text: with them, some drivers prepare the
 // statement in a round trip of its own, and a pooler may then execute what somebody else has
@@ -163,9 +165,9 @@ func (c *sqlConn) take(ctx context.Context) (err error) {
 
 // Line implements Conn.
 func (c *sqlConn) Line() Line {
-	l := Line{send: c.send, Interrupt: c.pool.interrupt(c.tag), Cut: c.Cut(), Socket: c.Socket}
+	l := Line{send: c.send, Tag: c.tag, Interrupt: c.pool.interrupt(c.tag, ""), Cut: c.Cut(), Socket: c.Socket}
 	if c.PGX != nil && c.PGX.PgConn().PID() != 0 {
-		l.Interrupt = c.PGX.PgConn().CancelRequest // safe beside a running statement
+		l.Tag, l.Interrupt = "", c.PGX.PgConn().CancelRequest // safe beside a running statement
 	}
 	return l
 }
@@ -277,11 +279,6 @@ func (c *sqlConn) Begin(ctx context.Context, _ string, s sqltext.Script) ([][]st
 	return columns[min(1, len(columns)):], err
 }
 
-// Nested presents the whole transaction: database/sql knows no nested ones.
-func (c *sqlConn) Nested(statement string) (*sql.Tx, func(context.Context) error) {
-	return c.Tx(), func(ctx context.Context) error { return c.Exec(ctx, statement) }
-}
-
 // Commit implements Conn.
 func (c *sqlConn) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
 	_, err := c.send(ctx, append(sqltext.Script{Proof(mark)}, behind...))
@@ -314,8 +311,8 @@ func (c *sqlConn) GiveBack() {
 	c.Conn.GiveBack()
 }
 
-// Carries implements Conn.
-func (c *sqlConn) Carries() (any, counted, inside bool) { return false, false, false }
+// Carries implements Conn: those of the caller's go one by one, through the *sql.Tx.
+func (c *sqlConn) Carries() bool { return false }
 
 // Status implements Conn. Where the driver does not tell, it is Open until an error says
 // otherwise.

@@ -2,7 +2,6 @@ package installation
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Check does what dialects.Driver promises. It proves exclusion on two connections. They go the way
@@ -129,27 +127,4 @@ func (c *checkConn) Rollback(ctx context.Context) error {
 	c.begun = false
 	_, err := c.Run(ctx, sqltext.Script{sqltext.Silent("rollback")})
 	return err
-}
-
-// Ping does what dialects.Driver promises. A default of read only is no obstacle: a lock's
-// transaction says READ WRITE.
-func (i Installer) Ping(ctx context.Context, table string) error {
-	quoted, err := sqltext.QuoteTable(table)
-	if err != nil {
-		return err
-	}
-	return i.with(ctx, func(q client.Line) error {
-		columns, err := q.Run(ctx, sqltext.Script{
-			{SQL: "select pg_is_in_recovery() from " + quoted + " where slots > 0 limit 1"},
-		})
-		switch {
-		case err != nil:
-			return server.Ours(err, table)
-		case len(columns[0]) == 0:
-			_, err = locktable.Census{}.Seeded(table)
-		case server.IsTrue(columns[0][0]):
-			err = fmt.Errorf("%w: the server is a standby, and takes no writes", dialects.ErrUnsafeEngine)
-		}
-		return err
-	})
 }

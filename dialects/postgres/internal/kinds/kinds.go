@@ -12,6 +12,7 @@ import (
 func Of(table string) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)
 	return dialects.Kinds{
+		Ping: "select '' from " + beside("") + " where slots > 0 limit 1", // a standby refuses BEGIN READ WRITE
 		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims)),
 		Permits: permitsOf(beside(locktable.Permits)), Leaders: leadersOf(beside(locktable.Leaders)),
 	}, err

@@ -180,12 +180,18 @@ var mayPass = []string{
 	LockNotAvailable, QueryCanceled, // a limit of the role's on a wait
 }
 
-// Passing does what dialects.Driver promises, for errors of the server and of the way to it.
-func Passing(err error) bool {
-	if state := State(err); state != "" {
-		return slices.ContainsFunc(mayPass, func(prefix string) bool { return strings.HasPrefix(state, prefix) })
-	}
+// Outcome does what Classify of dialects.Driver promises, for errors of the server and of the way
+// to it.
+func Outcome(err error) dialects.Outcome {
+	state := State(err)
 	var refused *pgconn.ConnectError
-	return network.Failed(err) || errors.As(err, &refused) || errors.Is(err, pgconn.ErrConnClosed) ||
-		errors.Is(err, fencing.ErrNoRun)
+	switch {
+	case state == DeadlockDetected:
+		return dialects.Deadlock
+	case slices.ContainsFunc(mayPass, func(prefix string) bool { return strings.HasPrefix(state, prefix) }),
+		state == "" && (network.Failed(err) || errors.As(err, &refused) || errors.Is(err, pgconn.ErrConnClosed) ||
+			errors.Is(err, fencing.ErrNoRun)):
+		return dialects.Passing
+	}
+	return dialects.Final
 }

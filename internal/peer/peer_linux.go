@@ -1,0 +1,243 @@
+//go:build !386
+
+package peer
+
+import (
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// control calls do with the number of the socket below c, which may be a TLS connection. It is an
+// error when c is closed on this side. Where there is no socket, do is not called.
+func (c Conn) control(do func(fd int)) error {
+	conn := c.Conn
+	for {
+		wrapped, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = wrapped.NetConn()
+	}
+	below, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	socket, err := below.SyscallConn()
+	if err == nil {
+		err = socket.Control(func(fd uintptr) { do(int(fd)) })
+	}
+	runtime.KeepAlive(c.Conn)
+	return err
+}
+
+// tcpInfo is what the kernel knows of a TCP connection. Package syscall has the structure, but not
+// the call.
+func tcpInfo(fd int) (info syscall.TCPInfo, ok bool) {
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	return info, errno == 0
+}
+
+// tcpEstablished is TCP_ESTABLISHED of the kernel. After the peer's FIN the state differs, whatever
+// is left to read. Unread bytes alone prove nothing, because a server may send notices at any time.
+const tcpEstablished = 1
+
+// Gone reports whether the connection is closed, or the kernel has given it up.
+func (c Conn) Gone() (gone bool) {
+	err := c.control(func(fd int) {
+		if info, ok := tcpInfo(fd); ok {
+			gone = info.State != tcpEstablished
+			return
+		}
+		// What has no bytes is not sent on a Unix socket, and fails when the peer is gone.
+		_, err := syscall.SendmsgN(fd, nil, nil, nil, syscall.MSG_NOSIGNAL|syscall.MSG_DONTWAIT)
+		gone = err == syscall.EPIPE
+	})
+	return gone || err != nil
+}
+
+// Unread tells whether bytes have come that nobody has read. On a connection on which nothing was
+// asked, they are a notice, or the server's last words: it may send these, and let go of all that
+// the session held, some time before it closes the connection.
+func (c Conn) Unread() bool {
+	unread := 0
+	_ = c.control(func(fd int) {
+		unread, _, _ = syscall.Recvfrom(fd, make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	})
+	return unread > 0
+}
+
+// Silence is the time since the peer's kernel was last heard. known is false if c is not a TCP
+// connection, or is closed.
+func (c Conn) Silence() (silence time.Duration, known bool) {
+	_ = c.control(func(fd int) {
+		var info syscall.TCPInfo
+		info, known = tcpInfo(fd)
+		// TCP keep-alive counts from these times too.
+		silence = time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
+	})
+	return silence, known
+}
+
+// tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall lacks. It is the time in
+// milliseconds without an acknowledgement, of data or of a keep-alive probe, after which the kernel
+// gives up the connection.
+const tcpUserTimeout = 18
+
+// KeepAlive makes the kernel give up c when the peer's kernel has not answered for about silence,
+// by TCP keep-alive, which the programs on both sides do not notice. The kernel's timers take whole
+// seconds, so a silence below 3 s is not exact. restore resets the connection to its former
+// settings.
+func (c Conn) KeepAlive(silence time.Duration) (restore func()) {
+	every := max(int((silence / 6).Round(time.Second).Seconds()), 1)
+	giveUp := max(silence-time.Duration(every)*time.Second, time.Second)
+	options := [...]struct{ level, name, value int }{
+		{syscall.SOL_SOCKET, syscall.SO_KEEPALIVE, 1},
+		{syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE, every},
+		{syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL, every},
+		{syscall.IPPROTO_TCP, tcpUserTimeout, int(giveUp.Milliseconds())},
+	}
+	set := 0 // of these have the former value now
+	_ = c.control(func(fd int) {
+		for i, o := range options {
+			former, err := syscall.GetsockoptInt(fd, o.level, o.name)
+			if err != nil || syscall.SetsockoptInt(fd, o.level, o.name, o.value) != nil {
+				return // not a TCP connection: the peer is on this machine
+			}
+			options[i].value = former
+			set++
+		}
+	})
+	return func() {
+		_ = c.control(func(fd int) {
+			for _, o := range options[:set] {
+				_ = syscall.SetsockoptInt(fd, o.level, o.name, o.value)
+			}
+		})
+	}
+}
+
+// watcher waits for the hang-up of all watched connections of the process, in one goroutine, which
+// is parked in the runtime's own poller and needs no thread. It runs while something is watched.
+type watcher struct {
+	mu    sync.Mutex
+	epoll *os.File // nil while no goroutine runs
+	fd    int      // of epoll
+	// watched is what to call. The kernel knows each watch by a number that is never used again:
+	// an event that comes late is taken for nobody else's.
+	watched map[uint64]func()
+	last    uint64
+	resting bool // a deadline is set, after which the goroutine ends unless something is watched
+}
+
+var shared = watcher{watched: map[uint64]func(){}}
+
+// Watch calls gone when the peer closes c, or the kernel gives it up. If that has already
+// happened, it calls at once. It calls once, in a goroutine of its own. It does not call when c
+// is closed on this side. If stop runs at the same time, the call may begin after stop has
+// returned. A connection has one watch at a time: a new one ends the old.
+func (c Conn) Watch(gone func()) (stop func()) {
+	w := &shared
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.epoll == nil && w.start() != nil {
+		return func() {}
+	}
+	w.last++
+	number := w.last
+	// EPOLLRDHUP: the peer has closed its side. EPOLLHUP and EPOLLERR are always reported. Arriving
+	// data wakes nobody, because it is not asked for. Fd and Pad together are the 64 bits that come
+	// back with an event.
+	event := syscall.EpollEvent{
+		Events: syscall.EPOLLRDHUP | syscall.EPOLLONESHOT, Fd: int32(number), Pad: int32(number >> 32),
+	}
+	_ = c.control(func(fd int) { // which the kernel knows still, if it is one of a pool that was watched before
+		err := syscall.EpollCtl(w.fd, syscall.EPOLL_CTL_MOD, fd, &event)
+		if err == syscall.ENOENT {
+			err = syscall.EpollCtl(w.fd, syscall.EPOLL_CTL_ADD, fd, &event)
+		}
+		if err == nil {
+			w.watched[number] = gone
+		}
+	})
+	w.rest()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.watched, number)
+		w.rest()
+	}
+}
+
+// rest has the watcher end soon if nothing is watched, and not at once: a loop that takes and
+// releases a lock does not start one each time. It is called with mu held.
+func (w *watcher) rest() {
+	if len(w.watched) == 0 && !w.resting && w.epoll != nil {
+		w.resting = true
+		_ = w.epoll.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	}
+}
+
+// start is called with mu held.
+func (w *watcher) start() error {
+	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+	if err == nil {
+		err = syscall.SetNonblock(fd, true) // so that package os uses the runtime's poller
+	}
+	if err != nil {
+		return err
+	}
+	w.epoll, w.fd, w.resting = os.NewFile(uintptr(fd), "epoll"), fd, false
+	go w.run(w.epoll)
+	return nil
+}
+
+func (w *watcher) run(epoll *os.File) {
+	poller, err := epoll.SyscallConn()
+	if err != nil {
+		return
+	}
+	var events [64]syscall.EpollEvent
+	for {
+		n := 0
+		err := poller.Read(func(fd uintptr) bool {
+			n, _ = syscall.EpollWait(int(fd), events[:], 0)
+			return n > 0
+		})
+		if err != nil && w.ended() {
+			return
+		}
+		for _, event := range events[:max(n, 0)] {
+			w.call(uint64(uint32(event.Fd)) | uint64(uint32(event.Pad))<<32)
+		}
+	}
+}
+
+func (w *watcher) call(number uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if gone := w.watched[number]; gone != nil {
+		go gone() // in a goroutine, so that the caller's code does not delay the others
+	}
+}
+
+// ended ends the watcher when its time is up and nothing is watched. A later watch starts a new
+// one.
+func (w *watcher) ended() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.resting = false
+	if len(w.watched) > 0 {
+		_ = w.epoll.SetReadDeadline(time.Time{})
+		return false
+	}
+	_ = w.epoll.Close()
+	w.epoll = nil
+	return true
+}
