@@ -17,28 +17,34 @@ type attached struct {
 	last  func() []dialects.Query // after the work, unless that failed; nil: nothing is
 }
 
-// attach is work with what is attached.
+// attach is work with what is attached, in the session of its Do.
 func (m *Mutex[Tx]) attach(g grant[Tx], work func(context.Context, Tx) error) func(context.Context, Tx) error {
-	a, nested := m.attached, g.turn != nil
 	return func(ctx context.Context, tx Tx) error {
-		answer := g.Answer
-		var err error
-		if nested {
-			if answer, err = m.locker.askInWork(ctx, a.look); err != nil {
-				return err
-			}
-		}
-		if err = a.judge(answer); err == nil {
+		err := m.attached.judge(g.Answer)
+		if err == nil {
 			err = work(ctx, tx)
 		}
-		if err != nil || a.last == nil {
+		if err == nil && m.attached.last != nil {
+			g.last = m.attached.last()
+		}
+		return err
+	}
+}
+
+// attachNested is work with what is attached, in the savepoint of its Do.
+func (m *Mutex[Tx]) attachNested(work func(context.Context, Tx) error) func(context.Context, Tx) error {
+	return func(ctx context.Context, tx Tx) error {
+		answer, err := m.locker.askInWork(ctx, m.attached.look)
+		if err == nil {
+			err = m.attached.judge(answer)
+		}
+		if err == nil {
+			err = work(ctx, tx)
+		}
+		if err != nil || m.attached.last == nil {
 			return err
 		}
-		if !nested {
-			g.last = a.last()
-			return nil
-		}
-		for _, q := range a.last() {
+		for _, q := range m.attached.last() {
 			if _, err = m.locker.askInWork(ctx, q); err != nil {
 				break
 			}
@@ -50,14 +56,11 @@ func (m *Mutex[Tx]) attach(g grant[Tx], work func(context.Context, Tx) error) fu
 // inWork tells whether ctx is that of the work of a Do. That of a session that a Lock began is
 // ErrInsideLock.
 func (l *Locker[Tx]) inWork(ctx context.Context) (bool, error) {
-	s, of := l.carried(ctx)
-	if s == nil || !of.Open() {
-		return false, nil
-	}
-	if s.ctx == nil {
+	s, _ := l.carried(ctx)
+	if s != nil && s.do == nil {
 		return false, ErrInsideLock
 	}
-	return true, nil
+	return s != nil, nil
 }
 
 // ask runs a statement of a kind by itself, on a connection of the pool.
@@ -72,12 +75,18 @@ func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string,
 
 // askInWork runs a statement of a kind in the work of a Do, whose context ctx is.
 func (l *Locker[Tx]) askInWork(ctx context.Context, q dialects.Query) (lines []string, err error) {
+	err = l.inSession(ctx, func(s dialects.Session[Tx]) (err error) {
+		lines, err = s.Run(ctx, q)
+		return err
+	})
+	return lines, err
+}
+
+// inSession does what sends statements in the work of a Do, whose context ctx is.
+func (l *Locker[Tx]) inSession(ctx context.Context, do func(dialects.Session[Tx]) error) error {
 	s, of := l.carried(ctx)
-	turn, err := s.turns.Take(ctx, of.Scope()) // a goroutine that the work has left behind may have it
-	if err != nil {
-		return nil, err
+	if s == nil {
+		return errOutlived
 	}
-	defer turn.Give()
-	lines, err = s.inner.Run(ctx, q)
-	return lines, s.told(err)
+	return s.call(ctx, of, func() error { return s.told(do(s.inner)) })
 }

@@ -1,11 +1,12 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
-	"github.com/txlock/txlock/internal/lifecycle"
+	"github.com/txlock/txlock/dialects"
 )
 
 // Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits.
@@ -42,143 +43,140 @@ func (m *Mutex[Tx]) attemptDo(ctx context.Context, verb string, try bool, work f
 
 func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool,
 	work func(context.Context, Tx) error,
-) error {
+) (err error) {
+	if s, of := m.locker.carried(ctx); s != nil {
+		failed, err := m.nest(ctx, s, of, try, work)
+		return joinErrors(failed, m.wrap(verb, err))
+	}
 	var g grant[Tx]
-	var err error
 	if m.outcome != nil {
 		g, err = m.acquireUntilClose(ctx, true)
 	} else {
 		g, err = m.acquire(ctx, ctx, try, true)
 	}
-	if err != nil {
-		return m.wrap(verb, err)
+	if m.statements != nil {
+		m.statements.affected = g.Affected
 	}
-	return m.perform(ctx, verb, g, work)
-}
-
-// perform runs work in the session, or in a savepoint if work of another Do runs there.
-func (m *Mutex[Tx]) perform(ctx context.Context, verb string, g grant[Tx], work func(context.Context, Tx) error) error {
-	perform := g.performAndEnd
-	if g.turn != nil {
-		perform = g.nest
+	if err != nil || g.session == nil {
+		return m.wrap(verb, err)
 	}
 	if m.attached != nil {
 		work = m.attach(g, work)
 	}
-	failed, err := perform(ctx, work)
+	failed, err := g.performAndEnd(ctx, work)
 	return joinErrors(failed, m.wrap(verb, err))
 }
 
 // performAndEnd runs the work of a Do that began the session, and ends the session. failed is the
 // error of work, err any other.
-func (g grant[Tx]) performAndEnd(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
+func (s *session[Tx]) performAndEnd(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
 	returned := false
 	defer func() {
 		if !returned { // work panicked, or called runtime.Goexit
-			_ = g.finish(ctx, false)
+			_ = s.finish(ctx, false)
 		}
 	}()
-	// A handle of the work's own, whose context ends with the work, while that of the Do keeps the
-	// session open. It is not nil: nobody else ends the session.
-	failed = g.run(ctx, g.handle.Enter(g.handle.Scope()), g.inner.Tx(), work)
+	failed = s.run(ctx, s.calls, s.inner.Tx(), work)
 	returned = true
 	if failed != nil {
-		return failed, g.finish(ctx, false)
+		return failed, s.finish(ctx, false)
 	}
 	if ended := ctx.Err(); ended != nil {
 		ended = fmt.Errorf("ended before the commit, which was not sent: %w", ended)
-		return nil, joinErrors(ended, g.finish(ctx, false))
+		return nil, joinErrors(ended, s.finish(ctx, false))
 	}
-	return nil, g.finish(ctx, true)
+	return nil, s.finish(ctx, true)
 }
 
-// run runs work with a context that carries the session until work returns.
-func (s *session[Tx]) run(ctx context.Context, handle *lifecycle.Handle, tx Tx,
-	work func(context.Context, Tx) error,
-) error {
-	defer handle.Leave()
-	defer s.heartbeat.Busy()()
-	return work(s.own(ctx, handle), tx)
+// run runs work with a context that carries the session, and ends when work returns, or the session
+// is lost or over.
+func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work func(context.Context, Tx) error) error {
+	owned := &ownership{session: s, calls: calls, outer: ownershipIn(ctx)}
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
+	defer cancel(nil)
+	defer context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })()
+	return work(ctx, tx)
 }
 
-var (
-	// errUndone is why the context of a Lock ends that was taken in the work of a nested Do that
-	// failed.
-	errUndone = fmt.Errorf("%w: the nested Do in which the lock was taken has failed", ErrNotHeld)
+// errWorkFailed stands for the error of work inside Session.Nest: an ErrLost of another session,
+// which work may return, is no loss of this one.
+var errWorkFailed = errors.New("the work failed")
 
-	// errWorkFailed stands for the error of work inside Session.Nest: an ErrLost of another
-	// session, which work may return, is no loss of this one.
-	errWorkFailed = errors.New("the work failed")
-)
-
-// nest runs the work of a Do in a savepoint of its caller's session, whose turn it has. failed is
-// the error of work, err any other: of ctx, of the session, or of the savepoint.
+// nest runs the work of a Do in a savepoint of the Do whose work has called it, with the lock in
+// the savepoint. failed is the error of work, err any other: of ctx, of the lock, of the session,
+// or of the savepoint.
 //
 // After an error nothing of the work is committed, also when the Do in which it was called ends
-// meanwhile, since work of that one has left this call behind:
-//
-//   - The savepoint is kept if the caller's handle can be given back, and holds the session until
-//     then. That decides, under one mutex with the begin of the session's end, which revokes what
-//     handles are left: a nested Do is either revoked, and undone here, or not to be revoked.
-//   - The session's end sends nothing before it has the turn, which this call keeps until its
-//     savepoint was kept or rolled back.
-//   - A session in which that has failed commits nothing.
-func (g grant[Tx]) nest(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
-	defer func() { // also when work panicked
-		g.turn.Give()
-		err = joinErrors(err, g.leave(ctx, g.handle))
-	}()
-	var inside *lifecycle.Scope
-	var ended error
-	err = g.inner.Nest(ctx, func(tx Tx) error {
-		inside = g.turns.Nest(g.turn)
-		if failed, ended = g.runNested(ctx, inside, tx, work); failed == nil && ended == nil {
-			_, ended = g.handle.Leave()
-		}
-		if failed != nil || ended != nil {
-			return errWorkFailed
-		}
-		return nil
-	})
-	if err != nil && inside != nil { // also when the server has refused to keep the savepoint
-		g.undo(inside)
-	}
-	if errors.Is(err, ErrLost) {
-		return failed, joinErrors(ended, g.told(err))
-	}
-	if failed != nil || ended != nil {
-		err = ended
-	}
-	return failed, err
-}
-
-// runNested runs the work of a nested Do in its scope, which it ends. When work fails, who holds a
-// lock of that scope is told first, which also ends the calls that are under way with its context.
-// One that goes on all the same is ended with the session.
-func (g grant[Tx]) runNested(ctx context.Context, inside *lifecycle.Scope, tx Tx,
+// meanwhile, since work of that one has left this call behind: a savepoint is kept only if the life
+// of the session goes on behind the work, and the end of that life, which comes before the end of
+// the session, sends nothing before this call has given the connection back.
+func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try bool,
 	work func(context.Context, Tx) error,
-) (failed, ended error) {
-	kept := false
-	defer func() { // also when work panicked
-		if !kept {
-			g.undo(inside)
-		}
-		g.turns.Unnest(inside, releaseTimeout, func() {
-			g.lose(errUnderWay)
-			g.heartbeat.Cut()
-		})
-	}()
-	handle := g.handle.Enter(inside)
-	if handle == nil {
-		return nil, errOutlived
+) (failed, err error) {
+	wait, cancel, err := m.limitWait(ctx)
+	if err != nil {
+		return nil, err
 	}
-	failed, ended = g.run(ctx, handle, tx, work), ctx.Err()
-	kept = failed == nil && ended == nil
-	return failed, ended
+	defer cancel()
+	if s.do == nil {
+		return nil, ErrInsideLock
+	}
+	request := dialects.Request{Work: true}
+	if _, one := m.target.(*permit[Tx]); one { // what comes behind depends on the answer
+		_, err = m.acquire(ctx, wait, try, false)
+	} else {
+		request, err = m.sessionRequest(wait, try, true, true)
+	}
+	if m.attached != nil {
+		work = m.attachNested(work)
+	}
+	var ended error
+	begun := false
+	if err == nil {
+		err = s.call(wait, of, func() error {
+			_, rest, _, err := s.missing(request)
+			if err != nil {
+				return err
+			}
+			got, err := s.inner.Nest(wait, rest, func(tx Tx) error {
+				begun = true
+				if failed, ended = s.runNested(ctx, tx, work); failed != nil || ended != nil {
+					return errWorkFailed
+				}
+				return nil
+			})
+			if m.statements != nil && err == nil {
+				m.statements.affected = got.Affected
+			}
+			return s.told(err)
+		})
+	}
+	switch {
+	case !begun:
+		m.target.invalidate(err)
+		return nil, m.waitError(ctx, wait, err)
+	case errors.Is(err, ErrLost):
+		return failed, joinErrors(ended, err)
+	case failed != nil || ended != nil:
+		return failed, ended
+	}
+	return nil, err
 }
 
-// undo ends what was locked in the scope of a nested Do, whose savepoint is rolled back.
-func (s *session[Tx]) undo(inside *lifecycle.Scope) {
-	s.life.Undo(inside, errUndone)
-	s.dropScope(inside)
+// runNested runs the work of a nested Do, with calls of its own. It waits for those that are still
+// under way when work has returned, or panicked: their context has ended. One that goes on all the
+// same is ended with the session.
+func (s *session[Tx]) runNested(ctx context.Context, tx Tx, work func(context.Context, Tx) error) (
+	failed, ended error,
+) {
+	calls := make(chan struct{}, 1)
+	defer func() {
+		if !take(calls, releaseTimeout) {
+			s.lose(errUnderWay)
+			s.heartbeat.Cut()
+			calls <- struct{}{}
+		}
+		ended = cmp.Or(ctx.Err(), context.Cause(s.life))
+	}()
+	return s.run(ctx, calls, tx, work), nil
 }

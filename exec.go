@@ -55,35 +55,45 @@ func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list
 ) {
 	ctx, trace := m.startTrace(ctx, verb, true)
 	behind := *m
-	behind.statements = &dialects.Exec{Statements: list, Context: ctx}
-	var g grant[Tx]
+	behind.statements = &execution{Exec: dialects.Exec{Statements: list, Context: ctx}}
+	ran := func() []int64 { return behind.statements.affected }
 	work := func(ctx context.Context, _ Tx) (err error) {
-		if ran := len(g.Affected); ran < len(list) {
-			affected, err = g.inner.Exec(ctx, list[ran:])
+		if n := len(ran()); n < len(list) {
+			affected, err = m.locker.execInWork(ctx, list[n:])
 			var of *dialects.StatementError
 			if errors.As(err, &of) && of.Number > 0 { // else it is of what comes behind the statements
-				of.Number += ran
+				of.Number += n
 			}
-			affected = append(g.Affected, affected...)
+			behind.statements.affected = append(ran(), affected...)
 		}
-		return m.wrap(verb, g.told(err))
+		return m.wrap(verb, err)
 	}
 	err = traced(trace, work, func(work func(context.Context, Tx) error) error {
-		if g, err = behind.acquire(ctx, ctx, try, true); err != nil {
-			if isOfWork(err) { // so the lock was granted
-				trace.answer(nil)
-			}
-			return m.wrap(verb, err)
+		err := behind.acquireAndPerform(ctx, verb, try, work)
+		if isOfWork(err) { // so the lock was granted
+			trace.answer(nil)
 		}
-		if affected = g.Affected; g.session == nil {
-			return nil
-		}
-		return m.perform(ctx, verb, g, work)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return affected, nil
+	return ran(), nil
+}
+
+// execution is what an Exec has to run, and what it has run.
+type execution struct {
+	dialects.Exec
+	affected []int64
+}
+
+// execInWork runs statements of an Exec in the work of a Do, whose context ctx is.
+func (l *Locker[Tx]) execInWork(ctx context.Context, list []dialects.Statement) (affected []int64, err error) {
+	err = l.inSession(ctx, func(s dialects.Session[Tx]) (err error) {
+		affected, err = s.Exec(ctx, list)
+		return err
+	})
+	return affected, err
 }
 
 // checked are the statements for a driver.

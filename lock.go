@@ -6,9 +6,6 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
-	"sync/atomic"
-
-	"github.com/txlock/txlock/internal/lifecycle"
 )
 
 // Lock waits for the lock and returns it held. ctx and Within limit the wait only, never the
@@ -35,15 +32,15 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	told := false
 	defer func() {
 		if !told { // the Tracer panicked, and nobody has the lock that could unlock it
-			_ = g.leave(ctx, g.handle)
+			_ = g.leave(ctx)
 		}
 	}()
 	trace.follow(lock)
 	told = true
-	if g.ctx != nil {
+	if g.do != nil {
 		return lock, nil // it ends with the Do
 	}
-	lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, m.target, g.handle})
+	lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, m.target, g.life})
 	return lock, nil
 }
 
@@ -58,19 +55,19 @@ func (m *Mutex[Tx]) hold(ctx context.Context) (*Lock, error) {
 
 // toLock is the Lock of a call with that context.
 func (g grant[Tx]) toLock(ctx context.Context, trace *trace) *Lock {
-	return &Lock{session: g.session, handle: g.handle, callCtx: ctx, token: g.Token, permit: g.permit, trace: trace}
+	return &Lock{session: g.session, calls: g.calls, callCtx: ctx, token: g.Token, permit: g.permit, trace: trace}
 }
 
 // forgotten is what is left of a Lock that nobody has any more. It must not refer to the Lock.
 type forgotten struct {
 	logger *slog.Logger
 	name   fmt.Stringer
-	handle *lifecycle.Handle
+	life   context.Context
 }
 
 // warn is called by the garbage collector, which the caller's logger must not hold up.
 func (f forgotten) warn() {
-	if f.handle.Err() == nil { // else it was lost
+	if f.life.Err() == nil { // else it was lost
 		go f.logger.Warn("txlock: a Lock was forgotten: nobody has it, nobody has unlocked it, and it stays held",
 			"lock", f.name.String())
 	}
@@ -78,15 +75,16 @@ func (f forgotten) warn() {
 
 // Lock is a held lock. Its methods may be called from many goroutines.
 type Lock struct {
-	session  heldSession
-	handle   *lifecycle.Handle
-	callCtx  context.Context // of the call that locked
-	token    int64
-	permit   int
-	unlocked atomic.Bool
+	session heldSession
+	calls   chan struct{}   // see ownership
+	callCtx context.Context // of the call that locked
+	token   int64
+	permit  int
 
-	once sync.Once
-	ctx  context.Context // made by the first call of Context: many a holder needs none
+	mu       sync.Mutex
+	ctx      context.Context // made by the first call of Context: many a holder needs none
+	cancel   context.CancelCauseFunc
+	unlocked bool
 
 	trace *trace
 	found runtime.Cleanup // says that the Lock was forgotten
@@ -94,8 +92,8 @@ type Lock struct {
 
 // heldSession is a session, of whichever transaction type.
 type heldSession interface {
-	own(parent context.Context, handle *lifecycle.Handle) context.Context
-	leave(ctx context.Context, handle *lifecycle.Handle) error
+	own(values context.Context, calls chan struct{}) (context.Context, context.CancelCauseFunc)
+	leave(ctx context.Context) error
 }
 
 // Context returns a context that carries ownership of the lock, for reentry. It has the values of
@@ -106,7 +104,14 @@ type heldSession interface {
 // work of a Do whose context ended, the cause may be that error. What is done outside the database
 // between the loss and its notice is protected by nothing but [Lock.Token].
 func (l *Lock) Context() context.Context {
-	l.once.Do(func() { l.ctx = l.session.own(context.WithoutCancel(l.callCtx), l.handle) })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = l.session.own(l.callCtx, l.calls)
+	}
+	if l.unlocked {
+		l.cancel(nil)
+	}
 	return l.ctx
 }
 
@@ -131,16 +136,29 @@ func (l *Lock) Permit() int { return l.permit }
 // server then releases. A second call is [ErrNotHeld] and harms nobody. [ErrLost] means that the
 // session broke before: others may have held the lock since, nobody knows from when.
 func (l *Lock) Unlock(ctx context.Context) error {
-	if !l.unlocked.CompareAndSwap(false, true) {
+	if !l.markUnlocked() {
 		return fmt.Errorf("txlock: Unlock: %w", ErrNotHeld)
 	}
 	l.found.Stop()
-	l.trace.leave()
-	// leave ends the context first: the holder's work must have ended when the server lets go.
-	err := l.session.leave(ctx, l.handle)
+	err := l.session.leave(ctx)
 	l.trace.end(unlessReleased(err))
 	if err != nil {
 		return fmt.Errorf("txlock: Unlock: %w", err)
 	}
 	return nil
+}
+
+// markUnlocked ends the context, once: the holder's work must have ended when the server lets go.
+func (l *Lock) markUnlocked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unlocked {
+		return false
+	}
+	l.unlocked = true
+	l.trace.leave()
+	if l.cancel != nil {
+		l.cancel(nil)
+	}
+	return true
 }

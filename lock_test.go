@@ -174,7 +174,7 @@ var sideBySide = []guarantee{
 
 	// Reentry
 	{
-		"reentry follows the context, counts, and ends with the last handle",
+		"reentry follows the context, counts, and ends with the last Lock",
 		guarantees.Reentry[pgx.Tx], guarantees.Reentry[*sql.Tx],
 	},
 	{"nested locks need one connection", guarantees.OneConnection[pgx.Tx], guarantees.OneConnection[*sql.Tx]},
@@ -190,10 +190,6 @@ var sideBySide = []guarantee{
 	{
 		"what a failed nested Do has locked is not believed in",
 		guarantees.UndoneLocks[pgx.Tx], guarantees.UndoneLocks[*sql.Tx],
-	},
-	{
-		"a failed nested Do ends its locks, and what waits by their contexts, and costs the outer Do nothing",
-		guarantees.UndoneContexts[pgx.Tx], guarantees.UndoneContexts[*sql.Tx],
 	},
 	{
 		"a nested Do that outlives its Do is committed if it returns nil, and only then",
@@ -216,7 +212,10 @@ var sideBySide = []guarantee{
 		"a nested deadlock is an error and never a silent loss",
 		guarantees.NestedDeadlock[pgx.Tx], guarantees.NestedDeadlock[*sql.Tx],
 	},
-	{"goroutines that share a context take turns", guarantees.SharedContext[pgx.Tx], guarantees.SharedContext[*sql.Tx]},
+	{
+		"goroutines that share the context of a Lock take turns, of two calls in a Do the second is an error",
+		guarantees.SharedContext[pgx.Tx], guarantees.SharedContext[*sql.Tx],
+	},
 
 	// Combine
 	{
@@ -703,7 +702,7 @@ var alone = []guarantee{
 		guarantees.LossAnnounced[pgx.Tx], guarantees.LossAnnounced[*sql.Tx],
 	},
 	{
-		"ten thousand handles need no goroutine each",
+		"ten thousand Locks need no goroutine each",
 		guarantees.FewGoroutines[pgx.Tx], guarantees.FewGoroutines[*sql.Tx],
 	},
 	{
@@ -711,7 +710,7 @@ var alone = []guarantee{
 		guarantees.NestedDoLeftBehind[pgx.Tx], guarantees.NestedDoLeftBehind[*sql.Tx],
 	},
 	{
-		"a call that a failed nested Do has left behind gets nothing",
+		"what a failed nested Do has left behind is undone with it, and the outer Do goes on",
 		guarantees.UndoneWhileJoining[pgx.Tx], guarantees.UndoneWhileJoining[*sql.Tx],
 	},
 	{

@@ -20,10 +20,10 @@ type Mutex[Tx any] struct {
 	retries int // how often a call may run again
 	err     error
 
-	attempt    int            // of a call that runs again
-	statements *dialects.Exec // of a copy for Exec; nil: none
-	outcome    *error         // of the Do of a batch: see reporting; nil: it is none
-	attached   *attached      // to a Do; nil: nothing is
+	attempt    int        // of a call that runs again
+	statements *execution // of a copy for Exec; nil: none
+	outcome    *error     // of the Do of a batch: see reporting; nil: it is none
+	attached   *attached  // to a Do; nil: nothing is
 }
 
 // Mutex names one key or more, at most 256. They are locked together in one statement, in an order
@@ -93,7 +93,10 @@ type target[Tx any] interface {
 // request is what the driver is asked for.
 func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.Request, error) {
 	request, err := m.target.request(ctx, connected)
-	request.Try, request.Shared, request.Exec = try, m.shared, m.statements
+	request.Try, request.Shared = try, m.shared
+	if m.statements != nil {
+		request.Exec = &m.statements.Exec
+	}
 	return request, err
 }
 

@@ -16,7 +16,7 @@ func (c *config) shownSlots(keys []string, slots []dialects.Value) []string {
 	}
 	shown := make([]string, len(slots))
 	for i, slot := range slots {
-		shown[i] = label.HiddenPrefix + slot.Text
+		shown[i] = label.HiddenKey(slot.Text)
 	}
 	return shown
 }
@@ -24,7 +24,7 @@ func (c *config) shownSlots(keys []string, slots []dialects.Value) []string {
 // shownName is what a session shows of the key of a semaphore.
 func (c *config) shownName(key string) string {
 	if c.hidden {
-		return label.Hidden(label.Hash(key))
+		return label.HiddenName(label.Hash(key))
 	}
 	return key
 }

@@ -151,8 +151,8 @@ type runningKey [32]byte
 
 // isRunning tells whether the work of this very Once has called.
 func (o *Once[Tx]) isRunning(ctx context.Context) bool {
-	in, of := o.mutex.locker.carried(ctx)
-	return in != nil && of.Open() && ctx.Value(runningKey(o.marker)) == any(in)
+	in, _ := o.mutex.locker.carried(ctx)
+	return in != nil && ctx.Value(runningKey(o.marker)) == any(in)
 }
 
 func (o *Once[Tx]) query(sql dialects.OnceSQL, text string, args ...any) dialects.Query {

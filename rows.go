@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // Rows names rows of a table of the caller's: those whose column has one of values, at most 256.
@@ -68,8 +69,12 @@ func (r *rows[Tx]) call() Call {
 }
 
 func (r *rows[Tx]) request(context.Context, bool) (dialects.Request, error) {
+	shown := r.values
+	if r.config.hidden {
+		shown = nil
+	}
 	return dialects.Request{
-		Table: r.table, Column: r.column, Values: r.values, Hidden: r.config.hidden,
+		Table: r.table, Column: r.column, Values: r.values, Label: label.Rows(r.table, r.column, shown...),
 		LockTable: func(ctx context.Context) (*dialects.LockTable, error) { return r.find(ctx, true) },
 	}, nil
 }
@@ -88,7 +93,10 @@ func (r *ownRow[Tx]) request(ctx context.Context, connected bool) (request diale
 	found, err := r.find(ctx, connected)
 	if err == nil {
 		values := []dialects.Value{{Text: r.number}}
-		request = dialects.Request{Table: r.table, Column: "id", Values: values, Ours: true, Fence: found.Name}
+		request = dialects.Request{
+			Table: r.table, Column: "id", Values: values, Ours: true, Fence: found.Name,
+			Label: label.Rows(r.table, "id", values...),
+		}
 	}
 	return request, err
 }
@@ -110,7 +118,7 @@ func (r *kindRow[Tx]) request(ctx context.Context, connected bool) (request dial
 		request = dialects.Request{
 			Table: r.table(found.Kinds), Column: r.kind,
 			Values: []dialects.Value{{Text: string(r.value), Binary: true}},
-			Keys:   []string{r.config.shownName(r.kind + ":" + r.name)},
+			Label:  label.Keys(r.config.shownName(r.kind + ":" + r.name)),
 		}
 	}
 	return request, err

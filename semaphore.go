@@ -11,7 +11,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
-	"github.com/txlock/txlock/internal/lifecycle"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -125,7 +124,7 @@ func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Requ
 	} else {
 		rows = rows[:p.n]
 	}
-	return texts.Request(p.hash(), p.locker.config.shownName(p.key), rows), nil
+	return texts.Request(p.hash(), label.Permits(len(rows), p.locker.config.shownName(p.key)), rows), nil
 }
 
 func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx],
@@ -263,7 +262,7 @@ func (p *permit[Tx]) retake(wait, queue context.Context, take func() error) erro
 
 // missed tells whether another try may get a permit.
 func missed(wait context.Context, err error) bool {
-	return errors.Is(err, ErrNotAcquired) && !errors.Is(err, lifecycle.ErrNested) && !isOver(wait)
+	return errors.Is(err, ErrNotAcquired) && !errors.Is(err, errBeside) && !isOver(wait)
 }
 
 // answered asks again where no answer comes in time: a KILL QUERY that falls between two statements

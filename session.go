@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/lifecycle"
+	"github.com/txlock/txlock/internal/heartbeat"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -24,61 +24,58 @@ const (
 
 // session is a pinned connection with the transaction that holds rows.
 //
-// A session that a Lock began runs no work, is kept alive by pings, and ends with ROLLBACK when its
-// last handle is given back, in whichever order they go. One that a Do began ends when that Do
+// One that a Lock began runs no work, is kept alive by pings, and ends with ROLLBACK when the last
+// Lock in it is unlocked, in whichever order they go. One that a Do began ends when that Do
 // returns. The rows stay locked until then: the database cannot release one of them alone.
-//
-// A session ends once: by leave (the last handle) or finish (whatever handles are left), and both
-// go on to end, which gives the connection back.
 type session[Tx any] struct {
 	locker *Locker[Tx]
 	name   fmt.Stringer // of what it locked first, for the log
 	inner  dialects.Session[Tx]
-	ctx    context.Context // of the Do that began it; nil: a Lock did
 	place  *place
+	do     context.Context  // of the Do that began it; nil: a Lock did
 	last   []dialects.Query // run with COMMIT
-
-	life      *lifecycle.Life
-	turns     *lifecycle.Turns
-	heartbeat *lifecycle.Heartbeat
 
 	// first is what the session was begun for, and since when it has granted.
 	first   dialects.Request
 	granted dialects.Grant
 	since   time.Time
 
-	mu   sync.Mutex
-	held map[row]heldLock // nil until somebody asks
+	calls     chan struct{} // full while a call, a ping or the end uses the connection
+	heartbeat *heartbeat.Heartbeat
+	life      context.Context // ends when the session is lost or its end begins, with that cause
+	stop      context.CancelCauseFunc
+	ended     chan struct{} // closed when the connection was given back
+
+	mu    sync.Mutex
+	depth int              // Locks that hold it, or the Do; 0: its end has begun
+	lost  error            // why it is lost; nil: it is not
+	held  map[row]heldLock // what is certain to stay locked until the end; nil until somebody asks
 }
 
-// grant is a session that holds the rows of a Mutex, and the handle by which the caller holds it.
+// grant is a session that holds the rows of a Mutex.
 type grant[Tx any] struct {
 	*session[Tx]
 	dialects.Grant
-	handle *lifecycle.Handle
-	turn   *lifecycle.Turn // of a Do that joined its caller's session, for its savepoint; else nil
-	permit int             // of a semaphore
+	calls  chan struct{} // see ownership
+	permit int           // of a semaphore
 }
 
 // whenReleased calls do when the session has ended.
 func (g grant[Tx]) whenReleased(do func()) {
 	go func() {
-		<-g.life.Ended()
+		<-g.ended
 		do()
 	}()
 }
 
-// acquire locks the rows of m: in the session that ctx carries, if there is one, else in a new one.
-// Wait is ctx, or one that also ends the wait.
+// acquire locks the rows of m: in the session of a Lock that ctx carries, or for a Lock in the work
+// of a Do in its session, else in a new one. Wait is ctx, or one that also ends the wait.
 func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
 	wait, cancel, err := m.limitWait(wait)
 	if err != nil {
 		return g, err
 	}
 	defer cancel()
-	if s, of := m.locker.carried(ctx); s != nil && work && s.ctx == nil && of.Open() {
-		return g, ErrInsideLock
-	}
 	if p, ok := m.target.(*permit[Tx]); ok {
 		g, err = p.acquire(m, ctx, wait, try, work)
 		return g, m.waitError(ctx, wait, err)
@@ -88,10 +85,8 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[
 
 // acquireRows is acquire, with a bounded wait.
 func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
-	if s, of := m.locker.carried(ctx); s != nil {
-		if handle := of.Enter(of.Scope()); handle != nil { // else it has ended, and ctx has outlived it
-			return m.join(ctx, wait, grant[Tx]{session: s, handle: handle}, try, work)
-		}
+	if s, of := m.locker.carried(ctx); s != nil && s.enter() {
+		return m.join(ctx, wait, s, of, try)
 	}
 	var request dialects.Request
 	err = m.retryOutdated(func() error {
@@ -142,40 +137,180 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 	if inner == nil { // the statements were run, and committed
 		return grant[Tx]{Grant: got}, nil
 	}
-	g, err = l.open(ctx, name, inner, request, got, asked, place)
-	if err == nil {
-		err = ctx.Err()
+	s := &session[Tx]{
+		locker: l, name: name, inner: inner, place: place, first: request, granted: got, since: time.Now(),
+		calls: make(chan struct{}, 1), ended: make(chan struct{}), depth: 1,
 	}
-	if err != nil {
+	s.life, s.stop = context.WithCancelCause(context.Background())
+	of := heartbeat.Session{
+		Lease: l.config.lease, Wire: peer.Conn{Conn: inner.Socket()}, Ping: inner.Ping, Life: s.life, Calls: s.calls,
+		Lose: s.lose,
+	}
+	if request.Work {
+		s.do, of.Ping = ctx, nil
+	}
+	s.heartbeat = heartbeat.New(of, asked)
+	g = grant[Tx]{session: s, calls: s.calls, Grant: got}
+	if !l.sessions.Add(s) {
+		err = ErrClosed
+	}
+	if err = cmp.Or(err, ctx.Err()); err != nil {
 		// The grant won the race against the end of ctx, whose owner has stopped waiting, or
 		// against Close.
-		_ = g.finish(ctx, false)
+		_ = s.finish(ctx, false)
 	}
 	return g, err
 }
 
-// open makes a session of what the driver has begun. It returns one with an error when the Locker
-// was closed meanwhile.
-func (l *Locker[Tx]) open(ctx context.Context, name fmt.Stringer, inner dialects.Session[Tx],
-	request dialects.Request, got dialects.Grant, asked time.Time, place *place,
-) (grant[Tx], error) {
-	s := &session[Tx]{
-		locker: l, name: name, inner: inner, place: place, first: request, granted: got, since: time.Now(),
+// join locks the rows of m for a Lock in the session of its caller, which it has entered.
+func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownership, try bool) (grant[Tx], error) {
+	g := grant[Tx]{session: s, calls: of.calls}
+	request, err := m.sessionRequest(wait, try, false, true)
+	if err == nil {
+		err = s.call(wait, of, func() (err error) {
+			g.Grant, err = s.lockMissing(wait, request)
+			return cmp.Or(context.Cause(s.life), err) // it may be over meanwhile
+		})
 	}
-	turns, whole := lifecycle.NewTurns()
-	life, handle := lifecycle.NewLife(whole)
-	s.turns, s.life = turns, life
-	ping := inner.Ping
-	if request.Work {
-		s.ctx, ping = ctx, nil
-	}
-	s.heartbeat = lifecycle.NewHeartbeat(l.config.lease, peer.Conn{Conn: inner.Socket()}, ping, turns, life, s.lose,
-		asked)
-	g := grant[Tx]{session: s, handle: handle, Grant: got}
-	if !l.sessions.Add(s) {
-		return g, ErrClosed
+	m.target.invalidate(err)
+	if err = m.waitError(ctx, wait, err); err != nil {
+		return grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
 	}
 	return g, nil
+}
+
+// errBeside is the error of a call for which the connection of a Do is not free.
+var errBeside = errors.New("another call, or a nested Do, is running in this transaction, or the nested Do whose " +
+	"context this is has returned: a call inside the work of a Do must use the context that the work got, a call " +
+	"beside it must wait until it has returned")
+
+// call does what uses the connection. In the session of a Lock calls take turns. In the work of a
+// Do the second of two calls side by side is an error at once: one savepoint would undo the
+// other's. It is an error, too, when the session is lost or over before.
+func (s *session[Tx]) call(ctx context.Context, of *ownership, do func() error) error {
+	free := of.calls
+	if s.do != nil {
+		select {
+		case free <- struct{}{}:
+		default:
+			return fmt.Errorf("%w: %w", ErrNotAcquired, cmp.Or(context.Cause(s.life), errBeside))
+		}
+	} else {
+		select {
+		case free <- struct{}{}:
+		case <-s.life.Done():
+			return context.Cause(s.life)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: another call uses the session: %w", ErrNotAcquired, ctx.Err())
+		}
+	}
+	defer func() { <-free }() // also when the client library panicked
+	if over := context.Cause(s.life); over != nil {
+		return over
+	}
+	return do()
+}
+
+// lockMissing locks what the session does not hold of request for certain, or holds without the
+// token that is asked for. It returns the largest token of all.
+func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
+	alone, rest, got, err := s.missing(request)
+	if err == nil && len(alone.Values)+len(rest.Values) == 0 {
+		s.heartbeat.Check() // nobody asks the server
+	}
+	for _, some := range []dialects.Request{alone, rest} {
+		if err != nil || len(some.Values) == 0 {
+			continue
+		}
+		var fresh dialects.Grant
+		asked := time.Now()
+		if fresh, err = s.inner.Join(ctx, some); errors.Is(err, ErrLost) {
+			return got, s.told(err)
+		}
+		s.heartbeat.Heard(asked) // any other error is an answer too
+		if err == nil {
+			s.mu.Lock()
+			s.note(some, fresh, s.do != nil)
+			s.mu.Unlock()
+			got.Token, got.Row = max(got.Token, fresh.Token), cmp.Or(fresh.Row, got.Row)
+		}
+	}
+	return got, err
+}
+
+// row is what a session holds: a row, or one of those of a semaphore.
+type row struct{ table, column, value string }
+
+func rowIn(request dialects.Request, value dialects.Value) row {
+	return row{request.Table, request.Column, value.Text}
+}
+
+// heldLock is how a session holds a row.
+type heldLock struct {
+	token     int64
+	shared    bool
+	mayBeLeft bool // a permit that was taken while work runs
+}
+
+// missing are the requests for what the session does not hold for certain, or holds without the
+// token that is asked for. has is what it has of the others. The error is ErrUpgrade.
+//
+// What is to be shared, and the session holds alone, is locked first, and alone: that is granted at
+// once. To share it would wait behind others on PostgreSQL, or miss.
+func (s *session[Tx]) missing(request dialects.Request) (alone, rest dialects.Request, has dialects.Grant, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		s.held = make(map[row]heldLock, len(s.first.Values))
+		s.note(s.first, s.granted, false)
+	}
+	alone, rest = request, request
+	alone.Shared, alone.Values, alone.Work, alone.Exec = false, nil, false, nil
+	rest.Values = request.Values[:0:0]
+	for _, value := range request.Values {
+		held, known := s.held[rowIn(request, value)]
+		has.Token = max(has.Token, held.token)
+		switch {
+		case held.shared && !request.Shared:
+			return alone, rest, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
+		case known && held.mayBeLeft: // it is tried first
+			rest.Values = append([]dialects.Value{value}, rest.Values...)
+		case known && (request.Fence == "" || held.token > 0):
+			has.Row = value.Text
+		case known && !held.shared && request.Shared:
+			alone.Values = append(alone.Values, value)
+		default:
+			rest.Values = append(rest.Values, value)
+		}
+	}
+	if request.AnyOne != "" && has.Row != "" {
+		rest.Values = nil
+	}
+	if len(rest.Values) == 0 {
+		rest.AnyOne = ""
+	}
+	return alone, rest, has, nil
+}
+
+// note notes what request has locked, with the mutex held. In the session of a Do that is what it
+// was begun with: a savepoint that is rolled back, of ours or of the work's own, may take away what
+// comes later. But permits that may be left are tried first. Rows that were held before stay as
+// they were.
+func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, mayBeLeft bool) {
+	if mayBeLeft && request.AnyOne == "" {
+		return
+	}
+	if got.Row != "" {
+		request.Values = []dialects.Value{{Text: got.Row}}
+	}
+	for _, value := range request.Values {
+		held, known := s.held[rowIn(request, value)]
+		if !known {
+			held = heldLock{shared: request.Shared, mayBeLeft: mayBeLeft}
+		}
+		held.token = got.Token
+		s.held[rowIn(request, value)] = held
+	}
 }
 
 // Look is that of the heartbeat.
@@ -184,7 +319,7 @@ func (s *session[Tx]) Look() { s.heartbeat.Look() }
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
 func (s *session[Tx]) lose(reason error) bool {
 	reason = s.asLoss(reason)
-	if !s.life.Lose(reason) {
+	if !s.markLost(reason) {
 		return false
 	}
 	s.place.Leave() // the server has released the lock, or soon will
@@ -193,12 +328,24 @@ func (s *session[Tx]) lose(reason error) bool {
 	return true
 }
 
+// markLost ends the life of an open session, once.
+func (s *session[Tx]) markLost(reason error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.depth == 0 || s.lost != nil {
+		return false
+	}
+	s.lost = reason
+	s.stop(reason)
+	return true
+}
+
 // asLoss is what the end of its connection is for the session: ErrLost, unless the context of its
 // Do has ended. Then its caller has given up, and does not believe to have the lock. With that
 // context the client library closes the connection under a statement of the work.
 func (s *session[Tx]) asLoss(reason error) error {
-	if s.ctx != nil && s.ctx.Err() != nil {
-		return fmt.Errorf("the session has ended with its context: %w (%v)", s.ctx.Err(), reason)
+	if s.do != nil && s.do.Err() != nil {
+		return fmt.Errorf("the session has ended with its context: %w (%v)", s.do.Err(), reason)
 	}
 	return asLost(reason)
 }
@@ -222,59 +369,88 @@ func (s *session[Tx]) log(ctx context.Context, text string, loss, err error) {
 	s.locker.config.logger.Log(ctx, level, text, "lock", s.name.String(), "error", err)
 }
 
-// leave gives a handle back. The last one ends the session.
-func (s *session[Tx]) leave(ctx context.Context, handle *lifecycle.Handle) error {
-	last, err := handle.Leave()
-	if last {
-		return s.end(ctx, false)
-	}
-	return err
-}
-
-// finish ends the session, whatever handles are left.
-func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
-	if !s.life.BeginEnd(errOutlived) { // Close has ended it
-		return s.life.Lost()
-	}
-	return s.end(ctx, commit)
-}
-
 // errOutlived is why the context of a Lock ends that was taken in a Do and not unlocked in it.
 var errOutlived = fmt.Errorf("%w: the Do in which the lock was taken has returned", ErrNotHeld)
 
 // errUnderWay is why a session is ended with its connection.
 var errUnderWay = errors.New("a call that is under way in the session did not end")
 
+// enter counts one more that holds the session. It is false when that is over.
+func (s *session[Tx]) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.do == nil && s.depth > 0 {
+		s.depth++
+	}
+	return s.depth > 0
+}
+
+func (s *session[Tx]) isOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.depth > 0
+}
+
+// leave undoes enter. The last one ends the session; that of a Do ends with the Do. The error is
+// why the caller has held nothing any more.
+func (s *session[Tx]) leave(ctx context.Context) error {
+	s.mu.Lock()
+	last := s.do == nil && s.depth == 1
+	if s.do == nil && s.depth > 0 {
+		s.depth--
+	}
+	s.mu.Unlock()
+	if last {
+		return s.end(ctx, false)
+	}
+	return context.Cause(s.life)
+}
+
+// finish ends the session, whoever holds it.
+func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
+	s.mu.Lock()
+	open := s.depth > 0
+	s.depth = 0
+	s.mu.Unlock()
+	if !open { // Close has ended it
+		return s.lost
+	}
+	return s.end(ctx, commit)
+}
+
 // abort is Close's end of the session, whose contexts end with that cause. The Do that runs in a
 // session returns then, and ends it.
 func (s *session[Tx]) abort() {
-	s.life.Lose(asLost(ErrClosed))
-	if s.ctx == nil {
+	s.markLost(asLost(ErrClosed))
+	if s.do == nil {
 		_ = s.finish(context.Background(), false)
 	}
 }
 
-// end ends the transaction and gives the connection back. It is called once, by whoever has begun
-// the end of the session's life: leave, finish.
+// end ends the transaction and gives the connection back. It is called once, by who has set the
+// depth to 0: leave or finish.
 func (s *session[Tx]) end(ctx context.Context, commit bool) error {
+	over := context.Canceled
+	if s.do != nil {
+		over = errOutlived
+	}
+	s.stop(over)
 	s.heartbeat.Stop()
-	loss, timeout := s.life.Lost(), releaseTimeout
+	loss, timeout := s.lost, releaseTimeout
 	if commit = commit && loss == nil; commit {
 		timeout = commitTimeout
 	}
 	by := time.Now().Add(timeout)
 
 	// A call may still be under way in the session: one that came with the context of a Do that has
-	// returned, or a ping that is not answered. The context of that Do has ended, so the call soon
-	// gives its turn back, unless it went on without its cancellation. The connection is the call's
-	// until then.
-	if !s.turns.Close(timeout) {
+	// returned, or a ping that is not answered. The life of the session is over, so the call soon
+	// gives the connection back, unless it went on without its cancellation.
+	if !take(s.calls, timeout) {
 		s.heartbeat.Cut() // so that the server lets go at once, and what waits for its answer ends
 		s.place.Leave()
 		go func() {
 			defer s.unregister()
-			for !s.turns.Close(releaseTimeout) { // the call has the connection, however long it takes
-			}
+			s.calls <- struct{}{} // the call has the connection, however long it takes
 			_ = s.inner.Rollback(ctx, time.Now().Add(releaseTimeout))
 		}()
 		return s.unconfirmed(ctx, loss, errUnderWay)
@@ -287,6 +463,23 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		return s.unconfirmed(ctx, loss, err)
 	}
 	return loss
+}
+
+// take takes a connection for good, unless a call has it for that long.
+func take(calls chan struct{}, patience time.Duration) bool {
+	select {
+	case calls <- struct{}{}:
+		return true
+	default:
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case calls <- struct{}{}:
+		return true
+	case <-late.C:
+		return false
+	}
 }
 
 // unconfirmed is the loss of a session whose release was not confirmed. It says so in the log, at
@@ -303,5 +496,69 @@ func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) error {
 func (s *session[Tx]) unregister() {
 	s.locker.sessions.Remove(s)
 	s.place.Leave()
-	s.life.MarkEnded()
+	close(s.ended)
+}
+
+// ownership is what a context carries of a session. Nothing else makes a caller its owner.
+type ownership struct {
+	session any           // *session[Tx]
+	calls   chan struct{} // full while a call with the context uses the connection; the work of a nested Do has its own
+	outer   *ownership    // of the context that this one was derived from
+}
+
+type ownershipKey struct{}
+
+func ownershipIn(ctx context.Context) *ownership {
+	owned, _ := ctx.Value(ownershipKey{}).(*ownership)
+	return owned
+}
+
+// Apart returns ctx without the ownership that it carries: with its values, its deadline and its
+// cancellation, but for another owner. A call with it does not join the session that ctx holds. It
+// locks on another connection, so it waits for what that session holds, for ever if that session
+// waits for the call: no database sees such a circle.
+func Apart(ctx context.Context) context.Context {
+	if ownershipIn(ctx) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, ownershipKey{}, (*ownership)(nil))
+}
+
+// carried returns the open session of l that ctx carries, and how ctx owns it, or nil. A context
+// that has outlived its session is nobody's.
+func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *ownership) {
+	for owned := ownershipIn(ctx); owned != nil; owned = owned.outer {
+		if s, ok := owned.session.(*session[Tx]); ok && s.locker == l && s.isOpen() {
+			return s, owned
+		}
+	}
+	return nil, nil
+}
+
+// carriesOpen tells whether ctx carries an open session of l.
+func (l *Locker[Tx]) carriesOpen(ctx context.Context) bool {
+	s, _ := l.carried(ctx)
+	return s != nil
+}
+
+// own returns a context with the values of another and ownership of the session, with whose life it
+// ends.
+func (s *session[Tx]) own(values context.Context, calls chan struct{}) (context.Context, context.CancelCauseFunc) {
+	owned := &ownership{session: s, calls: calls, outer: ownershipIn(values)}
+	return context.WithCancelCause(context.WithValue(lockContext{s.life, values}, ownershipKey{}, owned))
+}
+
+// lockContext is a life with the values of a call, whose end and deadline it does not have. The
+// life is asked behind them: so the context package knows it as a parent, and ends what is derived
+// from it at once.
+type lockContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c lockContext) Value(key any) any {
+	if value := context.WithoutCancel(c.values).Value(key); value != nil {
+		return value
+	}
+	return c.Context.Value(key)
 }

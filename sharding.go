@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // slots are rows of the lock table, which keys hash to once the number of slots is known.
@@ -25,7 +26,7 @@ func (s *slots[Tx]) request(ctx context.Context, connected bool) (dialects.Reque
 	values := slotsOf(s.keys, found.Slots)
 	return dialects.Request{
 		Table: found.Name, Column: slotColumn, Values: values, Ours: true, Slots: found.Slots,
-		Keys: s.config.shownSlots(s.keys, values),
+		Label: label.Keys(s.config.shownSlots(s.keys, values)...),
 	}, nil
 }
 

@@ -99,7 +99,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/lifecycle"
+	"github.com/txlock/txlock/internal/heartbeat"
 	"github.com/txlock/txlock/internal/lookout"
 	"github.com/txlock/txlock/internal/queue"
 )
@@ -198,14 +198,14 @@ type Locker[Tx any] struct {
 	atServer sync.WaitGroup // waits there that Close ends; added to with mu held
 	mu       sync.Mutex
 	closed   atomic.Bool // set with mu held
-	sessions *lifecycle.Sessions[*session[Tx]]
+	sessions *heartbeat.Sessions[*session[Tx]]
 }
 
 // New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from
 // the first call that can return one.
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options)}
-	l.sessions = lifecycle.NewSessions[*session[Tx]](l.config.lease)
+	l.sessions = heartbeat.NewSessions[*session[Tx]](l.config.lease)
 	l.info = sync.OnceValue(func() dialects.Info { return driver.Info() })
 	l.lines = sync.OnceValue(l.newLines)
 	l.candidates = queue.New[lineName](1)
@@ -228,7 +228,8 @@ func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed.Store(true)
 	l.mu.Unlock()
-	open := l.sessions.Close()
+	l.sessions.Close()
+	open := l.sessions.All()
 	l.close(ErrClosed)
 	if l.config.err == nil {
 		l.lines().Close(ErrClosed)
@@ -240,7 +241,7 @@ func (l *Locker[Tx]) Close() error {
 	}
 	go func() {
 		for _, s := range open {
-			<-s.life.Ended()
+			<-s.ended
 		}
 		l.atServer.Wait()
 		if l.driver == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -112,8 +113,8 @@ func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool
 		return false
 	}
 	wanted := lineOf(request.Table, request.Column, request.Values...)
-	return l.sessions.Any(func(s *session[Tx]) bool {
-		return s.life.Lost() == nil && (before.IsZero() || s.since.Before(before)) &&
+	return slices.ContainsFunc(l.sessions.All(), func(s *session[Tx]) bool {
+		return s.life.Err() == nil && (before.IsZero() || s.since.Before(before)) &&
 			lineOf(s.first.Table, s.first.Column, s.first.Values...) == wanted
 	})
 }

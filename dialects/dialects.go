@@ -143,10 +143,12 @@ type Session[Tx any] interface {
 	// that the transaction goes on, and with that the lease begins anew.
 	Join(ctx context.Context, request Request) (Grant, error)
 
-	// Nest runs work in a savepoint. When work fails or panics, its changes are undone, and the
-	// locks taken before are still held. Nest returns the error of work, or that of undoing it.
-	// After an error of undoing it, also in a panic, Commit must commit nothing.
-	Nest(ctx context.Context, work func(tx Tx) error) error
+	// Nest locks the rows of request, which may have none, and runs work in a savepoint, both in
+	// one flight where it can. Ctx bounds the wait alone. Work does not run when the statements of
+	// Request.Exec have, as Grant.Affected says. When work fails or panics, its changes are undone,
+	// and the locks taken before are still held. The error is that of the lock, of work, or of
+	// undoing it. After the last, also in a panic, Commit must commit nothing.
+	Nest(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
 
 	// Exec runs statements in the transaction, and returns how many rows each has affected. An
 	// error of a statement, also ErrRows, is a StatementError: the caller then undoes what was
@@ -212,11 +214,9 @@ type Request struct {
 	// Slots is the number of slots that Table was seeded with, which its rows must state. It is 0
 	// for a table of the caller's.
 	Slots int
-	Keys  []string // of slots, or of a semaphore: to be shown to others
+	Label string // what the session shows to others, see package internal/label
 	// LockTable looks up the lock table, for a driver that locks slots beside rows of the caller's.
 	LockTable func(ctx context.Context) (*LockTable, error)
-	// Hidden says that Values of a caller's table are not to be shown.
-	Hidden bool
 	// Shared says that other sessions may hold the rows at the same time, if they share them too.
 	Shared bool
 	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once

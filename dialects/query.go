@@ -37,14 +37,12 @@ type PermitSQL struct {
 }
 
 // Request is for one free row of those, or for the row of the queue.
-func (p PermitSQL) Request(hash, shown string, rows []string) Request {
+func (p PermitSQL) Request(hash, label string, rows []string) Request {
 	values := make([]Value, len(rows))
 	for i, row := range rows {
 		values[i].Text = row
 	}
-	return Request{
-		Table: p.Table, Column: "id", Values: values, Ours: true, AnyOne: hash, Keys: []string{shown},
-	}
+	return Request{Table: p.Table, Column: "id", Values: values, Ours: true, AnyOne: hash, Label: label}
 }
 
 // LeadersSQL is for elections, which have three rows each of a table: see txlock.Election. Clients

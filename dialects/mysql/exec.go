@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -20,60 +19,43 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// flight is the statements of a request, which travel in one query with the lock, and the COMMIT or
-// the end of their savepoint. An error of one of them, and a number of rows that is not the one
-// that is asked for, ends the query.
+// flight is the statements of an Exec that travel in one query between their lock and the COMMIT.
+// An error of one of them, and a number of rows that is not the one that is asked for, ends the
+// query. None of them can end the transaction, so no proof goes before COMMIT.
 type flight struct {
-	conn       client.Conn
-	request    dialects.Request
-	statements []dialects.Statement
-	texts      []string // of the statements, with their arguments
-	inside     bool     // the work of a Do
-	end        []string // releases the savepoint, and commits unless inside
-	places     []int    // of the statements in the script, from its end
-	affected   []int64
-	failed     error // of the statements, or of what comes behind them
+	conn     client.Conn
+	request  dialects.Request
+	texts    []string // of the statements, with their arguments
+	places   []int    // of the statements in the script, from its end
+	ran      bool     // behind the lock
+	affected []int64
 }
 
-// Variables of the session say how far a flight has come.
+// Variables of the session say how far the query has come, and how many rows that had.
 const (
-	reached    = "@txlock_at"   // 0: the lock; else the number of a statement
-	judgedRows = "@txlock_rows" // that the last statement which is judged has affected
+	reached = "@txlock_at" // NULL: nowhere; 0: the lock; else the number of a statement
+	counted = "@txlock_rows"
+
+	// longestFlight is far below what servers take in one query, by default (max_allowed_packet).
+	longestFlight = 1 << 20
 )
 
-// flightOf is nil where statements do not travel with the lock. In the work of a Do they have a
-// savepoint of that name.
-func (s *session) flightOf(request dialects.Request, savepoint string) *flight {
+// flightOf is nil where statements go one by one.
+func (s *session) flightOf(request dialects.Request) *flight {
 	severalRows := request.Slots == 0 && len(request.Values) > 1
-	if request.Exec == nil || request.AnyOne != "" || !s.conn.Several || severalRows || s.driver.pool.Galera() {
+	if request.Exec == nil || request.AnyOne != "" || s.conn.Owned == nil || severalRows || s.driver.pool.Galera() {
 		return nil
 	}
-	texts, size := make([]string, len(request.Exec.Statements)), 0
-	for i, statement := range request.Exec.Statements {
-		if texts[i] = travelling(statement); texts[i] == "" {
+	f, size := &flight{conn: s.conn, request: request}, 0
+	for _, statement := range request.Exec.Statements {
+		text := travelling(statement)
+		if size += len(text); text == "" || size > longestFlight {
 			return nil
 		}
-		size += len(texts[i])
-	}
-	if size > longestFlight {
-		return nil
-	}
-	s.scripted = true
-	f := &flight{
-		conn: s.conn, request: request, statements: request.Exec.Statements, texts: texts, inside: savepoint != "",
-		end: []string{client.Release, "COMMIT"},
-	}
-	switch {
-	case f.inside:
-		f.end = []string{"RELEASE SAVEPOINT " + savepoint}
-	case s.conn.Owned == nil:
-		f.end[1] = "SET " + commits + s.restoredSQL()
+		f.texts = append(f.texts, text)
 	}
 	return f
 }
-
-// longestFlight is far below what servers take in one query, by default (max_allowed_packet).
-const longestFlight = 1 << 20
 
 // travelling is the text of a statement with its arguments, or empty where it does not travel: the
 // server must count what it affects, nothing of the text may be taken for the end of a statement,
@@ -83,9 +65,9 @@ const longestFlight = 1 << 20
 // the query, a float is a DECIMAL, and an unsigned integer is a signed one. To a prepared
 // statement they are something else.
 func travelling(s dialects.Statement) string {
-	text := statements.Bare(trimmed(s.SQL))
+	text := statements.Bare(strings.TrimRight(s.SQL, "; \t\r\n"))
 	bare := quoted.ReplaceAllLiteralString(text, "q")
-	if s.Into != nil || !counted.MatchString(text) || unclear.MatchString(text) || strings.ContainsAny(bare, "'\"`") ||
+	if s.Into != nil || !changes.MatchString(text) || unclear.MatchString(text) || strings.ContainsAny(bare, "'\"`") ||
 		strings.Count(bare, "?") != len(s.Args) || strings.Count(text, "?") != len(s.Args) ||
 		strings.Contains(elsewhere(bare), "?") {
 		return ""
@@ -112,7 +94,7 @@ func elsewhere(text string) string {
 }
 
 var (
-	counted = regexp.MustCompile(`(?i)^(insert|update|delete|replace)\s`)
+	changes = regexp.MustCompile(`(?i)^(insert|update|delete|replace)\s`)
 
 	quoted  = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`")
 	unclear = regexp.MustCompile(`(?i)[;#\\]|--|/\*|\b(returning|get_lock)\b`)
@@ -122,139 +104,105 @@ var (
 	operands = regexp.MustCompile(`(?i)[<>=]\s*([\w.]+\s*[+-]\s*)?\?(\s*$|\s*[,)]|\s+(and|or|where|on)\b)`)
 )
 
-func trimmed(text string) string { return strings.TrimRight(text, "; \t\r\n") }
-
-// script has the statements behind the one that locks.
-func (f *flight) script(lock, comment string) (texts []string) {
-	texts = []string{"SET " + reached + " = 0"}
-	if wanted := len(f.request.Values); wanted > 0 { // else all is held
-		texts = append(texts, lock, "SET "+judgedRows+" = FOUND_ROWS()", judged(wanted))
+// script is what goes behind the statement that locks. A column that is not unique has more rows
+// than values.
+func (f *flight) script(comment string) (texts []string) {
+	judge := func(at int, compare string, rows int) {
+		texts = append(texts, fmt.Sprintf("SET %s = IF(%s %s %d, %d, (SELECT 1 UNION ALL SELECT 2))", reached, counted,
+			compare, rows, at))
 	}
-	f.places = make([]int, len(f.statements))
-	for i, statement := range f.statements {
-		texts = append(texts, "SET "+reached+" = "+strconv.Itoa(i+1)+", "+judgedRows+" = NULL")
-		f.places[i] = len(texts)
-		texts = append(texts, comment+f.texts[i])
-		if statement.Rows > 0 {
-			texts = append(texts, "SET "+judgedRows+" = ROW_COUNT()", judged(statement.Rows))
+	texts = append(texts, "SET "+reached+" = 0, "+counted+" = FOUND_ROWS()")
+	judge(0, ">=", len(f.request.Values))
+	f.places = nil
+	for i, text := range f.texts {
+		f.places = append(f.places, len(texts))
+		texts = append(texts, comment+text, fmt.Sprintf("SET %s = %d, %s = ROW_COUNT()", reached, i+1, counted))
+		if rows := f.request.Exec.Statements[i].Rows; rows > 0 {
+			judge(i+1, "=", rows)
 		}
 	}
-	texts = append(append(texts, "SET "+reached+" = "+strconv.Itoa(len(f.statements)+1)), f.end...)
+	texts = append(texts, "COMMIT")
 	for i, place := range f.places {
 		f.places[i] = len(texts) - place
 	}
 	return texts
 }
 
-// send runs the script in one query. It returns the values of the request when all of them are
-// locked.
-func (f *flight) send(ctx context.Context, script ...string) ([]string, error) {
-	f.affected, f.failed = nil, nil
-	all, err := f.conn.Fly(ctx, client.Joined(script...))
+// send returns what lockSQL does, or with ran the outcome of the statements.
+func (f *flight) send(ctx context.Context, script []string) ([]string, error) {
+	all, err := f.conn.Fly(ctx, client.Joined(append([]string{"SET " + reached + " = NULL"}, script...)...))
 	if err != nil {
-		return f.explain(ctx, err)
-	}
-	if len(all) < len(script) {
-		f.failed = fmt.Errorf("%w: the server has run %d of the statements, and what is committed is unknown",
-			dialects.ErrLost, len(all))
-		if !f.inside { // what runs there has the connection
-			server.Destroy(f.conn.Conn)
+		if err = f.explain(ctx, err); err == nil {
+			return nil, nil // not all rows are locked
 		}
-		return nil, f.failed
+		if ended := f.request.Exec.Context.Err(); f.ran && ended != nil {
+			err = fmt.Errorf("%w (%w)", err, ended)
+		}
+		return nil, err
+	}
+	if f.ran = true; len(all) <= len(script) { // a KILL QUERY fell between two statements
+		server.Destroy(f.conn.Conn)
+		return nil, fmt.Errorf("%w: the server has run %d of the statements, and what is committed is unknown",
+			dialects.ErrLost, len(all))
 	}
 	for _, place := range f.places {
 		f.affected = append(f.affected, all[len(all)-place])
 	}
-	return textsOf(f.request), nil
+	return resultOf(f.request), nil
 }
 
-func textsOf(request dialects.Request) []string {
-	texts := make([]string, len(request.Values))
-	for i, value := range request.Values {
-		texts[i] = value.Text
-		if request.Slots == 0 {
-			texts[i] = strconv.Itoa(i) // see lockSQL
-		}
-	}
-	return texts
-}
-
-// explain returns an error of the lock, and notes any other.
-func (f *flight) explain(ctx context.Context, failed error) ([]string, error) {
+// explain tells whose error it is: that of the lock, if nothing of the rest has run. Nil: it has
+// not locked all rows.
+func (f *flight) explain(ctx context.Context, failed error) error {
 	number := server.Number(failed)
 	if errors.Is(failed, driver.ErrBadConn) || errors.Is(failed, library.ErrPktTooLarge) { // nothing was sent
-		return nil, failed
+		return failed
 	}
-	at, rows := 0, ""
+	at, rows, err := "", "", error(nil)
 	if number != 0 {
-		var err error
-		if at, rows, err = position(ctx, f.conn.Link()); err != nil {
-			number = 0
-		}
+		at, rows, err = position(ctx, f.conn.Link())
 	}
-	broken := number == 0 || number == server.ConnectionKilled || number == server.SessionKilled
-	switch {
-	case broken && f.inside:
-		f.failed = server.Lost(failed)
-	case broken:
-		f.failed = fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
+	if number == 0 || err != nil || number == server.ConnectionKilled || number == server.SessionKilled {
+		f.ran = true
+		return fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
 			dialects.ErrLost, failed)
-	case at == 0 && number == server.SeveralRows:
-		return nil, nil // not all rows were locked
-	case at == 0:
-		return nil, failed
-	case at > len(f.statements) && (number == server.NoSuchSavepoint || server.Aborted(failed)):
-		f.failed = server.Lost(failed)
-	case at > len(f.statements):
-		f.failed = &dialects.StatementError{Err: failed}
-	default:
-		affected, err := strconv.ParseInt(rows, 10, 64)
-		if err == nil && number == server.SeveralRows {
-			failed = cmp.Or(f.statements[at-1].Judge(affected), failed)
-		}
-		f.failed = &dialects.StatementError{Number: at, Err: failed}
 	}
-	return textsOf(f.request), nil
+	if at == "" {
+		return failed
+	}
+	done, _ := strconv.Atoi(at)
+	had, _ := strconv.ParseInt(rows, 10, 64)
+	judged := number == server.SeveralRows
+	if done == 0 && judged && had < int64(len(f.request.Values)) {
+		return nil
+	}
+	f.ran = true
+	if judged && done > 0 {
+		if err := f.request.Exec.Statements[done-1].Judge(had); err != nil {
+			return &dialects.StatementError{Number: done, Err: err}
+		}
+	}
+	switch {
+	case done < len(f.texts):
+		return &dialects.StatementError{Number: done + 1, Err: failed}
+	case server.Aborted(failed):
+		return server.Lost(failed)
+	}
+	return &dialects.StatementError{Err: failed}
 }
 
-// position is how far the query has come, and how many rows the last statement has affected that is
-// judged. An interrupt of the query may still arrive.
-func position(ctx context.Context, to client.Link) (at int, rows string, err error) {
+// position is how far the query has come, and how many rows that had. An interrupt of the query may
+// still arrive.
+func position(ctx context.Context, to client.Link) (at, rows string, err error) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	const query = "SELECT CONCAT_WS(' ', " + reached + ", " + judgedRows + ")"
+	const query = "SELECT CONCAT(" + reached + ", ' ', " + counted + ")"
 	line, err := to.Ask(clean, query)
 	if server.Interrupted(err) {
 		line, err = to.Ask(clean, query)
 	}
-	if err != nil {
-		return 0, "", err
-	}
-	text, rows, _ := strings.Cut(strings.Join(line, ""), " ")
-	at, err = strconv.Atoi(text)
+	at, rows, _ = strings.Cut(strings.Join(line, ""), " ")
 	return at, rows, err
-}
-
-// judged fails with SeveralRows unless judgedRows is that many.
-func judged(rows int) string {
-	return fmt.Sprintf("SET "+reached+" = IF("+judgedRows+" = %d, "+reached+", (SELECT 1 UNION ALL SELECT 2))", rows)
-}
-
-// undone rolls back to the savepoint of statements that have failed, in the work of a Do. It
-// returns why they have.
-func (s *session) undone(ctx, running context.Context, failed error, savepoint string) error {
-	if failed == nil || errors.Is(failed, dialects.ErrLost) {
-		return failed
-	}
-	if ended := running.Err(); ended != nil {
-		failed = fmt.Errorf("%w (%w)", failed, ended)
-	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	if err := s.exec(clean, "ROLLBACK TO SAVEPOINT "+savepoint); err != nil {
-		return fmt.Errorf("%w (%w)", failed, server.Lost(err))
-	}
-	return failed
 }
 
 // Exec implements dialects.Session.

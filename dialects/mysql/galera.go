@@ -2,12 +2,18 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -21,53 +27,112 @@ import (
 //
 // A fragment is taken only behind all that came before it in the order, and its node has that
 // committed by then. So what is read behind it is not older than the lock.
+//
+// The rest of the driver calls this room in two places: for a lock, and behind a heartbeat.
+
+const (
+	// triesOvertaken is how often a try goes on that was overtaken: by one who has the lock, and
+	// then the row is locked here as well in a moment, or by the end of its last holder.
+	triesOvertaken = 10
+	// galeraWait is how long a joined wait lasts at a time: KILL QUERY ends the transaction (error
+	// 1213), so nothing but a limit on the server ends the wait.
+	galeraWait = 250 * time.Millisecond
+	// soon is the part of a lease in which an answer has to come: a holder is told within a lease
+	// of it, and the others drop a node evs.suspect_timeout after its last sign of life.
+	soon = 8
+)
+
+// lockInCluster is lock. A joined wait gives up after the limit of the place: no node sees a circle
+// of sessions that wait on different nodes.
+func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.Request) (got dialects.Grant,
+	err error,
+) {
+	if request.AnyOne != "" || request.Shared {
+		return got, fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore or a shared lock does not "+
+			"reach the other nodes: use a key", dialects.ErrUnsafeEngine)
+	}
+	if request.LockTable != nil {
+		return d.lockRows(ctx, at, request)
+	}
+	alone, slice, wait := request, at, ctx
+	alone.Fence, alone.Look = "", nil // behind the change
+	for begun := time.Now(); ; {
+		if at.joined {
+			slice.limit, wait = galeraWait, context.WithoutCancel(ctx)
+			if deadline, ok := ctx.Deadline(); ok {
+				slice.limit = max(min(galeraWait, time.Until(deadline)), time.Millisecond)
+			}
+		}
+		got, err = d.lockHere(wait, slice, alone)
+		switch {
+		case !at.joined || !errors.Is(err, errWaitOn):
+		case ended(ctx):
+			return got, fmt.Errorf("%w: another session holds it", dialects.ErrNotAcquired)
+		case at.limit > 0 && time.Since(begun) > at.limit:
+			return got, fmt.Errorf("%w: it has waited for %v with locks of its own, and no node of Galera sees "+
+				"whether another waits for those", dialects.ErrNotAcquired, at.limit)
+		default:
+			continue
+		}
+		break
+	}
+	if err == nil && request.Ours {
+		if got.Token, err = d.certifyAndDraw(ctx, at, request); err != nil {
+			return got, server.Classify(err, request)
+		}
+	}
+	if err == nil && request.Look != nil {
+		got.Answer, err = run(ctx, at.Link, *request.Look)
+	}
+	return got, err
+}
+
+// overtakenBy turns the end of a transaction for another's sake into a wait that goes on, where
+// that has nothing but its first lock to lose: so the error must be a deadlock to nobody. That of a
+// statement of the work's is left alone. A try goes on some times.
+func overtakenBy(err error, request dialects.Request, times int) error {
+	if work := (*dialects.StatementError)(nil); errors.As(err, &work) ||
+		!server.IsDeadlock(err) && !errors.Is(err, errOvertaken) {
+		return err
+	}
+	if request.Try && times == triesOvertaken {
+		return fmt.Errorf("%w: %v", errOvertaken, err)
+	}
+	breather()
+	return fmt.Errorf("%w: %w: %v", errWaitOn, errOvertaken, err)
+}
 
 // errOvertaken occurs when a session has locked a row on its node, and another node was first.
 var errOvertaken = fmt.Errorf("%w: a session on another node of the cluster was first", dialects.ErrNotAcquired)
 
-// keepsOnGalera is an error for what a cluster of Galera cannot keep.
-func keepsOnGalera(request dialects.Request) error {
-	what := ""
-	switch {
-	case request.AnyOne != "":
-		what = "a semaphore"
-	case request.Shared:
-		what = "a shared lock"
-	default:
-		return nil
-	}
-	return fmt.Errorf("%w: this is a node of a Galera cluster, where %s does not reach the other nodes: use a key",
-		dialects.ErrUnsafeEngine, what)
-}
+// breather keeps sessions that were overtaken from meeting again at once.
+func breather() { time.Sleep(rand.N(3 * time.Millisecond)) }
 
-// certifySQL changes the rows of request, which the session has locked, and has the cluster take
-// the change. In a session that keeps its writes to itself it changes none.
-func certifySQL(request dialects.Request, comment string) (string, error) {
-	table, err := sqltext.QuoteTable(request.Table)
-	if err != nil {
-		return "", err
-	}
-	column := "taken"
-	if request.Slots == 0 { // of an election, whose term is in another row
-		column = "term"
-	}
-	return sqltext.CertifySQL(table, request.Column, column, comment, request.Values), nil
+// unsure is the number of an error of COMMIT that does not say that the transaction was rolled
+// back. SeveralRows is of a statement in front of it.
+func unsure(number uint16) bool {
+	return number != server.SeveralRows && number != server.LockDeadlock && number != server.RowChanged
 }
 
 // certify makes the lock of the rows of request one of the cluster. A session that has nothing to
 // lose may be interrupted, which rolls it back.
 func (d *Driver) certify(ctx context.Context, at place, request dialects.Request) error {
+	table, err := sqltext.QuoteTable(request.Table)
+	if err != nil {
+		return err
+	}
+	column := "taken"
+	if request.Slots == 0 { // of an election, whose term is in another row
+		column = "term"
+	}
 	tag := ""
-	if at.role == owner && ctx.Done() != nil {
+	if !at.joined && ctx.Done() != nil {
 		tag = client.NewTag()
 	} else {
 		ctx = context.WithoutCancel(ctx)
 	}
-	query, err := certifySQL(request, sqltext.Comment(labelOf(request), tag))
-	if err != nil {
-		return err
-	}
-	return d.pool.Await(ctx, false, tag, at.interruptible(), at.cut, func(ctx context.Context) error {
+	query := sqltext.CertifySQL(table, request.Column, column, sqltext.Comment(labelOf(request), tag), request.Values)
+	return d.pool.Await(ctx, false, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
 		result, err := at.ExecContext(ctx, query)
 		if err != nil {
 			return certified(err, request)
@@ -77,12 +142,10 @@ func (d *Driver) certify(ctx context.Context, at place, request dialects.Request
 				"its wsrep_on must be ON, and its binlog_format ROW, on this node of Galera", dialects.ErrUnsafeEngine,
 				len(request.Values), changed))
 		}
-		if at.beat != nil {
-			one := request
-			one.Values = one.Values[:1]
-			*at.beat, err = certifySQL(one, pingMark)
+		if at.beat != nil { // of one of the rows: a node that is cut off from the majority cannot
+			*at.beat = sqltext.CertifySQL(table, request.Column, column, pingMark, request.Values[:1])
 		}
-		return err
+		return nil
 	})
 }
 
@@ -94,7 +157,7 @@ func (d *Driver) certifySoon(ctx context.Context, at place, request dialects.Req
 		sent := time.Now()
 		err := d.certify(ctx, at, request)
 		took := time.Since(sent)
-		if err != nil || request.Work || at.role != owner || took <= request.Lease/soon {
+		if err != nil || request.Work || at.joined || took <= request.Lease/soon {
 			return err
 		}
 		if tries == 3 {
@@ -103,10 +166,6 @@ func (d *Driver) certifySoon(ctx context.Context, at place, request dialects.Req
 		}
 	}
 }
-
-// soon is the part of a lease in which an answer has to come: a holder is told within a lease of
-// it, and the others drop a node evs.suspect_timeout after its last sign of life.
-const soon = 8
 
 func certified(err error, request dialects.Request) error {
 	switch server.Number(err) {
@@ -123,64 +182,179 @@ func certified(err error, request dialects.Request) error {
 	return err
 }
 
-// overtaken turns the end of a transaction for another's sake into errOvertaken, where that has
-// nothing but its first lock to lose. So the error must be a deadlock to nobody. That of a
-// statement of the work's is left alone.
-func (d *Driver) overtaken(err error) error {
-	if work := (*dialects.StatementError)(nil); !d.pool.Galera() || !server.IsDeadlock(err) || errors.As(err, &work) {
-		return err
+// lockRows locks rows of a caller's table. They cannot be changed for the sake of a lock, so the
+// cluster certifies the slots of their primary keys. The slots come first: whoever waited with the
+// row locked on its own node would be rolled back there when the holder on another node commits a
+// change of the row. The keys are read before that, and once more behind the rows' locks, by which
+// they cannot change.
+func (d *Driver) lockRows(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
+	table, err := request.LockTable(ctx)
+	if err != nil {
+		return got, err
 	}
-	return fmt.Errorf("%w: %v", errOvertaken, err)
+	request.LockTable = nil
+	var slots []dialects.Value
+	if at.joined && at.limit == 0 { // a caller's, whose snapshot would be older than the lock: on another connection
+		brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
+		err = d.pool.With(brief, func(conn *sql.Conn) (err error) {
+			slots, err = slotsOfRows(brief, conn, request, table.Slots)
+			return err
+		})
+		cancel()
+	} else {
+		slots, err = slotsOfRows(ctx, at, request, table.Slots)
+	}
+	if err != nil {
+		return got, err
+	}
+	named := request
+	named.Table, named.Column, named.Values = table.Name, "slot", slots
+	named.Slots, named.Ours = table.Slots, true
+	if got, err = d.lockInCluster(ctx, at, named); err != nil {
+		return got, err
+	}
+	request.Fence, request.Look, at.front = "", nil, nil
+	if _, err = d.lockInCluster(ctx, at, request); err != nil {
+		return got, err
+	}
+	again, err := slotsOfRows(ctx, at, request, table.Slots)
+	if err == nil && !slices.Equal(slots, again) {
+		err = fmt.Errorf("%w: %w", errWaitOn, errOvertaken)
+	}
+	return got, err
 }
 
-// triesOvertaken is how often a try goes on that was overtaken: by one who has the lock, and then
-// the row is locked here as well in a moment, or by the end of its last holder.
-const triesOvertaken = 10
-
-// breather keeps sessions that were overtaken from meeting again at once.
-func breather() { time.Sleep(rand.N(3 * time.Millisecond)) }
-
-// galeraTry is how long a wait in a transaction lasts at a time that has more to lose than the
-// lock: KILL QUERY ends the transaction there (error 1213), so nothing but a limit on the server
-// ends the wait.
-const galeraTry = 250 * time.Millisecond
-
-// lockInTries waits for rows in a transaction that has more to lose. It gives up after the patience
-// of the place: no node sees a circle of sessions that wait on different nodes.
-func (d *Driver) lockInTries(ctx context.Context, at place, request dialects.Request, front []string) (
-	got dialects.Grant, err error,
-) {
-	patience := at.patience
-	for start := time.Now(); ; {
-		at.patience = galeraTry
-		if deadline, ok := ctx.Deadline(); ok {
-			at.patience = max(min(galeraTry, time.Until(deadline)), time.Millisecond)
+// slotsOfRows are the slots of the primary keys of the rows that request names, each once, in
+// ascending order. The texts of the keys are the server's, so they are the same however a caller
+// spells a value, and by whichever column.
+func slotsOfRows(ctx context.Context, q server.Querier, request dialects.Request, n int) ([]dialects.Value, error) {
+	table, err := sqltext.QuoteTable(request.Table)
+	if err != nil {
+		return nil, err
+	}
+	selects, err := selectsOf(request, "", "")
+	if err != nil {
+		return nil, err
+	}
+	columns, err := server.Grid(ctx, q, "SHOW KEYS FROM "+table+" WHERE Key_name = 'PRIMARY'")
+	if err != nil {
+		return nil, server.Classify(err, request)
+	}
+	if len(columns) == 0 {
+		return nil, dialects.RefusedError{Err: fmt.Errorf("%w: on Galera, rows are known by their primary key, and "+
+			"%.100s has none", dialects.ErrUnsafeEngine, request.Table)}
+	}
+	key := "CONCAT_WS(','"
+	for _, column := range columns {
+		key += ", HEX(`" + strings.ReplaceAll(column[4], "`", "``") + "`)" // 4: Column_name
+	}
+	for i := range selects {
+		selects[i] = key + "), DATABASE(), " + selects[i]
+	}
+	lines, err := server.Grid(ctx, q, union(selects))
+	if err != nil {
+		return nil, server.Classify(err, request)
+	}
+	var existing []string
+	var slots []int
+	for _, line := range lines {
+		existing = append(existing, line[2])
+		name := table
+		if !strings.Contains(table, "`.`") {
+			name = "`" + strings.ReplaceAll(line[1], "`", "``") + "`." + table
 		}
-		got, err = d.lock(context.WithoutCancel(ctx), at, request, front)
-		switch {
-		case !errors.Is(err, errPatience):
-			return got, err
-		case ended(ctx):
-			return got, fmt.Errorf("%w: another session holds it", dialects.ErrNotAcquired)
-		case patience > 0 && time.Since(start) > patience:
-			return got, fmt.Errorf("%w: it has waited for %v with locks of its own, and no node of Galera sees "+
-				"whether another waits for those", dialects.ErrNotAcquired, patience)
-		}
+		slots = append(slots, dialects.SlotOf(strings.ToLower(name)+" "+line[0], n))
 	}
+	if existing = valuesOf(request, existing); len(existing) < len(request.Values) {
+		return nil, missing.Rows(request, existing)
+	}
+	slices.Sort(slots)
+	var values []dialects.Value
+	for _, slot := range slices.Compact(slots) {
+		values = append(values, dialects.Value{Text: strconv.Itoa(slot)})
+	}
+	return values, nil
 }
 
-// provesItself has the cluster take another fragment of the session, for one of the rows that it
-// holds. A node that is cut off from the majority cannot.
-func (s *session) provesItself(ctx context.Context) error {
-	if s.beat == "" {
-		return nil
+// On Galera, a node counts tokens in a row of its own, in the table of runs, whose other rows have
+// positive epochs. UUID_SHORT() would count on one node alone. A count is larger than those of all
+// nodes, and no other node's. It is committed on another connection while the session has the lock,
+// because the transaction of a Lock is rolled back. Behind that the session sends another fragment:
+// so it had the lock when the count was committed, and whoever has it next has a node that has
+// applied the count. Who has lost the lock meanwhile has burnt a number.
+//
+// The epoch, one for all nodes, keeps tokens above those of a server that was none before. Its row
+// has the server 0, and a start that is good for no server with counts of its own.
+
+// certifyAndDraw makes the lock of the rows of request one of the cluster, and draws its token.
+func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.Request) (token int64, err error) {
+	if request.Fence == "" {
+		return 0, d.certifySoon(ctx, at, request)
 	}
-	return s.exec(ctx, s.beat)
+	if err := d.certify(ctx, at, request); err != nil {
+		return 0, err
+	}
+	f, err := fenceOf(request.Fence)
+	if err != nil {
+		return 0, err
+	}
+	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
+	defer cancel()
+	err = d.pool.With(brief, func(conn *sql.Conn) error {
+		return client.Setting(brief, conn, func() (err error) {
+			for tries := 1; ; tries++ {
+				token, err = f.commitCount(brief, conn)
+				if !server.IsDeadlock(err) || tries == 5 {
+					return err
+				}
+				breather()
+			}
+		}, "autocommit", "0")
+	})
+	if err != nil {
+		return 0, f.explain(request.Fence, err)
+	}
+	return token, d.certifySoon(ctx, at, request)
 }
 
-// unsure is the error of a COMMIT on Galera that does not say that the transaction was rolled back.
-// SeveralRows is of a statement in front of it.
-func (d *Driver) unsure(err error) bool {
-	number := server.Number(err)
-	return d.pool.Galera() && number != 0 && number != server.SeveralRows && !server.IsDeadlock(err)
+// commitCount commits a count, and returns its token. The row of the node is locked before the
+// others are read. Where two nodes have the same offset, they write one row,
+// and one of them has to do so again.
+func (f fence) commitCount(ctx context.Context, conn *sql.Conn) (int64, error) {
+	_, err := conn.ExecContext(ctx, "INSERT INTO "+f.runs+" (server, epoch, start) "+
+		"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1")
+	if err != nil {
+		return 0, err
+	}
+	var epoch, id, last, offset, step uint64
+	err = conn.QueryRowContext(ctx, "SELECT epoch, server, (SELECT MAX(start) FROM "+f.runs+" WHERE epoch < 0), "+
+		"@@auto_increment_offset, @@auto_increment_increment FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC "+
+		"LIMIT 1").Scan(&epoch, &id, &last, &offset, &step)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && id != 0 {
+		err = fencing.ErrNoRun
+	}
+	if err != nil {
+		return 0, err
+	}
+	last++
+	last += (step + offset%step - last%step) % step // where this node's numbers are
+	_, err = conn.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET start = %d WHERE epoch = -@@auto_increment_offset",
+		f.runs, last))
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "COMMIT")
+	}
+	if err != nil {
+		return 0, err
+	}
+	return fencing.Token(epoch, last)
+}
+
+// numberCluster begins an epoch, unless the last one is of a cluster. Two that are begun at once do
+// no harm: the later one counts.
+func (f fence) numberCluster(ctx context.Context, conn *sql.Conn) error {
+	last, err := server.Column(ctx, conn, "SELECT server FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
+	if err == nil && (len(last) == 0 || last[0] != "0") {
+		_, err = f.newEpoch(ctx, conn, "0")
+	}
+	return err
 }

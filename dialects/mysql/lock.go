@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
@@ -16,323 +16,286 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// errPatience occurs when the server has ended a nested wait, which is to go on.
-var errPatience = errors.New("the nested wait has lasted for some leases")
-
-// patienceOf is how long the server lets a nested call wait. Then it goes on to wait, at the end of
-// the queue, if somebody is there to say so. Else its session is idle, and ends after the lease,
-// with all that it holds.
-func patienceOf(lease time.Duration) time.Duration { return min(5*lease, 150*time.Second) }
-
-// place is where rows are locked.
+// place is a transaction in which rows are locked.
 type place struct {
 	client.Link
-	role role
-	// patience is how long the server lets it wait for a lock; 0: as long as the context does.
-	patience time.Duration
-	flight   *flight // travels with the lock; nil: nothing does
-	// cut closes the connection under a statement that interrupts do not end; nil: the end of the
-	// statement's context does.
-	cut func()
-	// beat is where certify puts what a heartbeat sends; nil: no heartbeat is to come.
-	beat *string
+	front []string // goes in front of the lock, in its query
+	label string   // of the lock, in the session's variable; empty: that stays as it is
+	// joined says that the transaction has more to lose than the lock: it began before it. There
+	// the lock is the last statement of its query: a KILL QUERY that falls between two statements
+	// gets no answer.
+	joined bool
+	limit  time.Duration // of a wait at the server, behind which it asks again; 0: none
+	cut    func()        // closes the connection under a statement; nil: the end of its context does
+	flight *flight       // travels behind the lock; nil: nothing does
+	beat   *string       // gets what a heartbeat sends on Galera; nil: none is to come
 }
 
-// interruptible is how long a wait there may ignore interrupts.
-func (p place) interruptible() time.Duration {
-	if p.role == owner {
-		return interrupt.Patience
+// joinedLimit is how long the server lets a joined lock of a session wait. Then it asks again, at
+// the end of the queue, if somebody is there to do so. Else the session is idle, and ends after the
+// lease, with all that it holds.
+func joinedLimit(lease time.Duration) time.Duration { return min(5*lease, 150*time.Second) }
+
+// interruptLimit is how long a statement may ignore interrupts before the connection is closed.
+func (p place) interruptLimit() time.Duration {
+	if p.joined {
+		return interrupt.GuestPatience
 	}
-	return interrupt.GuestPatience
+	return interrupt.Patience
 }
 
-// lock locks the rows of request. Front are statements in front of that.
-func (d *Driver) lock(ctx context.Context, at place, request dialects.Request, front []string) (
-	got dialects.Grant, err error,
-) {
-	if d.pool.Galera() {
-		if err := keepsOnGalera(request); err != nil {
+// errWaitOn says that a limit of the session, and not the caller's, has ended a wait.
+var errWaitOn = errors.New("a limit of the session has ended the wait")
+
+// lockJoined locks rows in a transaction that began before, whoever began it. The errors of single
+// statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
+func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
+	at.joined = true
+	for {
+		got, err = d.lock(ctx, at, request)
+		switch {
+		case server.Busy(err):
+			return got, errBusy
+		case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
+			errors.Is(err, client.ErrUnreached), server.Broken(err), server.Aborted(err):
+			return got, server.Lost(err)
+		case !request.Try && server.Number(err) == server.LockWaitTimeout && rollsBackOnTimeout(ctx, at):
+			return got, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
+				dialects.ErrLost, err)
+		case !errors.Is(err, errWaitOn):
 			return got, err
 		}
 	}
-	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptible(), at.cut); err != nil {
+}
+
+// errBusy: the client library has sent nothing, and the session goes on.
+var errBusy = errors.New("rows of a query of the work are still open on this connection: close them first")
+
+// rollsBackOnTimeout reads the server's setting. An error is a yes.
+func rollsBackOnTimeout(ctx context.Context, q server.Querier) bool {
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	on, err := server.Column(clean, q, "SELECT @@innodb_rollback_on_timeout")
+	return err != nil || len(on) != 1 || on[0] != "0"
+}
+
+// numbered locks, and where that gives no token has the server's run numbered, and locks again.
+func (d *Driver) numbered(ctx context.Context, table string, lock func() error) error {
+	for tries := 0; ; tries++ {
+		if err := lock(); !errors.Is(err, fencing.ErrNoRun) || tries == fencing.Tries {
+			return err
+		}
+		brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
+		err := d.numberRun(brief, table)
+		if cancel(); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *Driver) lock(ctx context.Context, at place, request dialects.Request) (dialects.Grant, error) {
+	if d.pool.Galera() {
+		return d.lockInCluster(ctx, at, request)
+	}
+	return d.lockHere(ctx, at, request)
+}
+
+// lockHere locks the rows of request at this server.
+func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
+	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptLimit(), at.cut); err != nil {
 		return got, err
 	}
-	if d.pool.Galera() && request.LockTable != nil {
-		return d.lockRows(ctx, at, request, front)
-	}
-	fence := request.Fence
-	if d.pool.Galera() { // where tokens are drawn behind the lock
-		request.Fence = ""
-	}
-	limit, told, ours := d.limitOf(ctx, at, request)
+	limit, told := d.limitOf(ctx, at, request)
 	tag, running := client.NewTag(), ctx
+	script, err := scriptOf(at, request, limit, sqltext.Comment(labelOf(request), tag))
+	if err != nil {
+		return got, err
+	}
 	if at.flight != nil { // the limit of the wait is the server's to keep
 		running = request.Exec.Context
 	}
-	label := labelOf(request)
-	comment := sqltext.Comment(label, tag)
-	script, send, err := d.lockScript(at, request, limit, label, comment)
-	if err != nil {
-		return got, err
-	}
-	if looks := request.Look != nil && at.flight == nil && !d.pool.Galera(); looks {
-		look, err := statementsOf(*request.Look)
-		if err != nil {
-			return got, err
-		}
-		script = append(script, look...)
-		send = func(ctx context.Context, script ...string) (locked []string, err error) {
-			locked, got.Answer, err = at.AskBoth(ctx, script...)
-			return locked, err
-		}
-	}
-	script = append(front, script...)
 	var locked []string
-	err = d.pool.Await(running, told, tag, at.interruptible(), at.cut, func(ctx context.Context) (err error) {
-		locked, err = send(ctx, script...)
+	err = d.pool.Await(running, told, tag, at.interruptLimit(), at.cut, func(ctx context.Context) (err error) {
+		locked, got.Answer, err = at.send(ctx, request, script)
 		return err
 	})
-	if ours && ctx.Err() == nil && isLimit(err) {
-		return got, errPatience
-	}
-	if err != nil {
+	switch {
+	case at.flight != nil && at.flight.ran:
+		got.Affected = at.flight.affected
+		return got, err
+	case err != nil:
 		if f, failed := fenceOf(request.Fence); failed == nil {
 			if err = f.explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
 				return got, err
 			}
 		}
-		return got, server.Classify(err, request)
+		if err = server.Classify(err, request); d.waitsOn(ctx, at, request, err) {
+			err = fmt.Errorf("%w: %w", errWaitOn, err)
+		}
+		return got, err
 	}
-	if request.AnyOne != "" && request.Try {
-		return d.permitTaken(ctx, at, request, label, locked)
-	}
+	return d.granted(ctx, at, request, got, locked)
+}
+
+// granted is what comes with the rows that are locked, if those are all.
+func (d *Driver) granted(ctx context.Context, at place, request dialects.Request, got dialects.Grant,
+	locked []string,
+) (dialects.Grant, error) {
 	drawn := ""
-	if n := len(locked) - 1; n >= 0 && request.Fence != "" {
-		drawn, locked = locked[n], locked[:n]
+	switch last := len(locked) - 1; {
+	case permitOf(request) && last < 0:
+		return got, fmt.Errorf("%w: no permit is free", dialects.ErrNotAcquired)
+	case permitOf(request):
+		drawn = locked[0]
+		got.Row, _, _ = strings.Cut(drawn, " ")
+	case request.Fence != "" && last >= 0:
+		drawn, locked = locked[last], locked[:last]
+		fallthrough
+	default:
+		if len(valuesOf(request, locked)) < len(request.Values) {
+			return d.explain(ctx, at, request, got)
+		}
 	}
-	if len(locked) < len(request.Values) || request.Slots == 0 && len(valuesOf(request, locked)) < len(request.Values) {
-		return got, missing.ErrRows
-	}
+	var err error
 	if request.Fence != "" {
-		if got.Token, err = tokenOf(drawn); err != nil {
-			return got, err
-		}
-	}
-	if d.pool.Galera() && request.Ours {
-		if got.Token, err = d.certifyAndDraw(ctx, at, request, fence); err != nil {
-			return got, server.Classify(err, request)
-		}
-	}
-	if request.Look != nil && d.pool.Galera() {
-		got.Answer, err = run(ctx, at.Link, *request.Look)
+		got.Token, err = tokenOf(drawn)
 	}
 	return got, err
 }
 
-// limitOf is the limit that a wait has on the server. Told says that it is the deadline of ctx, and
-// ours that it is the patience of the place.
-func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (
-	limit time.Duration, told, ours bool,
+func permitOf(request dialects.Request) bool { return request.AnyOne != "" && request.Try }
+
+// onlySlot is a lock that has no answer but its grant.
+func onlySlot(request dialects.Request) bool {
+	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil
+}
+
+// scriptOf is what is sent for a lock.
+func scriptOf(at place, request dialects.Request, limit time.Duration, comment string) (script []string, err error) {
+	clause, label, query := "", "", ""
+	if request.Try {
+		clause = sqltext.SkipLocked
+	}
+	if onlySlot(request) {
+		label = at.label
+	}
+	if permitOf(request) {
+		query, err = permitSQL(request, comment)
+	} else {
+		query, err = lockSQL(request, clause, limit, comment, label)
+	}
+	if script = append(at.front[:len(at.front):len(at.front)], query); err != nil {
+		return nil, err
+	}
+	if at.flight != nil {
+		script = append(script, at.flight.script(comment)...)
+	}
+	if request.Look != nil {
+		look, err := statementsOf(*request.Look)
+		return append(script, look...), err
+	}
+	return script, nil
+}
+
+// send returns what lockSQL does, and the answer to Request.Look.
+func (p place) send(ctx context.Context, request dialects.Request, script []string) (locked, answer []string,
+	err error,
 ) {
+	switch {
+	case p.flight != nil:
+		locked, err = p.flight.send(ctx, script)
+	case request.Look != nil:
+		return p.AskBoth(ctx, script...)
+	case onlySlot(request) && p.label != "":
+		var rows int64
+		if rows, err = p.Run(ctx, script...); rows > 0 {
+			locked = resultOf(request)
+		}
+	default:
+		locked, err = p.Ask(ctx, script...)
+	}
+	return locked, nil, err
+}
+
+// limitOf is how long the server lets a wait last; 0: as long as its settings do. Told says that it
+// is the deadline of ctx. A limit of the session's own on statements, once seen, is overruled.
+func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (limit time.Duration, told bool) {
 	limit = interrupt.Limit(ctx, request)
 	switch {
 	case request.Try:
-		return 0, false, false
-	case at.patience > 0 && (limit == 0 || at.patience < limit):
-		return at.patience, false, true
+		return 0, false
+	case at.limit > 0 && (limit == 0 || at.limit < limit):
+		return at.limit, false
 	case limit == 0 && d.limited.Load():
-		return interrupt.Longest, false, false
+		return interrupt.Longest, false
 	}
-	return limit, limit > 0, false
+	return limit, limit > 0
 }
 
-// cutShort tells whether a limit of the session's has ended a wait, which is not the caller's:
-// max_execution_time, max_statement_time, or innodb_lock_wait_timeout, 50 s by default. Once one of
-// the first two has, each wait brings a limit of its own in its place.
-func (d *Driver) cutShort(ctx context.Context, request dialects.Request, err error) bool {
-	switch {
-	case request.Try || ended(ctx):
+// waitsOn tells whether a limit has ended a wait which is not the caller's: that of the place, or
+// max_execution_time, max_statement_time, innodb_lock_wait_timeout (50 s by default) of a session
+// of ours. In a caller's transaction they are the caller's.
+func (d *Driver) waitsOn(ctx context.Context, at place, request dialects.Request, err error) bool {
+	if request.Try || ended(ctx) || at.joined && at.limit == 0 {
 		return false
-	case errors.Is(err, errOvertaken):
-		breather()
-		return true
-	case isLimit(err):
-		d.limited.Store(true)
+	}
+	switch server.Number(err) {
+	case server.StatementTimeout, server.QueryTimeout:
+		if at.limit == 0 {
+			d.limited.Store(true)
+		}
 		return true
 	}
 	return server.Number(err) == server.LockWaitTimeout
 }
 
-// permitTaken is the grant of the row that permitSQL has locked. A session with more to lose shows
-// it in a query of its own: a KILL QUERY that falls between two statements gets no answer.
-func (d *Driver) permitTaken(ctx context.Context, at place, request dialects.Request, label string, locked []string) (
-	got dialects.Grant, err error,
+func ended(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+}
+
+// explain tells rows that are missing from rows that are held, of which fewer were locked than
+// request names. A plain SELECT would tell, but at REPEATABLE READ it would take the transaction's
+// snapshot before its lock.
+func (d *Driver) explain(ctx context.Context, at place, request dialects.Request, got dialects.Grant) (
+	dialects.Grant, error,
 ) {
-	if len(locked) == 0 {
-		return got, fmt.Errorf("%w: no permit is free", dialects.ErrNotAcquired)
-	}
-	got.Row, _, _ = strings.Cut(locked[0], " ")
-	if request.Fence != "" {
-		if got.Token, err = tokenOf(locked[0]); err != nil {
-			return got, err
-		}
-	}
-	if value := d.valueOf(label, at.role); value != "" && at.role == guest {
-		clean, cancel := interrupt.Detached(ctx)
-		_, err = at.Run(clean, "SET @"+sqltext.Variable+" = "+value)
-		cancel()
-	}
-	return got, err
-}
-
-// isLimit tells whether a limit of statements has ended a wait.
-func isLimit(err error) bool {
-	number := server.Number(err)
-	return number == server.StatementTimeout || number == server.QueryTimeout
-}
-
-// sending sends a script, and returns what lockSQL does.
-type sending func(ctx context.Context, script ...string) ([]string, error)
-
-// lockScript is what lock sends, and how.
-func (d *Driver) lockScript(at place, request dialects.Request, limit time.Duration, label, comment string) (
-	script []string, send sending, err error,
-) {
-	patient := at.role != foreign && !d.pool.Owned // in a session of ours with settings of the caller's
-	value, into := d.valueOf(label, at.role), ""
-	if request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil {
-		into = value // costs the server less than a result set, where only the grant of one slot is asked for
-	}
-	clause := wait
-	if request.Try {
-		clause = sqltext.SkipLocked
-	}
-	query := ""
-	switch {
-	case request.AnyOne != "" && request.Try:
-		if query, err = permitSQL(request, comment); err == nil && value != "" && at.role == owner && at.Several {
-			return []string{query, "SET @" + sqltext.Variable + " = IF(FOUND_ROWS() > 0, " + value + ", @" +
-				sqltext.Variable + ")"}, at.Ask, nil
-		}
-		return []string{query}, at.Ask, err
-	case len(request.Values) > 0: // else all is held
-		query, err = lockSQL(request, clause, limit, comment, into, patient)
-	}
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case at.flight != nil:
-		return at.flight.script(query, comment), at.flight.send, nil
-	case into != "":
-		return []string{query}, onlyRow(at.Link, request), nil
-	case at.Several && value != "":
-		return []string{query, "SET @" + sqltext.Variable + " = " + value}, at.Ask, nil
-	}
-	return []string{query}, at.Ask, nil
-}
-
-// explain says more of why begin has failed: which of the rows exist, or which table is missing.
-func (s *session) explain(ctx context.Context, request dialects.Request, failed error) error {
-	failed = explainReadOnly(ctx, s.conn, request, failed)
-	if !errors.Is(failed, missing.ErrRows) {
-		return failed
-	}
-	query, err := existSQL(request)
-	if err != nil {
-		return err
-	}
-	existing, err := server.Column(ctx, s.conn, query)
-	if err != nil {
-		return server.Classify(err, request)
-	}
-	return missing.Rows(request, valuesOf(request, existing))
-}
-
-// guestLock locks rows in a transaction that has more to lose than this lock. The errors of single
-// statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
-func (d *Driver) guestLock(ctx context.Context, at place, request dialects.Request, front []string) (
-	got dialects.Grant, err error,
-) {
-	lock := d.lock
-	if d.pool.Galera() {
-		lock = d.lockInTries
-	}
-	got, err = lock(ctx, at, request, front)
-	for at.role == guest && d.cutShort(ctx, request, err) && !(server.Number(err) == server.LockWaitTimeout &&
-		rollsBackOnTimeout(context.WithoutCancel(ctx), at)) {
-		got, err = lock(ctx, at, request, front)
-	}
-	if server.Number(err) == 0 && errors.Is(err, context.Canceled) || // the interrupt had no effect
-		errors.Is(err, client.ErrUnreached) || server.Broken(err) || server.Aborted(err) {
-		return got, server.Lost(err)
-	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	if server.Number(err) == server.LockWaitTimeout && rollsBackOnTimeout(clean, at) {
-		return got, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
-			dialects.ErrLost, err)
+	if request.Shared {
+		name, err := server.Column(clean, at, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT "+
+			sqltext.Writable)
+		if err == nil && len(name) > 0 {
+			return got, fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to "+
+				"the server that takes the writes", dialects.ErrUnsafeEngine, name[0])
+		}
 	}
-	if err = explainReadOnly(clean, at, request, err); !errors.Is(err, missing.ErrRows) {
-		return got, err
-	}
-	if request.Try && (request.Slots > 0 || rollsBackOnTimeout(clean, at)) {
+	if request.Try && at.joined && (request.Slots > 0 || rollsBackOnTimeout(clean, at)) {
 		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
-	// Held or missing? A plain SELECT would tell, but at REPEATABLE READ it would take the
-	// transaction's snapshot before its lock.
-	query, err := lockSQL(request, nowait, 0, sqltext.Comment(labelOf(request), ""), "", false)
+	query, err := lockSQL(request, nowait, 0, sqltext.Comment(labelOf(request), ""), "")
 	if err != nil {
 		return got, err
 	}
 	existing, err := server.Column(clean, at, query)
-	if n := len(existing) - 1; err == nil && request.Fence != "" {
-		got.Token, err = tokenOf(existing[n])
-		existing = existing[:n]
+	if last := len(existing) - 1; err == nil && request.Fence != "" {
+		got.Token, err = tokenOf(existing[last])
+		existing = existing[:last]
 	}
 	if err != nil {
 		return got, server.Classify(err, request)
 	}
-	if existing = valuesOf(request, existing); request.Try && len(existing) == len(request.Values) {
+	if existing = valuesOf(request, existing); request.Try && at.joined && len(existing) == len(request.Values) {
 		return got, nil // released in the meantime, and ours now
 	}
 	return got, missing.Rows(request, existing)
 }
 
-// rollsBackOnTimeout reads the server's setting. An error is a yes.
-func rollsBackOnTimeout(ctx context.Context, q server.Querier) bool {
-	on, err := server.Column(ctx, q, "SELECT @@innodb_rollback_on_timeout")
-	return err != nil || len(on) != 1 || on[0] != "0"
-}
-
-// valuesOf are the values of request that a result of lockSQL names, without repetition.
-func valuesOf(request dialects.Request, result []string) []string {
-	seen := make(map[string]bool, len(result))
-	values := make([]string, 0, len(result))
-	for _, text := range result {
-		if request.Slots == 0 {
-			position, err := strconv.Atoi(text)
-			if err != nil || position >= len(request.Values) {
-				continue
-			}
-			text = request.Values[position].Text
-		}
-		if !seen[text] {
-			seen[text] = true
-			values = append(values, text)
-		}
+// refusesWrites says whether err is that of a server which is read only, as a former primary is.
+func refusesWrites(err error) bool {
+	switch server.Number(err) {
+	case server.OnlyReads, server.ReadOnlyMode, server.NodeNotReady:
+		return true
 	}
-	return values
-}
-
-// onlyRow runs statements of which the last puts one row into a variable. It returns that row's
-// value in request, if there was a row.
-func onlyRow(to client.Link, request dialects.Request) sending {
-	return func(ctx context.Context, script ...string) ([]string, error) {
-		rows, err := to.Run(ctx, script...)
-		if err != nil || rows == 0 {
-			return nil, err
-		}
-		return []string{request.Values[0].Text}, nil
-	}
+	return errors.Is(err, dialects.ErrUnsafeEngine)
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
@@ -31,7 +30,7 @@ type Driver struct {
 
 	pool    *client.Pool
 	tables  installation.Tables
-	limited atomic.Bool // sessions have a limit on statements: see cutShort
+	limited atomic.Bool // sessions have a limit on statements: see waitsOn
 }
 
 type (
@@ -96,65 +95,41 @@ func (d *Driver) Info() dialects.Info {
 func (d *Driver) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[*sql.Tx],
 	got dialects.Grant, err error,
 ) {
-	for numbered := 0; ; numbered++ {
-		if s, got, err = d.begin(ctx, request); !errors.Is(err, fencing.ErrNoRun) || numbered == fencing.Tries {
-			return s, got, err
-		}
-		if err = d.numberRun(ctx, request.Fence); err != nil {
-			return nil, got, err
-		}
-	}
+	err = d.numbered(ctx, request.Fence, func() (err error) {
+		s, got, err = d.begin(ctx, request)
+		return err
+	})
+	return s, got, err
 }
 
-func (d *Driver) begin(ctx context.Context, request dialects.Request) (dialects.Session[*sql.Tx],
-	dialects.Grant, error,
+func (d *Driver) begin(ctx context.Context, request dialects.Request) (_ dialects.Session[*sql.Tx],
+	got dialects.Grant, err error,
 ) {
-	var got dialects.Grant
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return nil, got, err
 	}
-	s := &session{driver: d, conn: conn, work: request.Work, lease: request.Lease}
-	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
-		s.close()
-		return nil, got, server.Classify(err, request)
-	}
-	if s.work {
-		s.thread = conn.Thread(ctx)
-	}
-	for overtaken := 0; ; {
-		got, err = s.start(ctx, request)
-		switch {
-		case err == nil && s.committed:
+	s, returned := &session{driver: d, conn: conn, work: request.Work, lease: request.Lease}, false
+	defer func() {
+		if !returned { // the client library has panicked
+			s.destroy()
+		}
+		if !returned || err != nil || s.committed {
 			s.close()
-			return nil, got, nil
-		case err == nil:
-			return s, got, nil
 		}
-		clean, cancel := interrupt.Detached(ctx)
-		err = d.overtaken(s.explain(clean, request, err))
-		broken := s.rollback(clean)
-		cancel()
-		if request.Try && errors.Is(err, errOvertaken) && overtaken < triesOvertaken && broken == nil {
-			overtaken++
-			breather()
-			continue
+	}()
+	if err = d.pool.Identify(ctx, conn.Conn); err != nil {
+		err = server.Classify(err, request)
+	} else {
+		if s.work {
+			s.thread = conn.Thread(ctx)
 		}
-		// Wait on, in a new transaction: with innodb_rollback_on_timeout the old one is gone.
-		var work *dialects.StatementError
-		if errors.As(err, &work) || !d.cutShort(ctx, request, err) || broken != nil {
-			if refusesWrites(err) { // the next call looks for the primary again
-				s.destroy()
-			}
-			s.close()
-			return nil, got, err
-		}
+		got, err = s.begin(ctx, request)
 	}
-}
-
-func ended(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
+	if returned = true; err != nil || s.committed {
+		return nil, got, err
+	}
+	return s, got, nil
 }
 
 // LockTx implements dialects.Driver.
@@ -179,7 +154,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if err != nil {
 		return server.Classify(err, request)
 	}
-	_, err = d.guestLock(ctx, place{Link: client.Link{Querier: tx}, role: foreign}, request, nil)
+	_, err = d.lockJoined(ctx, place{Link: client.Link{Querier: tx}}, request)
 	return err
 }
 
@@ -197,6 +172,8 @@ func goesOn(ctx context.Context, tx *sql.Tx) error {
 			"or ROLLBACK as text, or by a deadlock; nothing was changed, begin a new one", dialects.ErrLost)
 	case server.Number(err) == server.InTransaction:
 		return nil
+	case server.Busy(err):
+		return errBusy
 	case server.Broken(err), server.Aborted(err), ctx.Err() != nil:
 		return server.Lost(err)
 	}

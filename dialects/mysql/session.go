@@ -6,15 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/label"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // session is a pooled connection with its transaction.
@@ -28,67 +30,117 @@ type session struct {
 	abandoned  bool          // a statement of it may still run there
 	readOnly   bool          // the server was, at a heartbeat
 	committed  bool          // by the flight of its statements
-	scripted   bool          // the statements of a script have variables of the session: see restoredSQL
 	lease      time.Duration
 	savepoints savepoint.Stack
 	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
-	beat       string // see provesItself
+	beat       string // of a lock on Galera
 }
 
-// start is begin. When the client library panics, as an argument of the caller's may have it do,
-// the connection is closed, and back in the pool.
-func (s *session) start(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	returned := false
-	defer func() {
-		if !returned {
-			s.destroy()
-			s.close()
-		}
-	}()
-	got, err = s.begin(ctx, request)
-	returned = true
-	return got, err
-}
-
-// begin may leave a transaction open when it fails.
+// begin locks in a new transaction. Where a limit of the session has ended the wait, it waits on in
+// another: with innodb_rollback_on_timeout the first one is gone. After an error none is open.
 func (s *session) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	var front []string
-	if settings := s.settingsSQL(request); settings != "" {
-		front = append(front, settings)
+	for overtaken := 0; ; overtaken++ {
+		if got, err = s.lock(ctx, request); err == nil {
+			return got, nil
+		}
+		clean, cancel := interrupt.Detached(ctx)
+		broken := s.rollback(clean)
+		cancel()
+		if s.driver.pool.Galera() {
+			err = overtakenBy(err, request, overtaken)
+		}
+		if broken != nil || !errors.Is(err, errWaitOn) || ended(ctx) {
+			if refusesWrites(err) { // the next call looks for the primary again
+				s.destroy()
+			}
+			return got, err
+		}
 	}
-	if request.Work {
-		front = append(front, client.Save)
+}
+
+func (s *session) lock(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	at := place{Link: s.conn.Link(), label: s.driver.label(request), cut: s.conn.Cut, beat: &s.beat}
+	if settings := s.settingsSQL(request, at.label); settings != "" {
+		at.front = append(at.front, settings)
 	}
-	at := s.place(owner)
-	at.beat = &s.beat
-	at.flight = s.flightOf(request, "")
-	got, err = s.driver.lock(ctx, at, request, front)
-	if s.conn.Owned != nil && err == nil {
+	if at.flight = s.flightOf(request); request.Work && at.flight == nil {
+		at.front = append(at.front, client.Save)
+	}
+	if got, err = s.driver.lock(ctx, at, request); err != nil {
+		return got, err
+	}
+	if s.conn.Owned != nil {
 		s.conn.Owned.Lease = request.Lease
 	}
-	if err != nil {
-		return got, err
-	}
-	if at.flight != nil {
-		if got.Affected, err = at.flight.affected, at.flight.failed; err == nil {
-			s.committed, s.changed = true, false
-		}
-		if ended := request.Exec.Context.Err(); err != nil && ended != nil {
-			err = fmt.Errorf("%w (%w)", err, ended)
-		}
-		return got, err
-	}
-	if request.Work {
+	switch {
+	case at.flight != nil:
+		s.committed = true
+	case request.Work:
 		s.loan, err = s.driver.pool.Lend(s.conn)
 	}
 	return got, err
 }
 
-// place is where the session locks rows.
-func (s *session) place(as role) place {
-	return place{
-		Link: s.conn.Link(), role: as, cut: s.conn.Cut,
+const (
+	// guardSQL changes settings of a caller's session, which are restored with the end of the
+	// transaction: autocommit, which also begins the transaction, the isolation level, and the
+	// lease, which is wait_timeout and, for a client that stops reading a result,
+	// net_write_timeout. The level is the session's, because that of a single transaction would
+	// outlive one that SET commits.
+	//
+	// A transaction that the session was left with is committed first, as START TRANSACTION does.
+	// It would keep its level and its snapshot, and end with the lock. SET commits when it switches
+	// autocommit on, which must be off before that. The server assigns from left to right, and
+	// reads all values before.
+	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
+		"@txlock_net_write_timeout = @@net_write_timeout, " +
+		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
+		sqltext.AtReadCommitted
+	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
+		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
+		sqltext.Isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
+		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL"
+	// commitAndRestore ends the transaction in the statement that restores the settings: a server
+	// that is told to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that
+	// the server refuses is the statement's error. It costs a trip less than COMMIT.
+	commitAndRestore = "SET autocommit = 1, " + restored
+)
+
+// settingsSQL is the statement that gives the session the settings that a lock needs, and its
+// label unless the lock itself does. On a pool of Open they stay: it is empty for most locks.
+func (s *session) settingsSQL(request dialects.Request, label string) string {
+	text := ""
+	switch {
+	case s.conn.Owned == nil:
+		s.changed, text = true, guardSQL
+	case s.conn.Owned.Lease != request.Lease:
+		text = client.Settings
+		// The pool lets its idle connections go before the server does.
+		s.driver.pool.DB.SetConnMaxIdleTime(request.Lease / 2)
+		s.conn.Owned.Lease = 0 // until it is known what the session has
 	}
+	if text != "" {
+		lease := sqltext.Seconds(request.Lease)
+		text += ", wait_timeout = " + lease + ", net_write_timeout = " + lease
+	}
+	switch {
+	case label == "" || onlySlot(request):
+		return text
+	case text == "":
+		return "SET @" + sqltext.Variable + " = " + label
+	}
+	return text + ", @" + sqltext.Variable + " = " + label
+}
+
+// labelOf is the label of a session that locks the rows of request. Labels have no * and no quotes.
+func labelOf(request dialects.Request) string { return label.Begin + label.Of(request) }
+
+// label is the value of the variable in a session that begins with request, or empty.
+func (d *Driver) label(request dialects.Request) string {
+	if d.pool.Mute() {
+		return ""
+	}
+	return "'" + labelOf(request) + "'"
 }
 
 func (s *session) exec(ctx context.Context, statements ...string) error {
@@ -102,12 +154,16 @@ func (s *session) Tx() *sql.Tx { return s.loan.Tx }
 // Socket implements dialects.Session.
 func (s *session) Socket() net.Conn { return s.conn.Socket }
 
+// pingMark is the comment of a heartbeat.
+const pingMark = sqltext.CommentMark + "ping */ "
+
 // Ping implements dialects.Session.
 func (s *session) Ping(ctx context.Context) error {
-	if err := s.proveInTransaction(ctx); err != nil {
-		return err
+	err := s.proveInTransaction(ctx)
+	if err == nil && s.beat != "" {
+		err = s.exec(ctx, s.beat)
 	}
-	return s.provesItself(ctx)
+	return err
 }
 
 // changesTransaction begins a statement that fails with InTransaction in any transaction, whose
@@ -121,7 +177,7 @@ const changesTransaction = "SET " + pingMark + "/*!80001 @@transaction_read_only
 const inTransactionSQL = changesTransaction + "IF(" + sqltext.Writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
 
 // proveInTransaction is an error unless the session is in a transaction, or a statement was
-// interrupted: that is an answer too, for somebody's KILL QUERY ends no session.
+// interrupted, which shows no end of it.
 func (s *session) proveInTransaction(ctx context.Context) error {
 	err := s.exec(ctx, inTransactionSQL)
 	switch {
@@ -139,6 +195,25 @@ func (s *session) proveInTransaction(ctx context.Context) error {
 // Join implements dialects.Session. Where no work runs, and so no COMMIT proves anything, the
 // transaction is asked for first: the lock would begin another, with which heartbeats are content.
 func (s *session) Join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	request.Work = false
+	return s.joinInTx(ctx, request)
+}
+
+// Nest implements dialects.Session.
+func (s *session) Nest(ctx context.Context, request dialects.Request, work func(tx *sql.Tx) error) (
+	got dialects.Grant, err error,
+) {
+	s.nested = ""
+	if len(request.Values) > 0 || request.Exec != nil {
+		request.Work = true
+		if got, err = s.joinInTx(ctx, request); err != nil || got.Affected != nil {
+			return got, err
+		}
+	}
+	return got, s.nest(ctx, work)
+}
+
+func (s *session) joinInTx(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	if !s.work {
 		// The connection would be closed when ctx ends, and a server that stalls for a moment loses
 		// no lock.
@@ -149,72 +224,178 @@ func (s *session) Join(ctx context.Context, request dialects.Request) (got diale
 			return got, server.Lost(err)
 		}
 	}
-	got, err = s.join(ctx, request)
+	if s.nested = ""; len(request.Values) == 0 {
+		return got, nil
+	}
+	at := place{Link: s.conn.Link(), cut: s.conn.Cut, limit: joinedLimit(s.lease)}
+	if _, more, found := strings.Cut(s.driver.label(request), " "); found { // behind the number of the process
+		at.label = "CONCAT(@" + sqltext.Variable + ", ' " + more + ")"
+	}
+	name := ""
+	if request.Work { // a miss leaves the savepoint behind, which does no harm
+		name = s.savepoints.Name()
+		at.front = []string{"SAVEPOINT " + name}
+	}
+	err = s.driver.numbered(ctx, request.Fence, func() (err error) {
+		got, err = s.driver.lockJoined(ctx, at, request)
+		return err
+	})
 	if errors.Is(err, dialects.ErrDeadlock) || server.Aborted(err) {
 		return got, server.Lost(err)
 	}
-	return got, err
+	if err != nil {
+		return got, err
+	}
+	if s.nested = name; at.label != "" && !onlySlot(request) && s.conn.Owned != nil {
+		clean, cancel := interrupt.Detached(ctx)
+		_ = s.exec(clean, "SET @"+sqltext.Variable+" = "+at.label)
+		cancel()
+	}
+	return got, nil
 }
 
-func (s *session) join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	at := s.place(guest)
-	at.patience = patienceOf(s.lease)
-	var front []string
-	name := ""
-	if s.nested = ""; request.Work && s.conn.Several && request.AnyOne == "" && !s.driver.pool.Galera() {
-		name = s.savepoints.Name() // which a miss leaves behind, and that does no harm
-		front = []string{"SAVEPOINT " + name}
-		at.flight = s.flightOf(request, name)
-	}
-	if len(request.Values) == 0 && at.flight == nil {
-		return got, nil
-	}
-	for numbered := 0; ; {
-		got, err = s.driver.guestLock(ctx, at, request, front)
-		switch {
-		case err == nil && at.flight != nil:
-			got.Affected = at.flight.affected
-			return got, s.undone(ctx, request.Exec.Context, at.flight.failed, name)
-		case err == nil:
-			s.nested = name
-			return got, nil
-		case errors.Is(err, errPatience): // once more
-		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
-			numbered++
-			brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
-			err = s.driver.numberRun(brief, request.Fence)
-			if cancel(); err != nil {
-				return got, err
-			}
-		default:
-			return got, err
-		}
-	}
-}
-
-// Nest implements dialects.Session.
-func (s *session) Nest(ctx context.Context, work func(tx *sql.Tx) error) error {
+func (s *session) nest(ctx context.Context, work func(tx *sql.Tx) error) error {
 	if !s.work {
 		return errors.New("bug: Nest in a session without Request.Work")
+	}
+	send := func(statement string) error {
+		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+		defer cancel()
+		return s.exec(clean, statement)
 	}
 	name := s.nested
 	if s.nested = ""; name == "" {
 		name = s.savepoints.Name()
-		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
-		err := s.exec(clean, "SAVEPOINT "+name)
-		cancel()
-		if err != nil {
+		switch err := send("SAVEPOINT " + name); {
+		case server.Busy(err):
+			return errBusy
+		case err != nil:
 			return server.Lost(err)
 		}
 	}
 	return s.savepoints.Run(func() error { return work(s.loan.Tx) }, func(undo bool) error {
 		s.nested = "" // of a Join in the work, whose Nest has not come
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		verb := "RELEASE"
 		if undo {
-			verb = "ROLLBACK TO"
+			return server.Lost(send("ROLLBACK TO SAVEPOINT " + name))
 		}
-		return server.Lost(s.exec(clean, verb+" SAVEPOINT "+name))
+		return server.Lost(send("RELEASE SAVEPOINT " + name))
 	})
+}
+
+// Commit implements dialects.Session.
+func (s *session) Commit(ctx context.Context, by time.Time, last ...dialects.Query) error {
+	return s.end(ctx, by, func(ctx context.Context) error {
+		if err := s.savepoints.Err(); err != nil {
+			return err
+		}
+		return s.commit(ctx, last)
+	})
+}
+
+// Rollback implements dialects.Session.
+func (s *session) Rollback(ctx context.Context, by time.Time) error { return s.end(ctx, by, nil) }
+
+// end ends the transaction and gives the connection back, in any case.
+func (s *session) end(ctx context.Context, by time.Time, commit func(context.Context) error) (err error) {
+	defer s.close()
+	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut, s.destroy)
+	defer done(&err)
+	s.endLoan()
+	if commit == nil {
+		return server.Lost(s.rollback(ctx))
+	}
+	if err = commit(ctx); err != nil {
+		err = errors.Join(err, s.rollback(ctx))
+	}
+	return err
+}
+
+func (s *session) commit(ctx context.Context, last []dialects.Query) error {
+	script := []string{client.Release}
+	for _, q := range last {
+		further, err := statementsOf(q)
+		if err != nil {
+			return err
+		}
+		script = append(script, further...)
+	}
+	if s.conn.Owned != nil {
+		script = append(script, "COMMIT")
+	} else {
+		script = append(script, commitAndRestore)
+	}
+	err := client.ErrUnsent
+	if socket := (peer.Conn{Conn: s.conn.Socket}); !socket.Gone() && !socket.Unread() { // else nobody reads it
+		err = s.exec(ctx, script...)
+	}
+	switch number := server.Number(err); {
+	case err == nil:
+		return nil
+	case number == server.NoSuchSavepoint, server.Aborted(err):
+		return server.Lost(err)
+	case number == 0 && errors.Is(err, client.ErrUnsent):
+		return fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
+	case (number == 0 || s.driver.pool.Galera() && unsure(number)) && !errors.Is(err, dialects.ErrLost):
+		return fmt.Errorf("%w: the connection, or the cluster, broke before or during COMMIT, and whether it took "+
+			"place is unknown: %w", dialects.ErrLost, err)
+	}
+	return err
+}
+
+// rollback ends whatever transaction is open and gives the session its settings back. A connection
+// on which that cannot be confirmed is closed. So is one of a server that was read only: it may
+// have the run of the server that its tokens were of, and another has taken over since. And so is
+// one whose transaction ended in the work: what ends one implicitly may be LOCK TABLES, FLUSH
+// TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the session's.
+func (s *session) rollback(ctx context.Context) (err error) {
+	undo := ""
+	if s.loan != nil {
+		undo = client.Undo
+	}
+	switch {
+	case s.conn.Owned != nil:
+		err = s.exec(ctx, undo, "ROLLBACK")
+	case !s.changed:
+	case !s.work: // and nothing was written
+		err = s.exec(ctx, commitAndRestore)
+	default: // work may have set a savepoint of that name
+		err = s.exec(ctx, undo, "ROLLBACK", "SET "+restored)
+	}
+	if server.Number(err) == server.NoSuchSavepoint { // or COMMIT was refused
+		err = s.exec(ctx, "ROLLBACK")
+		s.destroy()
+	}
+	if err != nil || s.readOnly {
+		s.destroy()
+	}
+	s.changed = false
+	s.abandoned = err != nil && server.Number(err) == 0
+	return err
+}
+
+// destroy has the connection closed when it is given back. The socket is cut before: a proxy to
+// which a client says goodbye may keep its session for the next one, with the transaction.
+func (s *session) destroy() {
+	if s.conn.Cut != nil {
+		s.conn.Cut()
+	}
+	server.Destroy(s.conn.Conn)
+}
+
+// close gives the connection back, and ends at the server a session that cannot be ended over it.
+func (s *session) close() {
+	s.endLoan()
+	if s.loan != nil && s.loan.Strays() {
+		s.destroy()
+	}
+	_ = s.conn.Close()
+	if s.abandoned {
+		s.driver.pool.End(context.Background(), s.thread)
+	}
+}
+
+func (s *session) endLoan() {
+	if s.loan != nil {
+		s.loan.End()
+	}
 }

@@ -11,53 +11,42 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// role is whose transaction rows are locked in.
-type role int
-
-const (
-	owner   role = iota // begun for this lock
-	guest               // begun for another lock of ours
-	foreign             // the caller's
-)
+// nowait has a lock that is not free fail at once. SKIP LOCKED, for a try, leaves it out.
+const nowait = " NOWAIT"
 
 // lockSQL is the one statement that locks the rows of request, in the order of its values. It
-// returns the values (of slots), or the positions of the values (of other rows), that it locked. A
-// statement that puts a value into the session's variable returns nothing: its count of rows tells.
+// returns the values (of slots), or the positions of the values (of other rows), that it locked,
+// and behind them what a token is made of. With a label it is onlySlot's: it puts that into the
+// session's variable, and its count of rows tells. That costs the server less than a result.
 //
 // Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
 // the time is over), MariaDB the executable comment (error 1969). Each takes the other's for a
 // plain comment. innodb_lock_wait_timeout would not do: it counts whole seconds, and no hint of
-// MySQL's changes it. With patient, on MariaDB the statement sets that variable so high that it
-// does not end the wait.
-func lockSQL(request dialects.Request, clause string, limit time.Duration, comment, into string, patient bool) (
-	string, error,
-) {
-	selects, err := selectsOf(request, into, " "+mode(request)+clause)
+// MySQL's changes it.
+func lockSQL(request dialects.Request, clause string, limit time.Duration, comment, label string) (string, error) {
+	locking := " " + sqltext.Owning
+	if request.Shared {
+		locking = " " + sqltext.Sharing
+	}
+	selects, err := selectsOf(request, label, locking+clause)
 	if err != nil {
 		return "", err
 	}
-	prefix, hint := "", ""
-	var settings []string
-	switch {
-	case clause == sqltext.SkipLocked:
-		settings = append(settings, sqltext.SomeWait)
-	case patient:
-		settings = append(settings, sqltext.LongWait)
-	}
-	if limit > 0 {
-		settings = append(settings, maxTime(limit))
-		hint = maxTimeHint(limit)
-	}
-	if settings != nil {
-		prefix = sqltext.OnMariaDB(settings...)
-	}
-	selects[0] = hint + comment + selects[0]
-	if request.Fence != "" && into == "" {
+	if request.Fence != "" {
 		f, err := fenceOf(request.Fence)
 		if err != nil {
 			return "", err
 		}
 		selects = append(selects, f.token())
+	}
+	selects[0] = comment + selects[0]
+	prefix := ""
+	switch {
+	case clause == sqltext.SkipLocked:
+		prefix = sqltext.OnMariaDB(sqltext.SomeWait)
+	case limit > 0:
+		prefix = sqltext.OnMariaDB(fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
+		selects[0] = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds()) + selects[0]
 	}
 	return prefix + union(selects), nil
 }
@@ -70,15 +59,6 @@ func union(selects []string) string {
 	return "(SELECT " + strings.Join(selects, ") UNION ALL (SELECT ") + ")"
 }
 
-// maxTime is the limit of a statement on MariaDB, and maxTimeHint the hint for MySQL.
-func maxTime(limit time.Duration) string {
-	return fmt.Sprintf("max_statement_time=%.3f", limit.Seconds())
-}
-
-func maxTimeHint(limit time.Duration) string {
-	return fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds())
-}
-
 // permitSQL locks the first row of the list that is free, and no other. The list comes first in the
 // join, so that each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE
 // READ a range would lock the gaps as well. By the other index, MariaDB would lock more than it
@@ -89,51 +69,42 @@ func permitSQL(request dialects.Request, comment string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	hash, err := sqltext.Literal(dialects.Value{Text: request.AnyOne})
 	result := "p.id"
-	if err == nil && request.Fence != "" {
-		var f fence
-		f, err = fenceOf(request.Fence)
+	if request.Fence != "" {
+		f, err := fenceOf(request.Fence)
+		if err != nil {
+			return "", err
+		}
 		result = f.counted(result)
 	}
-	rows := make([]string, len(request.Values))
-	for i, value := range request.Values {
-		rows[i] = value.Text
-	}
+	hash, err := sqltext.Literal(dialects.Value{Text: request.AnyOne})
 	return sqltext.OnMariaDB(sqltext.SomeWait) + "SELECT " + comment + result + " FROM JSON_TABLE('[" +
-		strings.Join(rows, ",") + "]', '$[*]' COLUMNS (id INT PATH '$')) AS list STRAIGHT_JOIN " + table +
+		numbersOf(request) + "]', '$[*]' COLUMNS (id INT PATH '$')) AS list STRAIGHT_JOIN " + table +
 		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE p.hash = " + hash +
-		" LIMIT 1 FOR UPDATE /*!80001 OF p */" +
-		sqltext.SkipLocked, err
+		" LIMIT 1 FOR UPDATE /*!80001 OF p */" + sqltext.SkipLocked, err
 }
 
-const (
-	wait   = ""
-	nowait = " NOWAIT"
-)
-
-// existSQL reads which rows of request exist, without locking. It returns what lockSQL does.
-func existSQL(request dialects.Request) (string, error) {
-	request.Shared = false
-	selects, err := selectsOf(request, "", "")
-	if err != nil {
-		return "", err
+// numbersOf are the numbers of rows of txlock's own.
+func numbersOf(request dialects.Request) string {
+	numbers := make([]string, len(request.Values))
+	for i, value := range request.Values {
+		numbers[i] = value.Text
 	}
-	return union(selects), nil
+	return strings.Join(numbers, ",")
 }
 
 // selectsOf are the queries, without the word SELECT, that together find the rows of request.
 //
 // InnoDB locks what it reads, not what a statement returns. So each query must find its rows by an
-// index and read nothing else. Slots have a primary key that can be forced. The index of a caller's
-// table has no known name, and the server may read all of a small table for an IN list: hence one
-// look-up for each value.
+// index and read nothing else. Slots have a primary key that can be forced; one alone is looked up,
+// in half the server's time of a range. The index of a caller's table has no known name, and the
+// server may read all of a small table for an IN list: hence one look-up for each value.
 //
 // FOR UPDATE by a secondary index locks the row itself as well. A shared lock does so only when the
 // query reads a column that is not in that index; else a writer that finds the row by its primary
 // key would have it at the same time. Hence a query inside that reads all columns. The LIMIT keeps
 // the server from merging the two.
-func selectsOf(request dialects.Request, into, locking string) ([]string, error) {
+func selectsOf(request dialects.Request, label, locking string) ([]string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	if err != nil {
 		return nil, err
@@ -142,44 +113,68 @@ func selectsOf(request dialects.Request, into, locking string) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	if request.Slots > 0 {
-		return []string{slotsSelect(table, column, request, into) + locking}, nil
+	condition := ""
+	if request.Shared {
+		condition = " AND " + sqltext.Writable
 	}
-	literals := make([]string, len(request.Values))
+	if request.Slots > 0 {
+		condition = fmt.Sprintf(" AND slots = %d", request.Slots) + condition
+		switch {
+		case label != "":
+			return []string{label + " INTO @" + sqltext.Variable + " FROM " + table + " WHERE " + column + " = " +
+				numbersOf(request) + condition + locking}, nil
+		case len(request.Values) == 1:
+			return []string{column + " FROM " + table + " WHERE " + column + " = " + numbersOf(request) + condition +
+				locking}, nil
+		}
+		// In a UNION, MySQL forgets an order without a limit.
+		return []string{fmt.Sprintf("%[1]s FROM %[2]s FORCE INDEX (PRIMARY) WHERE %[1]s IN (%[3]s)%[4]s "+
+			"ORDER BY %[1]s LIMIT %[5]d%[6]s", column, table, numbersOf(request), condition, len(request.Values),
+			locking)}, nil
+	}
+	selects := make([]string, len(request.Values))
 	for i, value := range request.Values {
-		if literals[i], err = sqltext.Literal(value); err != nil {
+		literal, err := sqltext.Literal(value)
+		if err != nil {
 			return nil, dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: %w", value.Text, column, err)}
 		}
-	}
-	selects := make([]string, len(literals))
-	for i, text := range literals {
-		result := strconv.Itoa(i)
-		found := fmt.Sprintf("%s WHERE %s = %s%s", table, column, text, andWritable(request))
+		found := table + " WHERE " + column + " = " + literal + condition + locking
 		if request.Shared {
-			found = fmt.Sprintf("(SELECT * FROM %s LIMIT %d%s) AS whole", found, uint64(math.MaxUint64), locking)
-		} else {
-			found += locking
+			found = fmt.Sprintf("(SELECT * FROM %s WHERE %s = %s%s LIMIT %d%s) AS whole", table, column, literal,
+				condition, uint64(math.MaxUint64), locking)
 		}
-		selects[i] = result + " FROM " + found
+		selects[i] = strconv.Itoa(i) + " FROM " + found
 	}
 	return selects, nil
 }
 
-func slotsSelect(table, column string, request dialects.Request, into string) string {
-	result := column
-	if into != "" {
-		result = into + " INTO @" + sqltext.Variable
+// valuesOf are the values of request that a result of lockSQL names, without repetition.
+func valuesOf(request dialects.Request, result []string) []string {
+	seen := make(map[string]bool, len(result))
+	values := make([]string, 0, len(result))
+	for _, text := range result {
+		if request.Slots == 0 {
+			position, err := strconv.Atoi(text)
+			if err != nil || position >= len(request.Values) {
+				continue
+			}
+			text = request.Values[position].Text
+		}
+		if !seen[text] {
+			seen[text] = true
+			values = append(values, text)
+		}
 	}
-	condition := andWritable(request)
-	if len(request.Values) == 1 { // a look-up by the primary key takes half the server's time of a range
-		return result + " FROM " + table + " WHERE " + column + " = " + request.Values[0].Text + " AND slots = " +
-			strconv.Itoa(request.Slots) + condition
-	}
-	numbers := make([]string, len(request.Values))
+	return values
+}
+
+// resultOf is the result of lockSQL when all rows of request are locked.
+func resultOf(request dialects.Request) []string {
+	texts := make([]string, len(request.Values))
 	for i, value := range request.Values {
-		numbers[i] = value.Text
+		if texts[i] = value.Text; request.Slots == 0 {
+			texts[i] = strconv.Itoa(i)
+		}
 	}
-	// In a UNION, MySQL forgets an order without a limit.
-	return fmt.Sprintf("%s FROM %s FORCE INDEX (PRIMARY) WHERE %s IN (%s) AND slots = %d%s ORDER BY %s LIMIT %d",
-		result, table, column, strings.Join(numbers, ","), request.Slots, condition, column, len(numbers))
+	return texts
 }

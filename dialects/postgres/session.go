@@ -93,8 +93,29 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 	return err
 }
 
-// Join implements dialects.Session. A session that has joined anything is not renewed.
-func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+// Join implements dialects.Session.
+func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
+	request.Work = false
+	return s.joinInTx(ctx, request)
+}
+
+// Nest implements dialects.Session.
+func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
+	got dialects.Grant, err error,
+) {
+	s.nested = ""
+	if len(request.Values) > 0 || request.Exec != nil {
+		request.Work = true
+		if got, err = s.joinInTx(ctx, request); err != nil || got.Affected != nil {
+			return got, err
+		}
+	}
+	return got, s.nest(ctx, work)
+}
+
+// joinInTx sets the savepoint of a Nest with the lock, with Request.Work. A session that has joined
+// anything is not renewed.
+func (s *session[Tx]) joinInTx(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	if err = s.usable(); err != nil {
 		return got, err
 	}
@@ -126,8 +147,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (got d
 	}
 }
 
-// Nest implements dialects.Session.
-func (s *session[Tx]) Nest(ctx context.Context, work func(tx Tx) error) error {
+func (s *session[Tx]) nest(ctx context.Context, work func(tx Tx) error) error {
 	if s.conn.Status() == client.Failed {
 		return errOuterAborted
 	}

@@ -87,7 +87,7 @@ var sideBySide = []guarantee{
 	{"a new run of the server is numbered once, above all before", guarantees.NewRun[*sql.Tx], false},
 	{"a run of the server whose counts are spent is followed by another", guarantees.SpentRun[*sql.Tx], false},
 	{"fencing that is not installed is ErrNotInstalled", guarantees.FenceMissing[*sql.Tx], false},
-	{"reentry follows the context, counts, and ends with the last handle", guarantees.Reentry[*sql.Tx], false},
+	{"reentry follows the context, counts, and ends with the last Lock", guarantees.Reentry[*sql.Tx], false},
 	{"nested locks need one connection", guarantees.OneConnection[*sql.Tx], false},
 	{"a nested Do is a savepoint", guarantees.NestedDo[*sql.Tx], false},
 	{
@@ -97,7 +97,10 @@ var sideBySide = []guarantee{
 	{"what a failed nested Do has locked is not believed in", guarantees.UndoneLocks[*sql.Tx], false},
 	{"a nested wait that ends leaves the outer lock held", guarantees.NestedWaitEnds[*sql.Tx], false},
 	{"a nested deadlock is an error and never a silent loss", guarantees.NestedDeadlock[*sql.Tx], false},
-	{"goroutines that share a context take turns", guarantees.SharedContext[*sql.Tx], false},
+	{
+		"goroutines that share the context of a Lock take turns, of two calls in a Do the second is an error",
+		guarantees.SharedContext[*sql.Tx], false,
+	},
 	{"an order that makes its batch fail takes no other with it", guarantees.CombinedCulprit[*sql.Tx], false},
 	{"a lost session is an error to all of its batch", guarantees.CombinedLost[*sql.Tx], true},
 	{"one leads an election at a time, and terms increase", guarantees.OneLeader[*sql.Tx], false},

@@ -188,40 +188,54 @@ func opposite[Tx any](t *testing.T, f *testbed.Fixture[Tx], between func()) {
 	require.NoError(t, second)
 }
 
-// SharedContext shows that goroutines that share a context take turns: that of a Lock, and that of
-// the work of a Do.
+// SharedContext shows that goroutines that share the context of a Lock take turns, and that in the
+// work of a Do the second of two calls side by side is an error at once, which costs the first
+// nothing.
 func SharedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	share := func(ctx context.Context) {
-		var group errgroup.Group
-		for i := range 8 {
-			group.Go(func() error {
-				for range 10 {
-					lock, err := f.Locks.Mutex(f.Key(string(rune('a' + i)))).Lock(ctx)
-					if err != nil {
-						return err
-					}
-					if err := lock.Unlock(background); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		}
-		require.NoError(t, group.Wait())
-		f.Taken(t, f.Key("c"))
-	}
 	outer, err := f.Locks.Mutex(f.Key("shared")).Lock(background)
 	require.NoError(t, err)
-	share(outer.Context())
+	var group errgroup.Group
+	for i := range 8 {
+		group.Go(func() error {
+			for range 10 {
+				lock, err := f.Locks.Mutex(f.Key(string(rune('a' + i)))).Lock(outer.Context())
+				if err != nil {
+					return err
+				}
+				if err := lock.Unlock(background); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	f.Taken(t, f.Key("c"))
 	require.NoError(t, outer.Unlock(background))
 	f.Free(t, f.Key("shared"), f.Key("c"))
 
+	holder, err := f.Locks.Mutex(f.Key("held")).Lock(background)
+	require.NoError(t, err)
 	require.NoError(t, f.Locks.Mutex(f.Key("shared")).Do(background, func(ctx context.Context, tx Tx) error {
-		share(ctx)
+		first := make(chan error, 1)
+		go func() {
+			_, err := f.Locks.Mutex(f.Key("held")).Lock(ctx)
+			first <- err
+		}()
+		f.Waiters(t, 1)
+		start := time.Now()
+		_, err := f.Locks.Mutex(f.Key("c")).Lock(ctx)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorContains(t, err, "another call")
+		require.ErrorIs(t, f.Locks.Mutex(f.Key("c")).Do(ctx, func(context.Context, Tx) error { return nil }),
+			txlock.ErrNotAcquired)
+		require.Less(t, time.Since(start), promptly)
+		require.NoError(t, holder.Unlock(background))
+		require.NoError(t, testbed.Receive(t, first))
 		return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
 	}))
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	f.Free(t, f.Key("shared"), f.Key("c"))
+	f.Free(t, f.Key("shared"), f.Key("c"), f.Key("held"))
 }

@@ -248,24 +248,6 @@ func Upgrade[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 				func() error { return key.TryDo(ctx, nothing) })
 			return key.Shared().Do(ctx, nothing)
 		}))
-		// What a nested Do locked is shared as long as that has not failed.
-		other := f.Locks.Mutex(b)
-		var writer <-chan error
-		require.NoError(t, other.Do(background, func(ctx context.Context, _ Tx) error {
-			require.ErrorIs(t, other.Do(ctx, func(ctx context.Context, _ Tx) error {
-				require.NoError(t, key.Shared().Do(ctx, nothing))
-				silent(txlock.ErrUpgrade, func() error { return key.Do(ctx, nothing) })
-				return errWork
-			}), errWork)
-			require.NoError(t, key.Do(ctx, nothing))
-			writer = testbed.LockLater(key)
-			f.Waiters(t, 1)
-			require.NoError(t, key.Shared().TryDo(ctx, nothing), "nobody is in front of who has it")
-			require.NoError(t, key.Shared().Do(ctx, nothing))
-			require.NoError(t, key.Do(ctx, nothing), "the session has it alone")
-			return nil
-		}))
-		require.NoError(t, testbed.Receive(t, writer))
 		unlock(t, locked(t, both, background))
 	}
 	// Of several keys, one is shared, or one is held alone.

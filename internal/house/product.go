@@ -24,7 +24,7 @@ var parts = []struct{ name, folder string }{
 	{"internal", "internal/holders"},
 	{"internal", "internal/identifier"},
 	{"internal", "internal/label"},
-	{"internal", "internal/lifecycle"},
+	{"internal", "internal/heartbeat"},
 	{"internal", "internal/locktable"},
 	{"internal", "internal/lookout"},
 	{"internal", "internal/peer"},

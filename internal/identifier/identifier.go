@@ -3,6 +3,7 @@ package identifier
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,70 +20,43 @@ func isPlain(part string) bool {
 	return part != ""
 }
 
+// further are parts that are not plain: in quotes, or without any, and the dot behind them.
+var further = map[rune]*regexp.Regexp{
+	'"': regexp.MustCompile(`^(?:"((?:[^"]|"")+)"|([^."'` + "`" + `]+))(\.|$)`),
+	'`': regexp.MustCompile("^(?:`((?:[^`]|``)+)`|([^.\"'`]+))(\\.|$)"),
+}
+
 // Quote turns a name as its user spells it into quoted SQL. Parts are separated by dots. Each is
 // plain or in quotes, where a doubled quote stands for one. Fold is applied to plain parts, as the
 // database does to unquoted names. A part without quotes that is no plain SQL name is taken to the
 // letter. A name with more than maxParts parts, or one that cannot be quoted, is an error.
 func Quote(name string, quote rune, fold func(string) string, maxParts int) (string, error) {
-	if isPlain(name) { // the usual one: a single part
-		return string(quote) + fold(name) + string(quote), nil
-	}
-	invalid := func(reason string) (string, error) {
-		return "", fmt.Errorf("invalid name %.100q: %s", name, reason)
-	}
 	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-		return invalid("it is not valid UTF-8 text without NUL")
+		return "", fmt.Errorf("invalid name %.100q: it is not valid UTF-8 text without NUL", name)
 	}
-	var parts []string
-	for rest := name; ; {
-		part, after, quoted, ok := cutPart(rest, quote)
-		switch {
-		case !ok:
-			return invalid(fmt.Sprintf("a quote %c opens, closes and doubles around a whole part, or does not occur",
-				quote))
-		case part == "":
-			return invalid("it has an empty part")
-		case !quoted && isPlain(part):
+	var quoted strings.Builder
+	parts := 0
+	for rest, more := name, true; more; parts++ {
+		part, after, dot := strings.Cut(rest, ".")
+		if isPlain(part) {
 			part = fold(part)
+		} else if other := further[quote].FindStringSubmatch(rest); other != nil {
+			part, after, dot = other[1]+other[2], rest[len(other[0]):], other[3] != ""
+		} else {
+			return "", fmt.Errorf("invalid name %.100q: a part is empty, or a quote %c does not open, close and "+
+				"double around the whole of it", name, quote)
 		}
-		doubled := strings.ReplaceAll(part, string(quote), string(quote)+string(quote))
-		parts = append(parts, string(quote)+doubled+string(quote))
-		if after == "" {
-			break
+		if parts > 0 {
+			quoted.WriteByte('.')
 		}
-		rest = after[1:]
+		quoted.WriteString(string(quote) + part + string(quote))
+		rest, more = after, dot
 	}
-	if len(parts) > maxParts {
-		return invalid(fmt.Sprintf("it has %d parts, at most %d make sense here", len(parts), maxParts))
+	if parts > maxParts {
+		return "", fmt.Errorf("invalid name %.100q: it has %d parts, and makes sense with %d at most", name, parts,
+			maxParts)
 	}
-	return strings.Join(parts, "."), nil
-}
-
-// cutPart cuts the first part off name. after is empty, or begins with the dot that separates the
-// next part.
-func cutPart(name string, quote rune) (part, after string, quoted, ok bool) {
-	if !strings.HasPrefix(name, string(quote)) {
-		end := strings.IndexByte(name, '.')
-		if end < 0 {
-			end = len(name)
-		}
-		part = name[:end]
-		return part, name[end:], false, !strings.ContainsAny(part, "\"`'")
-	}
-	var text strings.Builder
-	for rest := name[1:]; ; {
-		end := strings.IndexRune(rest, quote)
-		if end < 0 {
-			return "", "", true, false
-		}
-		text.WriteString(rest[:end])
-		rest = rest[end+1:]
-		if !strings.HasPrefix(rest, string(quote)) {
-			return text.String(), rest, true, rest == "" || rest[0] == '.'
-		}
-		text.WriteRune(quote)
-		rest = rest[1:]
-	}
+	return quoted.String(), nil
 }
 
 // Lower folds a part as PostgreSQL does: A to Z alone. (In a database with an encoding of one byte

@@ -8,121 +8,90 @@
 // (10 api), in its queue 1. What is shared has an s in front: s[sku:42]. A session that has renewed
 // its locks says at the end since when it has them, in seconds since 1970.
 //
-// Bytes that have a meaning here, that SQL would have to quote, or that a server would replace, are
-// written as in URLs. A label that was cut ends inside a bracket. A label is a hint: the server's
-// lock tables say what is locked.
+// Bytes that have a meaning here or in SQL, or that a server would replace, are written as in URLs.
+// A label that was cut ends inside a bracket. It is a hint: the server says what is locked.
 package label
 
 import (
 	"cmp"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
 )
 
-// longest bounds a bracket, in bytes: it travels with every lock.
-const longest = 256
-
-const sharedPrefix = "s"
+// longest bounds a bracket, in bytes: with an s in front it travels with every lock.
+const longest = 255
 
 // Begin begins every label of this process.
 var Begin = "#" + strconv.Itoa(os.Getpid()) + " "
 
 // Of is the bracket of a label that shows request.
 func Of(request dialects.Request) string {
-	shared := ""
 	if request.Shared {
-		shared = sharedPrefix
+		return "s" + request.Label
 	}
-	if len(request.Keys) > 0 && request.AnyOne == "" {
-		return bracket(shared+"[", request.Keys, "]")
+	return request.Label
+}
+
+// Keys shows keys of slots.
+func Keys(keys ...string) string { return bracket("[", keys, "]") }
+
+// Permits shows the key of a semaphore of so many permits.
+func Permits(n int, key string) string { return bracket("("+strconv.Itoa(n)+" ", []string{key}, ")") }
+
+// Rows shows rows of a caller's table. Hidden ones have no values.
+func Rows(table, column string, values ...dialects.Value) string {
+	opening := "(" + escape(table) + "." + strings.ReplaceAll(escape(column), ".", "%2E")
+	texts := make([]string, min(len(values), longest))
+	for i := range texts {
+		texts[i] = values[i].Text
 	}
-	if request.AnyOne != "" {
-		return bracket("("+strconv.Itoa(len(request.Values))+" ", request.Keys, ")")
+	if len(texts) > 0 {
+		opening += " "
 	}
-	table := shared + "(" + escape(request.Table) + "." + strings.ReplaceAll(escape(request.Column), ".", "%2E")
-	if request.Hidden {
-		return bracket(table, nil, ")")
-	}
-	values := make([]string, 0, min(len(request.Values), longest))
-	for _, value := range request.Values[:cap(values)] {
-		values = append(values, value.Text)
-	}
-	return bracket(table+" ", values, ")")
+	return bracket(opening, texts, ")")
 }
 
 // bracket leaves the bracket open when there is no room for all items.
 func bracket(opening string, items []string, closing string) string {
-	var b strings.Builder
-	b.WriteString(opening)
+	text := opening
 	for i, item := range items {
 		if i > 0 {
-			b.WriteByte(' ')
+			text += " "
 		}
-		item = escape(item)
-		if room := longest - b.Len(); len(item) >= room {
-			b.WriteString(item[:max(room, 0)])
-			return b.String()
+		if text += escape(item); len(text) >= longest {
+			return text[:longest]
 		}
-		b.WriteString(item)
 	}
-	b.WriteString(closing)
-	return b.String()
+	return text + closing
 }
 
-func escape(text string) string {
-	const hex = "0123456789ABCDEF"
-	plain := true
-	for i := 0; i < len(text) && plain; i++ {
-		plain = isPlain(text[i])
-	}
-	if plain {
-		return text
-	}
-	var b strings.Builder
-	for _, c := range []byte(text[:min(len(text), longest)]) {
-		if isPlain(c) {
-			b.WriteByte(c)
-		} else {
-			b.Write([]byte{'%', hex[c>>4], hex[c&15]})
-		}
-	}
-	return b.String()
-}
+// plain are bytes that URLs escape, and labels need not, and the other way round.
+var plain = strings.NewReplacer("%2F", "/", "%2C", ",", "%3B", ";", "@", "%40")
 
-func isPlain(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
-		strings.IndexByte("_.,:;/=~!&-{}|<>^$", c) >= 0
-}
+func escape(text string) string { return plain.Replace(url.PathEscape(text[:min(len(text), longest)])) }
 
 // unescape undoes escape. It drops an escape that was cut.
 func unescape(text string) string {
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] != '%' {
-			b.WriteByte(text[i])
-			continue
-		}
-		if i+2 >= len(text) {
-			break
-		}
-		if c, err := strconv.ParseUint(text[i+1:i+3], 16, 8); err == nil {
-			b.WriteByte(byte(c))
-		}
-		i += 2
+	if last := strings.LastIndexByte(text, '%'); last >= 0 && last+3 > len(text) {
+		text = text[:last]
 	}
-	return b.String()
+	if whole, err := url.PathUnescape(text); err == nil {
+		return whole
+	}
+	return text
 }
 
 // Since is a label that outlives the transaction in which it was shown, which began then, in
-// seconds since 1970. It stays, once it says that, and where there is no room.
+// seconds since 1970. It stays, once it says that, and where the server has no room.
 func Since(text string, begun float64) string {
+	const room = 63
 	at, since := strings.LastIndexByte(text, '#'), SinceMark(begun)
-	if at < 0 || strings.Contains(text[at:], "@") || len(text)+len(since) > longestShown {
+	if at < 0 || strings.Contains(text[at:], "@") || len(text)+len(since) > room {
 		return text
 	}
 	return text + since
@@ -130,9 +99,6 @@ func Since(text string, begun float64) string {
 
 // SinceMark is the end of a label that says since when.
 func SinceMark(begun float64) string { return "@" + strconv.FormatFloat(begun, 'f', 1, 64) }
-
-// longestShown is how much the server shows.
-const longestShown = 63
 
 // Label is what a session says of itself.
 type Label struct {
@@ -160,43 +126,41 @@ func Read(text string) (l Label) {
 		return Label{Before: text}
 	}
 	l = Label{Before: text[:at], Process: process}
-	if last := strings.LastIndexByte(rest, '@'); last >= 0 {
-		if seconds, err := strconv.ParseFloat(rest[last+1:], 64); err == nil && seconds > 0 && seconds < 1e11 {
-			l.Since = time.UnixMicro(int64(seconds * 1e6))
-		}
-		rest = rest[:last]
+	rest, since, _ := strings.Cut(rest, "@")
+	if seconds, err := strconv.ParseFloat(since, 64); err == nil && seconds > 0 && seconds < 1e11 {
+		l.Since = time.UnixMicro(int64(seconds * 1e6))
 	}
-	for {
-		rest = strings.TrimPrefix(rest, sharedPrefix) // the server says who shares
+	for rest != "" {
+		rest = strings.TrimPrefix(rest, "s") // the server says who shares
 		if len(rest) < 2 || rest[0] != '[' && rest[0] != '(' {
-			return l
+			break
 		}
-		end := strings.IndexAny(rest, "])")
-		if end < 0 {
-			l.shown = append(l.shown, readBracket(rest[0] == '(', rest[1:], true))
-			return l
+		body, after, whole := rest[1:], "", false
+		if end := strings.IndexAny(rest, "])"); end > 0 {
+			body, whole = rest[1:end], true
+			_, after, _ = strings.Cut(rest[end:], " ")
 		}
-		l.shown = append(l.shown, readBracket(rest[0] == '(', rest[1:end], false))
-		_, rest, _ = strings.Cut(rest[end:], " ")
+		l.shown = append(l.shown, readBracket(rest[0] == '(', body, whole))
+		rest = after
 	}
+	return l
 }
 
-func readBracket(ofRows bool, body string, cut bool) (c shown) {
+func readBracket(ofRows bool, body string, whole bool) (c shown) {
 	c.items = strings.Split(body, " ")
 	if ofRows {
 		name := c.items[0]
-		c.items = c.items[1:]
-		if dot := strings.LastIndexByte(name, '.'); dot >= 0 {
-			c.table, c.column = unescape(name[:dot]), unescape(name[dot+1:])
-		} else { // of a semaphore, whose table has its name
-			c.items = nil
+		if c.items = c.items[1:]; !strings.Contains(name, ".") { // of a semaphore, whose table has its name
+			return shown{}
 		}
+		dot := strings.LastIndexByte(name, '.')
+		c.table, c.column = unescape(name[:dot]), unescape(name[dot+1:])
 	}
 	for i, item := range c.items {
 		c.items[i] = unescape(item)
 	}
-	if last := len(c.items) - 1; cut && last >= 0 {
-		c.items, c.cut = c.items[:last], wholeRunes(c.items[last])
+	if last := len(c.items) - 1; !whole && last >= 0 { // of a character that was cut, nothing
+		c.items, c.cut = c.items[:last], strings.ToValidUTF8(c.items[last], "")
 	}
 	return c
 }
@@ -224,7 +188,7 @@ func (l Label) Key(slot string, slots int, alone bool) string {
 		}
 	}
 	if alone && len(l.shown) == 1 && len(l.shown[0].items) == 0 && l.shown[0].cut != "" &&
-		!strings.HasPrefix(l.shown[0].cut, HiddenPrefix) {
+		!strings.HasPrefix(l.shown[0].cut, hiddenPrefix) {
 		return l.shown[0].cut + "…"
 	}
 	return ""
@@ -235,14 +199,4 @@ func (l Label) And(older Label) Label {
 	l.Process = cmp.Or(l.Process, older.Process)
 	l.shown = append(l.shown, older.shown...)
 	return l
-}
-
-// wholeRunes drops the beginning of a character that was cut.
-func wholeRunes(text string) string {
-	for i := max(len(text)-utf8.UTFMax+1, 0); i < len(text); i++ {
-		if utf8.RuneStart(text[i]) && !utf8.FullRuneInString(text[i:]) {
-			return text[:i]
-		}
-	}
-	return text
 }

@@ -26,13 +26,13 @@ func FuzzLabel(f *testing.F) {
 		if first == "" || second == "" {
 			return // no keys
 		}
-		const slots = 1 << 20
+		const slots, table, column = 1 << 20, "shop.inventory", `"a.b"`
 		keys, values := []string{first, second}, []dialects.Value{{Text: first}, {Text: second}}
 		for _, request := range []dialects.Request{
-			{Slots: 1, Keys: keys},
-			{Slots: 1, Keys: keys, Shared: true},
-			{Table: "shop.inventory", Column: `"a.b"`, Values: values},
-			{Table: "shop.inventory", Column: `"a.b"`, Values: values, Shared: true},
+			{Slots: 1, Label: label.Keys(keys...)},
+			{Slots: 1, Label: label.Keys(keys...), Shared: true},
+			{Table: table, Column: column, Values: values, Label: label.Rows(table, column, values...)},
+			{Table: table, Column: column, Values: values, Label: label.Rows(table, column, values...), Shared: true},
 		} {
 			shown := label.Of(request)
 			require.Equal(t, request.Shared, shown[0] == 's')
@@ -54,24 +54,27 @@ func FuzzLabel(f *testing.F) {
 				require.Contains(t, []string{"more", first, second}, read.Key(more, slots, true))
 			}
 			for end := range len(text) + 1 {
-				says(t, label.Read(text[:end]), request, whole && end == len(text))
+				says(t, label.Read(text[:end]), request, keys, whole && end == len(text))
 			}
 		}
 	})
 }
 
 // says shows that the label has the keys, or the values, of the request, and no others.
-func says(t *testing.T, read label.Label, request dialects.Request, all bool) {
+func says(t *testing.T, read label.Label, request dialects.Request, keys []string, all bool) {
 	t.Helper()
 	const slots = 1 << 20
-	for _, key := range request.Keys {
+	for _, key := range keys {
+		if request.Table != "" {
+			break
+		}
 		shown := read.Key(strconv.Itoa(dialects.SlotOf(key, slots)), slots, true)
 		beginning, cut := strings.CutSuffix(shown, "…")
 		switch {
 		case all, !cut && shown != "":
 			require.Equal(t, dialects.SlotOf(key, slots), dialects.SlotOf(shown, slots))
 		case cut:
-			require.True(t, slices.ContainsFunc(append(request.Keys, "more"), func(key string) bool {
+			require.True(t, slices.ContainsFunc(append(keys[:2:2], "more"), func(key string) bool {
 				return strings.HasPrefix(key, beginning)
 			}), beginning)
 		}
@@ -104,21 +107,9 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// Labels of older versions say when a lock was granted, and how many wait.
-func TestReadOlderLabels(t *testing.T) {
-	read := label.Read("app#4711+37 [a b]+12ms (inventory.sku 42)+5ms s[c]")
-	require.Equal(t, 4711, read.Process)
-	for _, key := range []string{"a", "b", "c"} {
-		require.Equal(t, key, read.Key(strconv.Itoa(dialects.SlotOf(key, 65536)), 65536, true))
-	}
-	read = label.Read("#1 [a]@1795361200.1 s[b]@1795361300.1")
-	require.Equal(t, "a", read.Key(strconv.Itoa(dialects.SlotOf("a", 65536)), 65536, true))
-	require.Equal(t, "b", read.Key(strconv.Itoa(dialects.SlotOf("b", 65536)), 65536, true))
-}
-
 // A character is there whole, or not at all.
 func TestReadCutCharacter(t *testing.T) {
-	shown := label.Begin + label.Of(dialects.Request{Slots: 1, Keys: []string{"夜é🎉"}})
+	shown := label.Begin + label.Keys("夜é🎉")
 	read := map[string]bool{}
 	for end := len(label.Begin) + 2; end < len(shown); end++ {
 		read[label.Read(shown[:end]).Key("0", 1<<20, true)] = true
@@ -144,10 +135,25 @@ func FuzzReadLabel(f *testing.F) {
 
 // Values that are hidden are in no label.
 func TestHiddenValues(t *testing.T) {
-	hidden := dialects.Request{Table: "inventory", Column: "sku", Values: []dialects.Value{{Text: "oil"}}, Hidden: true}
-	shown := label.Begin + label.Of(hidden)
+	shown := label.Begin + label.Rows("inventory", "sku")
 	require.NotContains(t, shown, "oil")
 	read := label.Read(shown)
 	require.Equal(t, os.Getpid(), read.Process)
 	read.Rows(func(_, _, value string) { require.Fail(t, value) })
+}
+
+// Names are read as they were, and a long one as its beginning.
+func FuzzASCII(f *testing.F) {
+	for _, name := range []string{"api", "a=b#c/d e", "é%41", "\x00\xff", strings.Repeat("é", 99)} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		text := label.ASCII(name)
+		require.LessOrEqual(t, len(text), 191)
+		for _, c := range []byte(text) {
+			require.True(t, ' ' < c && c < 0x7f && c != '\'' && c != '\\', text)
+		}
+		read, cut := strings.CutSuffix(label.FromASCII(text), "…")
+		require.True(t, read == name || strings.HasPrefix(name, read) && (cut || strings.HasSuffix(name, "…")), read)
+	})
 }

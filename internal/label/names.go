@@ -3,16 +3,15 @@ package label
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
-	"strconv"
+	"net/url"
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
 )
 
-// HiddenPrefix begins what is shown instead of a key: behind it are a slot, or the beginning of a
+// hiddenPrefix begins what is shown instead of a key: behind it are a slot, or the beginning of a
 // hash.
-const HiddenPrefix = "~"
+const hiddenPrefix = "~"
 
 // Hash is how the tables of semaphores and of elections know a name: for all clients, so that those
 // with hidden keys and others mean the same one.
@@ -21,55 +20,39 @@ func Hash(name string) string {
 	return hex.EncodeToString(hash[:])
 }
 
-// Hidden is what is shown instead of a name of that hash.
-func Hidden(hash string) string {
-	const shown = 12
-	return HiddenPrefix + hash[:shown]
-}
+// HiddenName is what is shown instead of a name of that hash.
+func HiddenName(hash string) string { return hiddenPrefix + hash[:12] }
+
+// HiddenKey is what is shown instead of a key of that slot.
+func HiddenKey(slot string) string { return hiddenPrefix + slot }
 
 // Known is the name that a table has, or what stands for a hidden one.
 func Known(named dialects.Named) string {
 	if named.Name != "" {
 		return FromASCII(named.Name)
 	}
-	return Hidden(named.Hash) + "…"
+	return HiddenName(named.Hash) + "…"
 }
 
-// ASCII writes a name in ASCII, for people: bytes that are not plain as in =2A. The end of a long
-// name is left out.
+// toASCII makes of an escape in a URL that of the tables, =2A.
+var toASCII = strings.NewReplacer("%2F", "/", "%", "=", "=", "=3D")
+
+// ASCII writes a name in ASCII, for people. The end of a long name is left out.
 func ASCII(name string) string {
-	const longest, shown = 191, 100
-	var b strings.Builder
-	for _, c := range []byte(name) {
-		switch {
-		case '0' <= c && c <= '9', 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', strings.IndexByte("_-.:/@", c) >= 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "=%02X", c)
-		}
+	const most, shown = 191, 100
+	if text := toASCII.Replace(url.PathEscape(name)); len(text) <= most {
+		return text
+	} else {
+		return text[:shown] + "#"
 	}
-	if b.Len() <= longest {
-		return b.String()
-	}
-	return b.String()[:shown] + "#"
 }
 
 // FromASCII undoes ASCII. Of a long name it is the beginning, and "…".
 func FromASCII(text string) string {
 	text, _, cut := strings.Cut(text, "#")
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] != '=' {
-			b.WriteByte(text[i])
-			continue
-		}
-		if code, err := strconv.ParseUint(text[i+1:min(i+3, len(text))], 16, 8); err == nil && i+2 < len(text) {
-			b.WriteByte(byte(code))
-		}
-		i += 2
-	}
+	text = unescape(strings.ReplaceAll(text, "=", "%"))
 	if cut {
-		b.WriteString("…")
+		text += "…"
 	}
-	return b.String()
+	return text
 }

@@ -2,6 +2,7 @@
 package locktable
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -22,38 +23,32 @@ const (
 // QueuePermit is that of the row which is a semaphore's queue. All others are less.
 const QueuePermit = 1000
 
+const run = " (run Install, or the SQL of Schema)"
+
 // NotInstalled adds to the server's error that the lock table is not what Install makes.
 func NotInstalled(table string, err error) error {
-	return advised{
-		fmt.Errorf("%w: table %.100s is missing or has another shape: %w", dialects.ErrNotInstalled, table, err),
-		" (run Install, or the SQL of Schema)",
-	}
+	return notInstalled(run, table, "is missing or has another shape: %w", err)
 }
 
 // NoSlot says that the lock table lacks a slot of so many.
 func NoSlot(table, slot string, slots int) error {
-	return advised{
-		fmt.Errorf("%w: table %.100s has no slot %s of %d", dialects.ErrNotInstalled, table, slot, slots),
-		" (run Install to complete it)",
-	}
+	return notInstalled(" (run Install to complete it)", table, "has no slot %s of %d", slot, slots)
 }
 
 // NoFence adds to the server's error that the tables which tokens are drawn from are missing.
-func NoFence(table string, err error) error {
-	return advised{
-		fmt.Errorf("%w: table %.100s has no fence: %w", dialects.ErrNotInstalled, table, err),
-		" (run Install, or the SQL of Schema)",
-	}
-}
+func NoFence(table string, err error) error { return notInstalled(run, table, "has no fence: %w", err) }
 
 // Older says that a table beside the lock table is one of version 0.1, which knows semaphores and
 // elections by their names. Clients of both versions would not exclude each other, so nothing
 // changes it while it may be in use.
 func Older(table string, err error) error {
-	return advised{
-		fmt.Errorf("%w: table %.100s was made by version 0.1: %w", dialects.ErrNotInstalled, table, err),
-		" (stop what leads or takes permits, run DROP TABLE " + table + ", and then Install)",
-	}
+	return notInstalled(" (stop what leads or takes permits, run DROP TABLE "+table+", and then Install)", table,
+		"was made by version 0.1: %w", err)
+}
+
+func notInstalled(advice, table, what string, args ...any) error {
+	args = append([]any{dialects.ErrNotInstalled, table}, args...)
+	return advised{fmt.Errorf("%w: table %.100s "+what, args...), advice}
 }
 
 // advised is an error with advice to a program.
@@ -111,34 +106,32 @@ func CensusOf(table string, answer []string) (c Census, err error) {
 func (c Census) Seeded(table string) (int, error) {
 	switch {
 	case c.Rows == 0:
-		return 0, advised{fmt.Errorf("%w: table %.100s is empty", dialects.ErrNotInstalled, table), " (run Install)"}
+		return 0, notInstalled(" (run Install)", table, "is empty")
 	case c.MinSlots != c.MaxSlots:
-		return 0, fmt.Errorf("%w: rows of table %.100s were seeded for different numbers of slots, %d and %d",
-			dialects.ErrNotInstalled, table, c.MinSlots, c.MaxSlots)
+		return 0, c.mixed(table)
 	case c.Rows != c.MaxSlots || c.MinSlot != 0 || c.MaxSlot != c.Rows-1:
-		return 0, advised{
-			fmt.Errorf("%w: table %.100s has %d of %d slots", dialects.ErrNotInstalled, table, c.Rows, c.MaxSlots),
-			" (run Install to complete it)",
-		}
+		return 0, notInstalled(" (run Install to complete it)", table, "has %d of %d slots", c.Rows, c.MaxSlots)
 	}
 	return c.Rows, nil
+}
+
+func (c Census) mixed(table string) error {
+	return notInstalled("", table, "has rows that were seeded for different numbers of slots, %d and %d", c.MinSlots,
+		c.MaxSlots)
 }
 
 // Wanted is the number of slots that the table has after an Install that asks for slots of them (0:
 // any).
 func (c Census) Wanted(table string, slots int) (int, error) {
 	switch {
-	case c.Rows == 0 && slots == 0:
-		return dialects.DefaultSlots, nil
 	case c.Rows == 0:
-		return slots, nil
+		return cmp.Or(slots, dialects.DefaultSlots), nil
 	case c.MinSlots != c.MaxSlots:
-		return 0, fmt.Errorf("rows of table %.100s were seeded for different numbers of slots, %d and %d", table,
-			c.MinSlots, c.MaxSlots)
+		return 0, c.mixed(table)
 	case slots != 0 && slots != c.MaxSlots:
 		return 0, fmt.Errorf("table %.100s is installed with %d slots, not %d: clients that disagree on that number "+
-			"do not exclude each other; "+
-			"to change it, stop all clients, drop the table and install it anew", table, c.MaxSlots, slots)
+			"do not exclude each other; to change it, stop all clients, drop the table and install it anew", table,
+			c.MaxSlots, slots)
 	}
 	return c.MaxSlots, nil
 }

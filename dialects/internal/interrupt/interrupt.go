@@ -7,7 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -19,13 +19,12 @@ const (
 	// again is how often an interrupt is repeated: one that arrives before the statement has begun
 	// is lost.
 	again = 30 * time.Millisecond
-	// patience is how long an interrupt may take.
-	patience = 2 * time.Second
-	// fullPoolPatience is how long an interrupt waits for a connection to come back to the pool.
-	fullPoolPatience = 50 * time.Millisecond
+	// fullPool is how long an interrupt waits for a connection to come back to the pool.
+	fullPool = 50 * time.Millisecond
 
-	// Patience is how long a statement may ignore interrupts before its connection is closed.
-	Patience = patience
+	// Patience is how long a statement may ignore interrupts before its connection is closed, and
+	// how long one interrupt may take.
+	Patience = 2 * time.Second
 	// GuestPatience is the same where a transaction would be lost that has more than the wait. An
 	// interrupt may take seconds to arrive, through a pooler on a busy machine. A session that is
 	// dead in fact is noticed besides: by the kernels, or by who began it.
@@ -56,86 +55,46 @@ func Await(ctx context.Context, told bool, patience time.Duration, interrupt fun
 	if ctx.Done() == nil {
 		return statement(ctx)
 	}
-	w := waited{abandon: cut}
 	running := context.WithoutCancel(ctx)
 	if cut == nil {
-		var cancel context.CancelFunc
-		running, cancel = context.WithCancel(running)
-		defer cancel()
-		w.abandon = cancel
+		running, cut = context.WithCancel(running)
+		defer cut()
 	}
-	w.watch.Add(1)
+	var over atomic.Bool // the statement has returned, or was given up
+	returned, watched := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		defer w.watch.Done()
-		ended := w.whenOver()
+		defer close(watched)
 		byServer := told && errors.Is(ctx.Err(), context.DeadlineExceeded)
-		if byServer && ClosedWithin(ended, serverGrace) {
+		if byServer && ClosedWithin(returned, serverGrace) {
 			return
 		}
-		if !Repeat(context.WithoutCancel(ctx), patience, interrupt, ended, byServer) {
-			w.giveUp()
+		heeded := repeat(context.WithoutCancel(ctx), patience, interrupt, returned, byServer)
+		if !heeded && over.CompareAndSwap(false, true) {
+			cut()
 		}
 	})
 	defer func() { // also when the client library panics
-		w.end()
+		over.Store(true)
+		close(returned)
 		if !stop() {
-			w.watch.Wait()
+			<-watched
 		}
 	}()
 	return statement(running)
 }
 
-// waited is a statement that runs.
-type waited struct {
-	watch   sync.WaitGroup // over when nobody interrupts the statement any more
-	abandon func()
-
-	mu    sync.Mutex
-	over  bool
-	ended chan struct{} // closed when over; nil: nobody has asked for it
-}
-
-// whenOver is closed when the statement is over.
-func (w *waited) whenOver() <-chan struct{} {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ended = make(chan struct{})
-	if w.over {
-		close(w.ended)
-	}
-	return w.ended
-}
-
-func (w *waited) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.over = true
-	if w.ended != nil {
-		close(w.ended)
-	}
-}
-
-// giveUp abandons a statement that is not over: its connection may be another's afterwards.
-func (w *waited) giveUp() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.over {
-		w.abandon()
-	}
-}
-
-// Repeat calls interrupt until ended is closed, which it tells, or as long as within says. Where
-// interrupt cannot reach the server, it goes on only when told to try all the same.
-func Repeat(ctx context.Context, within time.Duration, interrupt func(context.Context) error, ended <-chan struct{},
-	allTheSame bool,
-) (done bool) {
+// repeat calls interrupt until ended is closed, which it tells, or as long as within says. Where
+// interrupt cannot reach the server, it goes on only when the server ends the wait by itself.
+func repeat(ctx context.Context, within time.Duration, interrupt func(context.Context) error, ended <-chan struct{},
+	byServer bool,
+) bool {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for limited.Err() == nil {
-		brief, cancel := context.WithTimeout(limited, patience)
+		brief, cancel := context.WithTimeout(limited, Patience)
 		err := interrupt(brief)
 		cancel()
-		if errors.Is(err, ErrNoConnection) && !allTheSame {
+		if errors.Is(err, ErrNoConnection) && !byServer {
 			return false
 		}
 		if ClosedWithin(ended, again) {
@@ -150,9 +109,9 @@ func Repeat(ctx context.Context, within time.Duration, interrupt func(context.Co
 // is only as far away as the server.
 func PatienceWith(db *sql.DB) time.Duration {
 	if s := db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
-		return fullPoolPatience
+		return fullPool
 	}
-	return patience
+	return Patience
 }
 
 // ClosedWithin waits for an event, or until the time is over, and tells which it was.
@@ -167,12 +126,11 @@ func ClosedWithin(event <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// Bound bounds statements that must be sent also after the end of ctx: cut, which closes the
-// connection, is called at that time, unless done is called before. Done gets the error of the
-// statements. Where cut was called it adds that to the error, and has the connection destroyed,
-// which must not be another's. The context for the statements never ends: go-sql-driver wakes a
-// goroutine twice for each statement whose context can end, and that is a tenth of what a lock
-// costs. Where cut is nil it ends at that time.
+// Bound bounds statements that must be sent also after the end of ctx: at that time cut is called,
+// which closes the connection, unless done is called before, with the error of the statements. To
+// that it adds what happened, and has the connection destroyed, which must not be another's. The
+// context for the statements never ends: go-sql-driver wakes a goroutine twice for each statement
+// whose context can end, and that is a tenth of what a lock costs. Where cut is nil it ends then.
 func Bound(ctx context.Context, by time.Time, cut, destroy func()) (statements context.Context, done func(*error)) {
 	ctx = context.WithoutCancel(ctx)
 	if cut == nil {

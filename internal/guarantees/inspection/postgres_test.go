@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/servers"
 )
 
@@ -192,7 +193,7 @@ func heartbeats(t *testing.T, e *testbed.Engine) {
 	defer p.Close()
 	key := f.Key("beating")
 	session, _, err := driver.Begin(background, dialects.Request{
-		Table: f.Table(), Column: "slot", Ours: true, Slots: dialects.DefaultSlots, Keys: []string{key}, Work: true,
+		Table: f.Table(), Column: "slot", Ours: true, Slots: dialects.DefaultSlots, Work: true, Label: label.Keys(key),
 		Values: []dialects.Value{{Text: strconv.Itoa(int(testbed.SlotOf(key, dialects.DefaultSlots)))}},
 		Lease:  time.Minute,
 	})

@@ -8,6 +8,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
@@ -192,11 +193,12 @@ func Lost(err error) error {
 	return dialects.Lost(err)
 }
 
-// Aborted tells whether the transaction has ended with an error that says so in words alone.
+// Aborted tells whether the transaction has ended with an error that says so in words alone, which
 // Aurora answers once, on a connection that goes on: "The last transaction was aborted due to Zero
-// Downtime Restart. Please retry." (or Patch). Of any other error without a number of its own
-// nobody knows whether the transaction goes on.
-func Aborted(err error) bool { return Number(err) == UnknownError }
+// Downtime Restart. Please retry." (or Patch).
+func Aborted(err error) bool {
+	return Number(err) == UnknownError && strings.Contains(err.Error(), "The last transaction was aborted due to")
+}
 
 // Interrupted tells whether somebody, or a limit, has ended the statement and nothing else.
 func Interrupted(err error) bool {
@@ -211,8 +213,7 @@ func Interrupted(err error) bool {
 // nobody asked for: before it closes a session that was idle for too long, MySQL sends an error.
 func Broken(err error) bool {
 	for _, gone := range []error{
-		mysql.ErrInvalidConn, driver.ErrBadConn, sql.ErrConnDone,
-		mysql.ErrBusyBuffer, mysql.ErrPktSync, mysql.ErrMalformPkt,
+		mysql.ErrInvalidConn, driver.ErrBadConn, sql.ErrConnDone, mysql.ErrPktSync, mysql.ErrMalformPkt,
 	} {
 		if errors.Is(err, gone) {
 			return true
@@ -220,6 +221,9 @@ func Broken(err error) bool {
 	}
 	return false
 }
+
+// Busy tells whether a statement was not sent because rows of another are still open.
+func Busy(err error) bool { return errors.Is(err, mysql.ErrBusyBuffer) }
 
 // Outcome does what Classify of dialects.Driver promises.
 func Outcome(err error) dialects.Outcome {

@@ -5,18 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
 // What other statements of txlock say of themselves is no label: who runs one does not wait.
 func TestLabelIn(t *testing.T) {
-	request := dialects.Request{
-		Table: "t", Column: "slot", Values: []dialects.Value{{Text: "1"}}, Slots: 4,
-		Keys: []string{"k"},
-	}
-	shown := label.Begin + label.Of(request)
+	shown := label.Begin + label.Keys("k")
 	require.Equal(t, label.Begin+"[k]", sqltext.LabelIn("SELECT "+sqltext.Comment(shown, "TAG ")+"slot FROM t"))
 	require.Equal(t, label.Begin+"[k]", sqltext.LabelIn("SELECT "+sqltext.Comment(shown, "")+"slot FROM t"))
 	for _, none := range []string{

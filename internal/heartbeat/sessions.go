@@ -1,4 +1,4 @@
-package lifecycle
+package heartbeat
 
 import (
 	"maps"
@@ -9,24 +9,23 @@ import (
 
 // Sessions are open ones, which are looked after by one timer: so a lock that is held briefly costs
 // nothing for it.
-type Sessions[S Session] struct {
+type Sessions[S Looker] struct {
 	beat time.Duration
 
 	mu     sync.Mutex
 	open   map[S]struct{}
-	timer  *time.Timer // calls look; nil before the first session
-	set    bool        // the timer is
+	timer  *time.Timer // calls look; nil: none is set
 	closed bool
 }
 
-// Session is one of Sessions. Look is that of its Heartbeat.
-type Session interface {
+// Looker is one of Sessions. Look is that of its Heartbeat.
+type Looker interface {
 	comparable
 	Look()
 }
 
 // NewSessions returns Sessions of that lease, of which there is none yet.
-func NewSessions[S Session](lease time.Duration) *Sessions[S] {
+func NewSessions[S Looker](lease time.Duration) *Sessions[S] {
 	return &Sessions[S]{beat: Beat(lease), open: make(map[S]struct{})}
 }
 
@@ -35,14 +34,9 @@ func (s *Sessions[S]) Add(one S) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[one] = struct{}{}
-	switch {
-	case s.set:
-	case s.timer == nil:
+	if s.timer == nil {
 		s.timer = time.AfterFunc(s.beat, s.look)
-	default:
-		s.timer.Reset(s.beat)
 	}
-	s.set = true
 	return !s.closed
 }
 
@@ -53,34 +47,28 @@ func (s *Sessions[S]) Remove(one S) {
 	delete(s.open, one)
 }
 
-// Close returns the sessions that are open.
-func (s *Sessions[S]) Close() []S {
+// Close lets nobody in any more.
+func (s *Sessions[S]) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	return slices.Collect(maps.Keys(s.open))
 }
 
-// Any tells whether one of the sessions is as is says, which is called with a mutex held.
-func (s *Sessions[S]) Any(is func(S) bool) bool {
+// All are those that are open.
+func (s *Sessions[S]) All() []S {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for one := range s.open {
-		if is(one) {
-			return true
-		}
-	}
-	return false
+	return slices.Collect(maps.Keys(s.open))
 }
 
 // look looks after all sessions, and comes again as long as there are some.
 func (s *Sessions[S]) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.set = len(s.open) > 0; !s.set {
-		return
+	s.timer = nil
+	if len(s.open) > 0 {
+		s.timer = time.AfterFunc(s.beat, s.look)
 	}
-	s.timer.Reset(s.beat)
 	for one := range s.open {
 		go one.Look()
 	}

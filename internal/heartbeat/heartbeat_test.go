@@ -1,4 +1,4 @@
-package lifecycle_test
+package heartbeat_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/lifecycle"
+	"github.com/txlock/txlock/internal/heartbeat"
 )
 
 const lease = 30 * time.Second
@@ -17,7 +17,6 @@ const lease = 30 * time.Second
 // kernel is a connection as the kernel shows it. Each test sets what it shows.
 type kernel struct {
 	gone    bool
-	unread  bool
 	silence time.Duration
 	probes  int
 	asked   time.Duration // argument of the last KeepAlive
@@ -30,7 +29,6 @@ func (k *kernel) Watch(gone func()) (stop func()) {
 	return func() { k.watcher = nil }
 }
 func (k *kernel) Gone() bool                     { return k.gone }
-func (k *kernel) Unread() bool                   { return k.unread }
 func (k *kernel) Silence() (time.Duration, bool) { return k.silence, true }
 func (k *kernel) Close() error {
 	k.closed = time.Now()
@@ -43,44 +41,49 @@ func (k *kernel) KeepAlive(silence time.Duration) (restore func()) {
 	return func() { k.probes-- }
 }
 
+var (
+	errLost     = errors.New("lost")
+	errReturned = errors.New("the Do has returned")
+)
+
 // patient is a session whose server answers pings as the test determines.
 type patient struct {
-	*lifecycle.Heartbeat
+	*heartbeat.Heartbeat
 	kernel *kernel
-	life   *lifecycle.Life
-	turns  *lifecycle.Turns
-	whole  *lifecycle.Scope
+	stop   context.CancelCauseFunc // ends its life
+	lost   error
 	pings  int
 	answer func(ctx context.Context) error
 	lostAt time.Time
-	begun  time.Time
 }
 
 func newPatient(work bool) *patient {
-	p := &patient{kernel: &kernel{}, begun: time.Now(), answer: func(context.Context) error { return nil }}
-	p.turns, p.whole = lifecycle.NewTurns()
-	p.life, _ = lifecycle.NewLife(p.whole)
-	ping := func(ctx context.Context) error {
-		p.pings++
-		return p.answer(ctx)
-	}
-	if work {
-		ping = nil
-	}
-	p.Heartbeat = lifecycle.NewHeartbeat(lease, p.kernel, ping, p.turns, p.life, func(reason error) bool {
-		first := p.life.Lose(reason)
-		if first {
-			p.lostAt = time.Now()
+	p := &patient{kernel: &kernel{}, answer: func(context.Context) error { return nil }}
+	of := heartbeat.Session{Lease: lease, Wire: p.kernel, Calls: make(chan struct{}, 1), Lose: p.lose}
+	of.Life, p.stop = context.WithCancelCause(context.Background())
+	if !work {
+		of.Ping = func(ctx context.Context) error {
+			p.pings++
+			return p.answer(ctx)
 		}
-		return first
-	}, time.Now())
+	}
+	p.Heartbeat = heartbeat.New(of, time.Now())
 	return p
+}
+
+func (p *patient) lose(reason error) bool {
+	if p.Life.Err() != nil {
+		return false
+	}
+	p.lost, p.lostAt = reason, time.Now()
+	p.stop(reason)
+	return true
 }
 
 // lookFor calls Look for some time at the same intervals as a Locker.
 func (p *patient) lookFor(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		time.Sleep(lease / lifecycle.BeatsPerLease)
+		time.Sleep(lease / heartbeat.BeatsPerLease)
 		go p.Look()
 		synctest.Wait()
 	}
@@ -90,8 +93,8 @@ func TestPingsKeepASessionAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)
 		p.lookFor(10 * lease)
-		require.NoError(t, p.life.Lost())
-		require.GreaterOrEqual(t, p.pings, 10*lifecycle.BeatsPerLease/2, "at least one in a sixth of the lease")
+		require.NoError(t, p.lost)
+		require.GreaterOrEqual(t, p.pings, 10*heartbeat.BeatsPerLease/2, "at least one in a sixth of the lease")
 	})
 }
 
@@ -99,7 +102,7 @@ func TestWhoSpeaksNeedsFewPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)
 		for range 100 {
-			time.Sleep(lease / lifecycle.BeatsPerLease / 2)
+			time.Sleep(lease / heartbeat.BeatsPerLease / 2)
 			p.Heard(time.Now())
 			p.Look()
 		}
@@ -123,7 +126,7 @@ func TestAMissingAnswerIsALossBeforeTheLeaseIsOver(t *testing.T) {
 		heard = time.Now() // the last answered ping was sent at most a twelfth of the lease ago
 		p.lookFor(2 * lease)
 		require.Equal(t, before+1, p.pings, "one at a time")
-		require.ErrorContains(t, p.life.Lost(), "did not answer a heartbeat")
+		require.ErrorContains(t, p.lost, "did not answer a heartbeat")
 		require.Less(t, p.lostAt.Sub(heard), lease-time.Second+1, "a margin before the server may let go")
 		require.Greater(t, p.lostAt.Sub(heard), lease*3/4)
 		require.False(t, p.kernel.closed.Before(p.lostAt.Add(time.Second)), "the owner learns first")
@@ -148,7 +151,7 @@ func TestAHiccupIsNoLoss(t *testing.T) {
 		p.lookFor(10 * lease)
 		require.Greater(t, p.pings, 10)
 		time.Sleep(lease) // until the last answer has arrived
-		require.NoError(t, p.life.Lost())
+		require.NoError(t, p.lost)
 	})
 }
 
@@ -157,7 +160,7 @@ func TestAFailedPingIsALoss(t *testing.T) {
 		p := newPatient(false)
 		p.answer = func(context.Context) error { return errors.New("broken pipe") }
 		p.lookFor(lease / 4)
-		require.ErrorContains(t, p.life.Lost(), "broken pipe")
+		require.ErrorContains(t, p.lost, "broken pipe")
 		require.Equal(t, 1, p.pings, "a lost session is left alone")
 	})
 }
@@ -166,7 +169,7 @@ func TestTheKernelTellsOfTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(true)
 		p.kernel.watcher()
-		require.ErrorContains(t, p.life.Lost(), "the server closed the connection")
+		require.ErrorContains(t, p.lost, "the server closed the connection")
 		p.Stop()
 		require.Nil(t, p.kernel.watcher)
 	})
@@ -179,28 +182,26 @@ func TestWhereNoPingCanBeSentTheKernelsAskEachOther(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPatient(work)
 				if !work {
-					turn, err := p.turns.Take(background, p.whole)
-					require.NoError(t, err)
-					defer turn.Give()
+					p.Calls <- struct{}{}
+					defer func() { <-p.Calls }()
 				}
-				done := p.Busy()
 				require.Zero(t, p.kernel.probes, "not before the first look")
 				p.kernel.silence = time.Hour // as after this process was stopped
-				p.lookFor(lease / lifecycle.BeatsPerLease)
+				p.lookFor(lease / heartbeat.BeatsPerLease)
 				require.Equal(t, 1, p.kernel.probes)
 				require.Equal(t, lease, p.kernel.asked)
-				require.NoError(t, p.life.Lost(), "silence from before the probes says nothing")
+				require.NoError(t, p.lost, "silence from before the probes says nothing")
 				p.kernel.silence = lease - 4*time.Second // the next look comes before the lease is over
 				p.lookFor(5 * lease)
-				require.NoError(t, p.life.Lost())
+				require.NoError(t, p.lost)
 				p.kernel.silence = lease - 3*time.Second
-				p.lookFor(lease / lifecycle.BeatsPerLease)
-				require.ErrorContains(t, p.life.Lost(), "nothing was heard of the server")
+				p.lookFor(lease / heartbeat.BeatsPerLease)
+				require.ErrorContains(t, p.lost, "nothing was heard of the server")
 				require.Zero(t, p.pings)
-				done()
-				require.Zero(t, p.kernel.probes)
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
+				p.Stop()
+				require.Zero(t, p.kernel.probes)
 				require.False(t, p.kernel.closed.IsZero())
 			})
 		})
@@ -212,7 +213,7 @@ func TestADeadConnectionIsALoss(t *testing.T) {
 		p := newPatient(true)
 		p.kernel.gone = true
 		p.Look()
-		require.ErrorContains(t, p.life.Lost(), "the connection is closed")
+		require.ErrorContains(t, p.lost, "the connection is closed")
 	})
 }
 
@@ -220,28 +221,16 @@ func TestADeadConnectionIsALoss(t *testing.T) {
 func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		healthy, dead, stopped, working := newPatient(false), newPatient(false), newPatient(false), newPatient(true)
-		require.True(t, healthy.Check())
-		require.NoError(t, healthy.life.Lost())
-		spoken := newPatient(false)
-		spoken.kernel.unread = true
-		for range 2 {
-			require.False(t, spoken.Check(), "it may be the server's last words")
-			require.NoError(t, spoken.life.Lost(), "or a notice")
-		}
+		healthy.Check()
+		require.NoError(t, healthy.lost)
 		dead.kernel.gone = true
 		dead.Check()
-		require.ErrorContains(t, dead.life.Lost(), "the connection is closed")
-		healthy.kernel.gone = true
-		healthy.Check()
-		require.NoError(t, healthy.life.Lost(), "it was looked at just now")
-		time.Sleep(time.Millisecond)
-		healthy.Check()
-		require.ErrorContains(t, healthy.life.Lost(), "the connection is closed")
+		require.ErrorContains(t, dead.lost, "the connection is closed")
 		time.Sleep(lease)
 		stopped.Check()
-		require.ErrorContains(t, stopped.life.Lost(), "nothing was heard")
+		require.ErrorContains(t, stopped.lost, "nothing was heard")
 		working.Check()
-		require.NoError(t, working.life.Lost(), "its statements are not ours")
+		require.NoError(t, working.lost, "its statements are not ours")
 		synctest.Wait()
 		time.Sleep(2 * time.Second)
 	})
@@ -255,20 +244,19 @@ func TestAPingGetsItsTurn(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPatient(false)
 				for over := time.Now().Add(10 * lease); time.Now().Before(over); {
-					turn, err := p.turns.Take(background, p.whole)
-					require.NoError(t, err)
+					p.Calls <- struct{}{}
 					asked := time.Now()
 					go p.Look()
 					time.Sleep(lease / 20)
 					if answered {
 						p.Heard(asked)
 					}
-					turn.Give()
+					<-p.Calls
 				}
 				synctest.Wait()
-				require.NoError(t, p.life.Lost())
-				require.Greater(t, p.pings, 10*lifecycle.BeatsPerLease/6)
-				require.True(t, free(p.turns), "one ping waits at a time")
+				require.NoError(t, p.lost)
+				require.Greater(t, p.pings, 10*heartbeat.BeatsPerLease/6)
+				require.Empty(t, p.Calls, "one ping waits at a time")
 			})
 		})
 	}
@@ -278,14 +266,13 @@ func TestAPingGetsItsTurn(t *testing.T) {
 func TestAPingThatWaitsEndsWithTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)
-		turn, err := p.turns.Take(background, p.whole)
-		require.NoError(t, err)
+		p.Calls <- struct{}{}
 		time.Sleep(lease / 2)
 		go p.Look()
 		synctest.Wait()
-		p.life.BeginEnd(errReturned)
-		turn.Give()
-		require.True(t, p.turns.Close(time.Minute))
+		p.stop(errReturned)
+		synctest.Wait()
+		<-p.Calls
 		require.Zero(t, p.pings)
 		p.Stop()
 	})
@@ -295,8 +282,7 @@ func TestAPingThatWaitsEndsWithTheSession(t *testing.T) {
 func TestLimitsOfAPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 6 * time.Second
-		turns, whole := lifecycle.NewTurns()
-		life, _ := lifecycle.NewLife(whole)
+		life, stop := context.WithCancelCause(context.Background())
 		begun, told, cut := time.Now(), time.Duration(0), time.Duration(0)
 		slow := lease / 2
 		ping := func(ctx context.Context) error {
@@ -308,12 +294,16 @@ func TestLimitsOfAPing(t *testing.T) {
 				return nil
 			}
 		}
-		h := lifecycle.NewHeartbeat(lease, &kernel{}, ping, turns, life, func(reason error) bool {
-			if !life.Lose(reason) {
-				return false
-			}
-			told = time.Since(begun)
-			return true
+		calls := make(chan struct{}, 1)
+		h := heartbeat.New(heartbeat.Session{
+			Lease: lease, Wire: &kernel{}, Ping: ping, Life: life, Calls: calls, Lose: func(reason error) bool {
+				if life.Err() != nil {
+					return false
+				}
+				stop(reason)
+				told = time.Since(begun)
+				return true
+			},
 		}, begun)
 		h.Look()
 		require.Zero(t, time.Since(begun), "none is due")
@@ -325,7 +315,7 @@ func TestLimitsOfAPing(t *testing.T) {
 		sent := lease / 12
 		require.Equal(t, sent+lease-lease/10, told)
 		require.Equal(t, sent+lease, cut)
-		require.True(t, free(turns), "the turn was given back")
+		require.Empty(t, calls, "the connection was given back")
 	})
 }
 
@@ -341,39 +331,25 @@ func TestAPingUnderWayHasItsOwnLimit(t *testing.T) {
 		go p.Look()
 		synctest.Wait()
 		p.Look()
-		require.NoError(t, p.life.Lost(), "whatever the kernel says")
+		require.NoError(t, p.lost, "whatever the kernel says")
 		time.Sleep(lease)
-	})
-}
-
-func TestSeveralCallsMayWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPatient(true)
-		one, other := p.Busy(), p.Busy()
-		p.Look()
-		one()
-		require.Equal(t, 1, p.kernel.probes)
-		other()
-		require.Zero(t, p.kernel.probes)
-		defer p.Busy()()
-		p.Look()
-		require.Equal(t, 1, p.kernel.probes, "it begins anew")
 	})
 }
 
 // The owner may release as soon as it is told of the silence.
 func TestNobodyWaitsForASilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns, whole := lifecycle.NewTurns()
-		life, _ := lifecycle.NewLife(whole)
+		life, stop := context.WithCancelCause(context.Background())
 		k := &kernel{silence: time.Hour}
-		var h *lifecycle.Heartbeat
-		h = lifecycle.NewHeartbeat(lease, k, nil, turns, life, func(reason error) bool {
-			first := life.Lose(reason)
-			life.BeginEnd(errReturned)
+		var h *heartbeat.Heartbeat
+		h = heartbeat.New(heartbeat.Session{Lease: lease, Wire: k, Life: life, Lose: func(reason error) bool {
+			first := life.Err() == nil
+			stop(reason)
 			h.Stop()
 			return first
-		}, time.Now())
+		}}, time.Now())
+		h.Look() // has the kernels ask each other
+		require.Zero(t, k.closed)
 		h.Look()
 		require.Equal(t, time.Now(), k.closed)
 		k.closed = time.Time{}
@@ -388,7 +364,7 @@ func TestALostSessionFallsSilentNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)
 		time.Sleep(lease)
-		p.life.Lose(errLost)
+		p.lose(errLost)
 		p.Check()
 		p.Stop()
 		time.Sleep(time.Minute)
@@ -401,7 +377,7 @@ func TestALostSessionFallsSilentNoMore(t *testing.T) {
 func TestAStoppedHeartbeatClosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPatient(false)
-		p.life.BeginEnd(errReturned)
+		p.stop(errReturned)
 		p.Stop()
 		time.Sleep(lease)
 		p.Look()
@@ -425,10 +401,10 @@ func TestCut(t *testing.T) {
 		go p.Look()
 		synctest.Wait()
 		start := time.Now()
-		p.life.BeginEnd(errReturned)
+		p.stop(errReturned)
 		p.Stop()
 		p.Cut()
-		require.True(t, p.turns.Close(time.Minute), "the ping has ended")
+		p.Calls <- struct{}{} // the ping has ended
 		require.Zero(t, time.Since(start))
 		require.False(t, p.kernel.closed.IsZero())
 	})

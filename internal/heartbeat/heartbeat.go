@@ -1,0 +1,271 @@
+// Package heartbeat keeps sessions alive, and notices their loss.
+package heartbeat
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Wire is what can be known of a connection, and done to it, without using it.
+type Wire interface {
+	// Watch calls gone, in a goroutine of its own, when the peer closes the connection.
+	Watch(gone func()) (stop func())
+	// Gone tells whether the connection is dead.
+	Gone() bool
+	// Silence is how long ago the peer's kernel was last heard of; known is false when nobody can
+	// say.
+	Silence() (silence time.Duration, known bool)
+	// KeepAlive has the kernels ask each other, until restore is called, and give the connection up
+	// after silence.
+	KeepAlive(silence time.Duration) (restore func())
+	// Close closes the connection under whoever uses it.
+	Close() error
+}
+
+// Session is what a Heartbeat has to know of its session.
+type Session struct {
+	Lease time.Duration
+	Wire  Wire
+	Ping  func(context.Context) error // nil in a Do, whose work may have left rows open
+	Life  context.Context             // ends when the session is lost, and when its end begins
+	Calls chan struct{}               // full while somebody uses the connection
+	Lose  func(reason error) bool     // declares the loss, and tells whether it is the first
+}
+
+// Heartbeat keeps a session alive, and learns that it is lost without a call of its owner's.
+//
+//   - When the server ends the session, its kernel closes the connection, and ours reports that at
+//     once.
+//   - When the network goes silent, nothing is reported. The server ends the session by its lease.
+//     A ping keeps that from running out; a missing answer tells the owner, before the server can
+//     have given the lock to another. While a call uses the connection, and in a Do, the kernels
+//     ask each other instead. A ping that is due queues, so that no row of calls keeps it away.
+type Heartbeat struct {
+	Session
+	unwatch func()
+
+	mu sync.Mutex
+	// heard is the moment after which the server's timer has begun. The server starts it when it
+	// answers, which is not before the statement was sent. Nobody knows when that was if the answer
+	// was slow: then heard is a twelfth of the lease before it came, and the next ping is due.
+	heard   time.Time
+	pinged  time.Time          // when the last ping was answered, or the session began
+	queued  bool               // a ping waits for the connection
+	restore func()             // ends the kernels' probes; nil: they have not begun
+	pinging context.CancelFunc // ends the ping under way, by closing the connection; nil: there is none
+	silent  bool               // nobody should wait for an answer
+	stopped bool               // the connection may be another's
+}
+
+// BeatsPerLease is how often a session is looked after: a ping follows the last sign of life after
+// a twelfth of the lease to a sixth. More would hardly lengthen the hiccup that does no harm.
+const BeatsPerLease = 12
+
+// Beat is how long after a look at a session the next one comes. It is at most 10 s: with a
+// heartbeat the driver also renews what is held for long.
+func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 10*time.Second) }
+
+// beatsPerPing is how many Beats pass at most from one ping to the next, also while others speak.
+const beatsPerPing = 2
+
+// margin is how much earlier than the server the owner gives up: for timers that fire late, and
+// clocks that differ in pace.
+func margin(lease time.Duration) time.Duration { return min(lease/10, time.Second) }
+
+// New begins to watch a session that was asked for at that time.
+func New(s Session, asked time.Time) *Heartbeat {
+	h := &Heartbeat{Session: s, pinged: asked}
+	h.Heard(asked)
+	h.unwatch = s.Wire.Watch(func() { s.Lose(errors.New("the server closed the connection")) })
+	return h
+}
+
+// Heard says that the server has just answered what it was asked then, if only with an error.
+func (h *Heartbeat) Heard(asked time.Time) {
+	if now := time.Now(); now.Sub(asked) >= margin(h.Lease) {
+		asked = now.Add(-h.Lease / BeatsPerLease) // so that a ping is due at the next look
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heard = asked
+}
+
+// Look pings the server, unless there was a sign of life just now, and waits for the answer as long
+// as the lease allows: a shorter hiccup does no harm. Where somebody else uses the connection it
+// asks the kernel, and waits if a ping is due. It is called a Beat after the last time.
+func (h *Heartbeat) Look() {
+	if h.Ping == nil {
+		h.askKernel()
+		return
+	}
+	select {
+	case h.Calls <- struct{}{}:
+	default:
+		h.askKernel()
+		if !h.awaitConnection() {
+			return
+		}
+	}
+	defer func() { <-h.Calls }()
+	if h.Life.Err() == nil {
+		h.pingIfDue()
+	}
+}
+
+// awaitConnection waits for the connection if a ping is due, and none waits or is under way.
+func (h *Heartbeat) awaitConnection() (has bool) {
+	h.mu.Lock()
+	waits := !h.queued && h.pinging == nil && h.due()
+	h.queued = h.queued || waits
+	h.mu.Unlock()
+	if !waits {
+		return false
+	}
+	select {
+	case h.Calls <- struct{}{}:
+		has = true
+	case <-h.Life.Done():
+	}
+	h.mu.Lock()
+	h.queued = false
+	h.mu.Unlock()
+	return has
+}
+
+// due tells whether to ping now. It is called with the mutex held.
+func (h *Heartbeat) due() bool {
+	beat := Beat(h.Lease)
+	return time.Since(h.heard) >= beat || time.Since(h.pinged) >= beatsPerPing*beat
+}
+
+// pingIfDue is called by who has the connection.
+func (h *Heartbeat) pingIfDue() {
+	h.mu.Lock()
+	if !h.due() {
+		h.mu.Unlock()
+		return
+	}
+	// The client library closes the connection when ctx ends, so that the server lets go. The owner
+	// is told a margin before.
+	ctx, cancel := context.WithDeadline(context.Background(), h.heard.Add(h.Lease))
+	defer cancel()
+	late := time.AfterFunc(time.Until(h.heard.Add(h.Lease-margin(h.Lease))), func() {
+		h.fallSilent(fmt.Errorf("the server did not answer a heartbeat in time, and by its lease of %v will end "+
+			"the session", h.Lease))
+	})
+	h.pinging = cancel
+	h.mu.Unlock()
+
+	sent := time.Now()
+	err := h.Ping(ctx)
+	late.Stop()
+
+	h.mu.Lock()
+	h.pinging = nil
+	if err == nil {
+		h.heard, h.pinged = sent, sent
+	}
+	h.mu.Unlock()
+	if err != nil {
+		h.giveUp(fmt.Errorf("a heartbeat failed: %w", err))
+	}
+}
+
+// leastSilence is twice the shortest interval in which the kernels ask each other, and a little
+// more.
+const leastSilence = 2500 * time.Millisecond
+
+// askKernel declares the session lost when its connection is dead, or when the server's kernel has
+// been silent for so long that the server may end the session before the next look. The first look
+// has the kernels ask each other, and judges nothing: silence from before may mean that this
+// process was stopped.
+func (h *Heartbeat) askKernel() {
+	silence, known := h.Wire.Silence()
+	dead := h.Wire.Gone()
+	h.mu.Lock()
+	began := h.restore == nil && !h.stopped
+	if began {
+		h.restore = h.Wire.KeepAlive(h.Lease)
+	}
+	pinging := h.pinging != nil // which has a limit of its own
+	h.mu.Unlock()
+	switch {
+	case pinging:
+	case dead:
+		h.Lose(errConnectionClosed)
+	case began || !known || silence < max(h.Lease-margin(h.Lease)-h.Lease/BeatsPerLease, leastSilence):
+	default:
+		h.fallSilent(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it will end the "+
+			"session", silence, h.Lease))
+	}
+}
+
+var errConnectionClosed = errors.New("the connection is closed")
+
+// Check declares the session lost if that can be seen from here. It is for a call that gives a
+// session to somebody and asks the server nothing: this process may have been stopped, so that
+// nobody has noticed yet.
+func (h *Heartbeat) Check() {
+	h.mu.Lock()
+	overdue := h.Ping != nil && time.Since(h.heard) >= h.Lease-margin(h.Lease)
+	h.mu.Unlock()
+	switch {
+	case overdue:
+		h.fallSilent(fmt.Errorf("nothing was heard of the server for the lease of %v", h.Lease))
+	case h.Wire.Gone():
+		h.Lose(errConnectionClosed)
+	}
+}
+
+// fallSilent gives the session up, and nobody waits for an answer any more.
+func (h *Heartbeat) fallSilent(reason error) {
+	if h.Life.Err() == nil {
+		h.mu.Lock()
+		h.silent = true
+		h.mu.Unlock()
+	}
+	h.giveUp(fmt.Errorf("the network is silent: %w", reason))
+}
+
+// giveUp declares the session lost, and closes its connection a margin later, so that the owner
+// learns first: the server may let go when it sees the close.
+func (h *Heartbeat) giveUp(reason error) {
+	if !h.Lose(reason) {
+		return
+	}
+	time.AfterFunc(margin(h.Lease), func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if !h.stopped {
+			_ = h.Wire.Close()
+		}
+	})
+}
+
+// Stop ends the watch, before the connection is given back. A connection that has gone silent is
+// closed, so that nobody waits for an answer on it.
+func (h *Heartbeat) Stop() {
+	h.unwatch()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopped = true
+	if h.restore != nil {
+		h.restore()
+	}
+	if h.silent {
+		_ = h.Wire.Close()
+	}
+}
+
+// Cut closes the connection, and ends a ping that is under way: a call does not return.
+func (h *Heartbeat) Cut() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.pinging != nil {
+		h.pinging()
+	}
+	_ = h.Wire.Close()
+}
