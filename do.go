@@ -145,7 +145,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 				}
 				return nil
 			})
-			if m.statements != nil && err == nil {
+			if m.statements != nil && err == nil && !begun {
 				m.statements.affected = got.Affected
 			}
 			return s.told(err)

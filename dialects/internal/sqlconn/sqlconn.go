@@ -10,8 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
@@ -19,15 +19,16 @@ import (
 // the work sends in the transaction.
 type Conn struct {
 	*sql.Conn
-	Socket net.Conn  // nil: the driver does not show it
-	PGX    *pgx.Conn // nil: the driver is not pgx's
+	Socket net.Conn // nil: the driver does not show it
+	End    func()   // ends the session below database/sql; nil: the driver's Close does
 
 	tx  *sql.Tx
 	end context.CancelFunc // ends the context of tx
 }
 
-// Take takes a connection from a pool.
-func Take(ctx context.Context, db *sql.DB) (*Conn, error) {
+// Take takes a connection from a pool. Look is shown the driver's connection, and what that wraps,
+// until it knows one.
+func Take(ctx context.Context, db *sql.DB, look func(c *Conn, pooled any) (known bool)) (*Conn, error) {
 	conn, err := db.Conn(ctx)
 	if stats := db.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
 		return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
@@ -37,29 +38,22 @@ func Take(ctx context.Context, db *sql.DB) (*Conn, error) {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	c := &Conn{Conn: conn}
-	err = conn.Raw(func(pooled any) error {
-		for depth := 0; pooled != nil && depth < deepest; depth++ { // a wrapper may wrap itself
-			switch below := pooled.(type) {
-			case interface{ Conn() *pgx.Conn }:
-				c.PGX, c.Socket = below.Conn(), below.Conn().PgConn().Conn()
-				return nil
-			case interface{ Conn() net.Conn }: // pgdriver of bun
-				c.Socket = below.Conn()
-				return nil
+	return c, conn.Raw(func(pooled any) error {
+		for depth := 0; depth < deepest && !look(c, pooled); depth++ {
+			switch wrapper := pooled.(type) {
 			case interface{ Raw() driver.Conn }: // XSAM/otelsql
-				pooled = below.Raw()
+				pooled = wrapper.Raw()
 			case interface{ WrappedConn() driver.Conn }: // dd-trace-go
-				pooled = below.WrappedConn()
+				pooled = wrapper.WrappedConn()
 			default:
 				return nil
 			}
 		}
 		return nil
 	})
-	return c, err
 }
 
-const deepest = 16
+const deepest = 16 // a wrapper may wrap itself
 
 // Cut closes the socket, whoever uses the connection; nil: there is none to close.
 func (c *Conn) Cut() func() {
@@ -128,8 +122,8 @@ func (c *Conn) Destroy() {
 	cancel()
 	_ = c.Finish(over, (*sql.Tx).Rollback)
 	_ = c.Raw(func(any) error {
-		if c.PGX != nil {
-			_ = c.PGX.Close(over)
+		if c.End != nil {
+			c.End()
 		}
 		return driver.ErrBadConn
 	})
@@ -179,10 +173,10 @@ func Column(rows *sql.Rows, err error) (column []string, failed error) {
 	return column, err
 }
 
-// Beside runs work on another connection of a pool, if it has one to give soon: else it is
-// interrupt.ErrNoConnection.
-func Beside(ctx context.Context, db *sql.DB, work func(*sql.Conn) error) error {
-	brief, cancel := context.WithTimeout(ctx, interrupt.PatienceWith(db))
+// Beside runs work on another connection of a pool, if it has one to give within that time: else it
+// is interrupt.ErrNoConnection.
+func Beside(ctx context.Context, db *sql.DB, limit time.Duration, work func(*sql.Conn) error) error {
+	brief, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	conn, err := db.Conn(brief)
 	if err != nil { // the server is slow, or the pool is full

@@ -7,12 +7,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -121,7 +123,7 @@ func (p *sqlPool) ask(ctx context.Context, known *pgx.Conn, s sqltext.Statement)
 	if err != nil {
 		return err
 	}
-	err = sqlconn.Beside(ctx, p.DB, func(conn *sql.Conn) error {
+	err = sqlconn.Beside(ctx, p.DB, interrupt.PatienceWith(p.DB), func(conn *sql.Conn) error {
 		_, err := conn.ExecContext(ctx, text)
 		return err
 	})
@@ -132,6 +134,7 @@ func (p *sqlPool) ask(ctx context.Context, known *pgx.Conn, s sqltext.Statement)
 // one query.
 type sqlConn struct {
 	*sqlconn.Conn
+	pgx    *pgx.Conn // nil: the driver is not pgx's
 	pool   *sqlPool
 	tag    string
 	spare  int  // connections that may be tried as long as no statement has succeeded
@@ -142,38 +145,48 @@ type sqlConn struct {
 // take takes another connection from the pool. Where the kernel shows that it died while it was
 // idle, it is errDead.
 func (c *sqlConn) take(ctx context.Context) (err error) {
-	if c.Conn, err = sqlconn.Take(ctx, c.pool.DB); err != nil {
+	if c.Conn, err = sqlconn.Take(ctx, c.pool.DB, c.look); c.Conn == nil {
 		return err
-	}
-	if c.PGX != nil {
-		err = unfit(c.PGX)
 	}
 	if (peer.Conn{Conn: c.Socket}).Gone() {
 		c.Destroy()
 		err = fmt.Errorf("connect: %w", errDead)
+	} else if err == nil && c.pgx != nil {
+		err = unfit(c.pgx)
 	}
 	if err != nil {
 		c.GiveBack()
-		return err
 	}
-	return c.Raw(func(pooled any) error {
+	return err
+}
+
+// look knows pgx's connections, and those that show their socket.
+func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
+	switch conn := pooled.(type) {
+	case interface{ Conn() *pgx.Conn }:
 		_, own := pooled.(*stdlib.Conn)
 		c.pool.pgx.Store(own)
-		return nil
-	})
+		c.pgx, to.Socket = conn.Conn(), conn.Conn().PgConn().Conn()
+		to.End = func() { _ = c.pgx.Close(over) }
+	case interface{ Conn() net.Conn }: // pgdriver of bun
+		to.Socket = conn.Conn()
+	default:
+		return false
+	}
+	return true
 }
 
 // Line implements Conn.
 func (c *sqlConn) Line() Line {
 	l := Line{send: c.send, Tag: c.tag, Interrupt: c.pool.interrupt(c.tag, ""), Cut: c.Cut(), Socket: c.Socket}
-	if c.PGX != nil && c.PGX.PgConn().PID() != 0 {
-		l.Tag, l.Interrupt = "", c.PGX.PgConn().CancelRequest // safe beside a running statement
+	if c.pgx != nil && c.pgx.PgConn().PID() != 0 {
+		l.Tag, l.Interrupt = "", c.pgx.PgConn().CancelRequest // safe beside a running statement
 	}
 	return l
 }
 
 func (c *sqlConn) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-	if c.PGX != nil {
+	if c.pgx != nil {
 		columns, err = c.together(ctx, s)
 	} else if err = c.first(ctx, func() error {
 		columns, err = oneByOne(ctx, c.Querier(), s[:1], c.tag)
@@ -211,7 +224,7 @@ func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]s
 		return nil, err
 	}
 	failed := c.Raw(func(any) error {
-		results := c.PGX.PgConn().Exec(ctx, text)
+		results := c.pgx.PgConn().Exec(ctx, text)
 		for results.NextResult() {
 			result := results.ResultReader().Read()
 			if result.Err != nil {
@@ -322,13 +335,13 @@ func (c *sqlConn) Status() Status {
 		return Closed
 	case c.ended:
 		return Idle
-	case c.PGX == nil:
+	case c.pgx == nil:
 		return Open
 	}
 	status := Closed
 	_ = c.Raw(func(any) error {
-		if !c.PGX.IsClosed() {
-			status = Status(c.PGX.PgConn().TxStatus())
+		if !c.pgx.IsClosed() {
+			status = Status(c.pgx.PgConn().TxStatus())
 		}
 		return nil
 	})
@@ -355,9 +368,9 @@ func (c *sqlConn) Ask(ctx context.Context) Status {
 
 // Busy implements Conn.
 func (c *sqlConn) Busy() (busy bool) {
-	if c.PGX != nil {
+	if c.pgx != nil {
 		_ = c.Raw(func(any) error {
-			busy = c.PGX.PgConn().IsBusy()
+			busy = c.pgx.PgConn().IsBusy()
 			return nil
 		})
 	}
