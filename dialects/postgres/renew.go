@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
@@ -84,11 +86,21 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 	if err == nil {
 		since, name, _ := strings.Cut(columns[1][0], " ")
 		begun, _ := strconv.ParseFloat(since, 64)
-		r := s.renewal.request
-		err = s.conn.Exec(ctx, strings.Join(append(append([]string{
-			sqltext.Ping + "\n" + savepoint, queueLocksSQL(r, sqltext.Keeping), "rollback and chain",
-		}, relockSQL(r, s.lease, label.Since(name, begun))...),
-			savepoint, queueLocksSQL(r, sqltext.Unkeeping), "release "+savepoint), "; "))
+		r, unkeep := s.renewal.request, queueLocksSQL(s.renewal.request, sqltext.Unkeeping)
+		lock := append([]string{"rollback and chain"}, relockSQL(r, s.lease, label.Since(name, begun))...)
+		lock = append(lock, savepoint, unkeep, "release "+savepoint)
+		keep := []string{sqltext.Ping + "\n" + savepoint, queueLocksSQL(r, sqltext.Keeping)}
+		err = s.conn.Exec(ctx, strings.Join(append(keep, lock...), "; "))
+		// Somebody's cancel. Behind one of the savepoints the transaction has the rows, so what the
+		// session keeps is given up. In between the transaction is aborted: if the session keeps the
+		// queue locks, the rows are locked again as if nothing had happened, else the cancel came
+		// before the first savepoint, and the lock is lost.
+		for tries := 0; server.State(err) == server.QueryCanceled && tries < cancelsWithstood; tries++ {
+			err = s.conn.Exec(ctx, "rollback to "+savepoint+"; "+unkeep+"; release "+savepoint)
+			if server.State(err) == server.UnknownSavepoint {
+				err = s.conn.Exec(ctx, strings.Join(slices.Insert(slices.Clone(lock), 1, keptSQL(r)), "; "))
+			}
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("the renewal of the lock failed: %w", err)
@@ -98,11 +110,28 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 	return nil
 }
 
+// cancelsWithstood is how many cancels one renewal takes, each of which hits what the one before
+// has made necessary.
+const cancelsWithstood = 10
+
+// keptSQL fails by a division by zero unless the session keeps all queue locks for itself. The
+// transaction must have none.
+func keptSQL(request dialects.Request) string {
+	numbers := queueLocks(request)
+	return "select 1 / (count(distinct objid) = " + strconv.Itoa(len(numbers)) + ")::int from pg_locks where " +
+		"locktype = 'advisory' and granted and pid = pg_backend_pid() and objsubid = 2 and classid = " +
+		sqltext.NumberOf(request.Table) + "::oid and objid in (select n::oid from unnest(" +
+		sqltext.Literal(sqltext.ArrayOf(numbers)) + "::int[]) n)"
+}
+
 // queueLocksSQL calls function for the queue locks. It fails by a division by zero when one is not
-// granted, or not given up.
+// granted. What is given up may have been given up before, by a statement that was cancelled then.
 func queueLocksSQL(request dialects.Request, function string) string {
-	return "select 1 / (bool_and(" + sqltext.Pass(request, function, "n") + "))::int from unnest(" +
-		sqltext.Literal(sqltext.ArrayOf(queueLocks(request))) + "::int[]) n"
+	all := "bool_and(" + sqltext.Pass(request, function, "n") + ")"
+	if function != sqltext.Unkeeping {
+		all = "1 / (" + all + ")::int"
+	}
+	return "select " + all + " from unnest(" + sqltext.Literal(sqltext.ArrayOf(queueLocks(request))) + "::int[]) n"
 }
 
 // relockSQL locks in a new transaction what was locked in the last. A row that is missing is a

@@ -26,7 +26,6 @@ type session[Tx any] struct {
 	driver     *driver[Tx]
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints savepoint.Stack
-	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 	lease      time.Duration
 	renewal    renewal
 	renewing   bool // the connection may have what a renewal keeps beside the transaction
@@ -95,44 +94,21 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 
 // Join implements dialects.Session.
 func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	request.Work = false
-	return s.joinInTx(ctx, request)
+	return s.joinAnd(ctx, request, "")
 }
 
-// Nest implements dialects.Session.
-func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
-	got dialects.Grant, err error,
-) {
-	s.nested = ""
-	if len(request.Values) > 0 || request.Exec != nil {
-		request.Work = true
-		if got, err = s.joinInTx(ctx, request); err != nil || got.Affected != nil {
-			return got, err
-		}
-	}
-	return got, s.nest(ctx, work)
-}
-
-// joinInTx sets the savepoint of a Nest with the lock, with Request.Work. A session that has joined
-// anything is not renewed.
-func (s *session[Tx]) joinInTx(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+// joinAnd sets a savepoint behind the lock, unless nest is empty. A session that has joined anything
+// is not renewed.
+func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nest string) (got dialects.Grant, err error) {
 	if err = s.usable(); err != nil {
 		return got, err
 	}
-	on, name := way{joined: true, blind: s.Blind}, ""
-	request.Lease, s.nested = s.lease, ""
-	if len(request.Values) == 0 { // only statements are left
-		return got, nil
-	}
-	if request.Work && request.AnyOne == "" { // else what comes behind depends on the answer
-		name = s.savepoints.Name()
-		on.nest = "savepoint " + name
-	}
+	request.Lease = s.lease
 	for numbered := 0; ; {
-		got, err = s.join(ctx, request, on)
+		got, err = s.join(ctx, request, way{joined: true, nest: nest, blind: s.Blind})
 		switch {
 		case err == nil:
-			s.renewal.barred, s.nested = true, name
+			s.renewal.barred = true
 			return got, nil
 		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
 			numbered++
@@ -147,26 +123,35 @@ func (s *session[Tx]) joinInTx(ctx context.Context, request dialects.Request) (g
 	}
 }
 
-func (s *session[Tx]) nest(ctx context.Context, work func(tx Tx) error) error {
+// Nest implements dialects.Session. The savepoint of the work travels behind the lock, unless what
+// comes behind depends on the answer.
+func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
+	got dialects.Grant, err error,
+) {
 	if s.conn.Status() == client.Failed {
-		return errOuterAborted
+		return got, errOuterAborted
 	}
-	name, outer := s.nested, client.WaitName
-	if s.nested = ""; name == "" {
-		name = s.savepoints.Name()
-		outer = name
-		if err := s.usable(); err != nil {
-			return err
-		}
-		err := s.send(ctx, "savepoint "+name)
-		if server.State(err) == server.AbortedBefore {
-			return errOuterAborted
-		}
-		if err != nil {
-			return dialects.Lost(err)
+	name := s.savepoints.Name()
+	outer, nest := client.WaitName, "savepoint "+name
+	if len(request.Values) == 0 || request.AnyOne != "" {
+		outer, nest = name, ""
+	}
+	if len(request.Values) > 0 {
+		got, err = s.joinAnd(ctx, request, nest)
+	} else {
+		err = s.usable()
+	}
+	if err == nil && nest == "" {
+		if err = s.send(ctx, "savepoint "+name); server.State(err) == server.AbortedBefore {
+			err = errOuterAborted
+		} else {
+			err = dialects.Lost(err)
 		}
 	}
-	return s.savepoints.Run(func() error {
+	if err != nil {
+		return got, err
+	}
+	return got, s.savepoints.Run(func() error {
 		if err := work(s.conn.Tx()); err != nil {
 			return err
 		}
@@ -177,7 +162,6 @@ func (s *session[Tx]) nest(ctx context.Context, work func(tx Tx) error) error {
 		}
 		return nil
 	}, func(undo bool) error {
-		s.nested = "" // of a Join in the work, whose Nest has not come
 		end := "release savepoint " + outer
 		if undo {
 			end = "rollback to savepoint " + name + "; " + end
