@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -12,12 +13,10 @@ import (
 // Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits.
 // Nil means that everything is committed, and was under the lock from the first statement on; after
 // an error nothing is: that of work, of ctx, or [ErrLost], when the session broke or work ended the
-// transaction. Two exceptions: what work commits itself by COMMIT as text is committed, and when
-// the connection breaks during COMMIT the error says that the outcome is unknown. A panic rolls
-// back and goes on. The context of work carries ownership, see Reentry. One goroutine uses tx, or
-// calls with that context, at a time. In the work of another Do, work runs in a savepoint of its
-// transaction, whose locks end with an error. In a session that a Lock began, Do is
-// [ErrInsideLock].
+// transaction. Two exceptions: [ErrUnknown], and what work commits itself by COMMIT as text. A
+// panic rolls back and goes on. The context of work carries ownership, see Reentry. One goroutine
+// uses tx, or calls with that context, at a time. In the work of another Do, work runs in a
+// savepoint of its transaction. In a session that a Lock began, Do is [ErrInsideLock].
 func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	return m.do(ctx, "Do", false, work)
 }
@@ -92,9 +91,19 @@ func (s *session[Tx]) performAndEnd(ctx context.Context, work func(context.Conte
 // is lost or over.
 func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work func(context.Context, Tx) error) error {
 	owned := &ownership{session: s, calls: calls, outer: ownershipIn(ctx)}
-	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
-	defer cancel(nil)
-	defer context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })()
+	ctx, owned.stop = context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
+	defer owned.stop(nil)
+	s.mu.Lock()
+	s.works = append(s.works, owned)
+	if over := context.Cause(s.life); over != nil {
+		owned.stop(over)
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.works = slices.DeleteFunc(s.works, func(other *ownership) bool { return other == owned })
+	}()
 	return work(ctx, tx)
 }
 
@@ -145,7 +154,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 				}
 				return nil
 			})
-			if m.statements != nil && err == nil && !begun {
+			if m.statements != nil && !begun {
 				m.statements.affected = got.Affected
 			}
 			return s.told(err)

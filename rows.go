@@ -17,11 +17,10 @@ import (
 
 // Rows names rows of a table of the caller's: those whose column has one of values, at most 256.
 // The column must be unique and indexed. Values are strings, integers, floats, booleans, []byte for
-// a binary column, or a driver.Valuer of these. More than 256 are an error before anything is sent.
-// A row that does not exist is [ErrNoRow]. On MySQL and MariaDB a view, a temporary table, and a
-// table of an engine that locks no rows are [ErrUnsafeEngine]. Table and column are spelled as in
-// SQL: schema.table, and in quotes where SQL needs them. Spell them the same way everywhere: the
-// order of waiters depends on it. Rows sends nothing.
+// a binary column, or a driver.Valuer of these. A row that does not exist is [ErrNoRow]. On MySQL
+// and MariaDB a view, a temporary table, and a table of an engine that locks no rows are
+// [ErrUnsafeEngine]. Spell table and column as in SQL, schema.table with quotes where SQL needs
+// them, and the same way everywhere: the order of waiters depends on it. Rows sends nothing.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	r := &rows[Tx]{Locker: l, name: nameOfRows(table, column, values), table: table, column: column}
 	return &Mutex[Tx]{locker: l, target: r, err: r.convert(values)}

@@ -49,6 +49,7 @@ type session[Tx any] struct {
 	mu    sync.Mutex
 	depth int              // Locks that hold it, or the Do; 0: its end has begun
 	lost  error            // why it is lost; nil: it is not
+	works []*ownership     // that run
 	held  map[row]heldLock // what is certain to stay locked until the end; nil until somebody asks
 }
 
@@ -336,8 +337,16 @@ func (s *session[Tx]) markLost(reason error) bool {
 		return false
 	}
 	s.lost = reason
-	s.stop(reason)
+	s.endLife(reason)
 	return true
+}
+
+// endLife ends the contexts of all owners, with the mutex held.
+func (s *session[Tx]) endLife(cause error) {
+	s.stop(cause)
+	for _, work := range s.works {
+		work.stop(cause)
+	}
 }
 
 // asLoss is what the end of its connection is for the session: ErrLost, unless the context of its
@@ -434,7 +443,9 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	if s.do != nil {
 		over = errOutlived
 	}
-	s.stop(over)
+	s.mu.Lock()
+	s.endLife(over)
+	s.mu.Unlock()
 	s.heartbeat.Stop()
 	loss, timeout := s.lost, releaseTimeout
 	if commit = commit && loss == nil; commit {
@@ -501,9 +512,10 @@ func (s *session[Tx]) unregister() {
 
 // ownership is what a context carries of a session. Nothing else makes a caller its owner.
 type ownership struct {
-	session any           // *session[Tx]
-	calls   chan struct{} // full while a call with the context uses the connection; the work of a nested Do has its own
-	outer   *ownership    // of the context that this one was derived from
+	session any                     // *session[Tx]
+	calls   chan struct{}           // of the session, or of the work of a nested Do
+	outer   *ownership              // of the context that this one was derived from
+	stop    context.CancelCauseFunc // of the context of work
 }
 
 type ownershipKey struct{}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 )
 
 // Tracer is told of every call that locks, for metrics and traces: see [WithTracer]. It is called
@@ -12,8 +12,8 @@ import (
 // must return soon and not panic: a panic goes on there, and leaves nothing locked or in a queue.
 // The module txlock/otel has one for OpenTelemetry.
 type Tracer interface {
-	// Asked is called before a call waits. It returns a context that is derived from ctx. The two
-	// methods below get that context, and the work of a Do and [Lock.Context] inherit its values.
+	// Asked is called before a call waits. It returns a context that is derived from ctx, which the
+	// methods below get. The work of a Do and [Lock.Context] inherit its values.
 	Asked(ctx context.Context, call Call) context.Context
 	// Answered is called when the wait is over: with nil when the lock is held, else with the error
 	// that the call will return. A [Once] whose work was done before is answered, and ended, with
@@ -27,13 +27,11 @@ type Tracer interface {
 }
 
 // QueueTracer is a Tracer that is also told who waits in the process, without a session: see
-// [WithQueue]. Both methods are called between Asked and Answered.
+// [WithQueue]. Both methods are called between Asked and Answered: when a call has joined the
+// waiting line, and when it goes on at the server, or gives up.
 type QueueTracer interface {
 	Tracer
-	// Queued is called when a call has joined the queue of the process.
 	Queued(ctx context.Context)
-	// Admitted is called when it has left the queue: it goes on at the server, or
-	// gives up.
 	Admitted(ctx context.Context)
 }
 
@@ -65,12 +63,10 @@ type Call struct {
 
 // trace is what the Tracer is told of one call. A nil trace tells nobody.
 type trace struct {
-	tracer   Tracer
-	ctx      context.Context // as Asked has returned it
-	unfollow func() bool     // forgets that the context of a Lock ends
-
-	mu              sync.Mutex
-	answered, ended bool
+	tracer          Tracer
+	ctx             context.Context // as Asked has returned it
+	unfollow        func() bool     // forgets that the context of a Lock ends
+	answered, ended atomic.Bool
 }
 
 // startTrace begins the trace of a call, and returns the context that the call goes on with. joins
@@ -90,28 +86,20 @@ func (m *Mutex[Tx]) startTrace(ctx context.Context, verb string, joins bool) (co
 
 // answer says how the wait ended, unless that has been said.
 func (t *trace) answer(err error) {
-	if t == nil || !t.first(&t.answered) {
+	if t == nil || t.answered.Swap(true) {
 		return
 	}
 	if err != nil { // nothing was granted that could end
-		t.first(&t.ended)
+		t.ended.Store(true)
 	}
 	t.tracer.Answered(t.ctx, err)
 }
 
 // end says that the lock is not held any more, unless that has been said.
 func (t *trace) end(err error) {
-	if t != nil && t.first(&t.ended) {
+	if t != nil && !t.ended.Swap(true) {
 		t.tracer.Ended(t.ctx, err)
 	}
-}
-
-func (t *trace) first(done *bool) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	before := *done
-	*done = true
-	return !before
 }
 
 // follow says that a Lock was granted, and when its end comes.

@@ -16,78 +16,56 @@
 // A lock is a row that a database session has locked with SELECT … FOR UPDATE in an open
 // transaction. Keys of [Locker.Mutex] are hashed to slots: rows of a table that Install seeds.
 // [Locker.Rows] locks rows of your own table. The database sees to it that one session holds a row,
-// and frees the row when the session ends, for whatever reason. A crash frees a lock at once. No
-// client's clock decides who holds it.
+// and frees the row when the session ends, for whatever reason. No client's clock decides.
 //
 // # Which call to use
 //
 // [Mutex.Do] does the work in the lock's own transaction. The work commits only if the lock was
 // held from the first statement to the commit. That is the strongest promise a lock can give:
 // prefer Do wherever the work is in this database. [Mutex.Exec] promises the same for work that is
-// a list of statements, and sends all of it in one round trip: prefer it for a row that many want.
-// [Mutex.LockTx] locks in a transaction of yours.
+// a list of statements, in one round trip. [Mutex.LockTx] locks in a transaction of yours.
 // [Combine] does the work of many callers in one transaction, for rows that many want at once.
 // [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
-// session breaks. The Try forms never wait for another holder. [Mutex.Shared] is for readers, who
-// hold a lock together while no writer has it. [Locker.Semaphore] lets n hold it at once, and
-// [Locker.Once] is for work that must not be done twice.
+// session breaks. The Try forms never wait for another holder. [Mutex.Shared] is for readers,
+// [Locker.Semaphore] lets n hold a lock at once, [Locker.Once] is for work that must not be done
+// twice, [Locker.Claim] for what is held without a connection, [Locker.Election] for leaders.
 //
 // # Order
 //
-// Callers of one process queue in it, and as many sessions as [WithQueue] allows queue at the
-// server, where those of all processes are served in the order in which they arrive. So the order
-// within a process is that of the calls, and between processes that of their sessions. On MySQL and
-// MariaDB a waiter that holds other rows may overtake. On MySQL another may, now and then, where
-// waits for other rows come and go. On PostgreSQL a wait goes to the end of the queue after a
-// minute, or five leases if that is less. A waiter that gives up leaves its queue at once. One that
-// dies delays the next by half a second at most.
+// Callers of one process wait in line in it, see [WithQueue]. The sessions of all processes queue
+// at the server, which serves them in the order in which they arrive: on PostgreSQL for waits of up
+// to a minute, on MySQL and MariaDB but for waiters that hold other rows. A waiter that gives up
+// leaves its queue at once. One that dies delays the next by half a second at most.
 //
 // # Reentry
 //
 // Ownership follows the context that Do hands to its work and that [Lock.Context] returns. A call
-// with such a context joins the session that it carries. Locking a held key again succeeds at once.
-// Another key is locked in the same transaction, on the same connection. A goroutine without that
-// context is another owner. [Apart] makes one of a goroutine that has it.
+// with such a context joins the session that it carries, and locks in its transaction, on its
+// connection. A goroutine without that context is another owner, and [Apart] makes one of a
+// goroutine that has it. What a session has locked is released together: when its last Lock is
+// unlocked, or when the Do that began it returns.
 //
-// A job that outlives a Do or a Lock must not have its context, not by context.WithoutCancel
-// either, which keeps the ownership: as long as the session is there, what the job locks and does
-// belongs to that session, and ends with it, and the Do waits for calls that are under way. Give it
-// Apart(context.WithoutCancel(ctx)).
-//
-// A Do in the work of a Do is a savepoint. While it runs, only calls with the context of its own
-// work may join the session: others get an error that says so. A Do with the context of a Lock is
-// [ErrInsideLock].
-//
-// The database cannot release one row of a transaction, so what a session has locked is released
-// together: when its last Lock is unlocked, or when the Do that began it returns. When a nested Do
-// fails, the locks that were taken in its work end with it. On MySQL and MariaDB their rows stay
-// locked until the session ends.
+// A Do in the work of a Do is a savepoint, whose locks end with an error. One call at a time uses a
+// session of a Do: a second one side by side is an error. A Do with the context of a Lock is
+// [ErrInsideLock]. Give a job that outlives a Do or a Lock Apart(context.WithoutCancel(ctx)).
 //
 // # Slots collide
 //
 // Keys that hash to one slot exclude each other. Among 100 keys held at once, two share one of
 // 65536 slots with a probability of 7 %. That costs waiting, or a try that misses, never exclusion.
-// A session that shares a key gets [ErrUpgrade] when it asks for the other alone. Where it matters,
-// lock your own rows with [Locker.Rows]. Two sessions that each hold one key and wait for another
-// may meet in a deadlock through a collision: the database detects it, and one call gets
-// [ErrDeadlock]. Name all keys in one Mutex to avoid that; [Mutex.Retry] runs such work again.
-//
-// # Who holds it
-//
-// [Locker.Inspect] shows who holds and who waits. [Locker.Break] ends a stuck holder's session.
-// [WithLogger] tells what must not go unnoticed, [WithTracer] tells of every call. A session shows
-// the keys that it locks in the server's own views, unless [WithHiddenKeys] says otherwise.
+// Two sessions that each hold one key and wait for another may meet in a deadlock through a
+// collision: the database detects it, and one call gets [ErrDeadlock]. Name all keys in one Mutex
+// to avoid that. Where collisions matter, lock your own rows with [Locker.Rows].
 //
 // # Long holds
 //
 // Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of keys is
 // renewed every minute, so that it holds back neither vacuum nor CREATE INDEX CONCURRENTLY.
 // A Do and a Lock of Rows hold them back as long as they last: keep these short. On MariaDB every
-// lock holds back purge, a leader's too. [Locker.Election] is for leaders.
+// lock holds back purge. A session that is silent for its lease, see [WithLease], is ended by the
+// server. Heartbeats keep a healthy Lock alive; the work of a Do must send a statement in time.
 //
-// A session that is silent for its lease, 30 s unless [WithLease] says otherwise, is ended by the
-// server: a safety net for a network that went silent. Heartbeats keep a healthy Lock alive. The
-// work of a Do must send a statement once in a lease.
+// [Locker.Inspect] shows who holds and who waits. docs/guarantees.md has every promise.
 package txlock
 
 import (
@@ -116,24 +94,27 @@ var (
 	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
 	// its work did: somebody else may have had the lock while its holder believed to have it. A Do
 	// whose own context ended did not believe so: its error is that of the context. What the work
-	// did is not committed, with two exceptions: the error says that this is unknown, because the
-	// connection broke during COMMIT, or during an Exec; or the work itself has sent COMMIT before.
+	// did is not committed, with two exceptions: [ErrUnknown], or the work itself has sent COMMIT
+	// before.
 	ErrLost = dialects.ErrLost
+
+	// ErrUnknown occurs when the connection broke while COMMIT may have been under way, of a Do or
+	// an Exec: it may be committed or not. It matches [ErrLost] as well.
+	ErrUnknown = dialects.ErrUnknown
 
 	// ErrClaimEnded occurs when a claim is not its holder's any more: its time is over, it was
 	// released or broken, or another has taken it since. It matches [ErrLost] as well. Nothing was
 	// committed.
 	ErrClaimEnded = fmt.Errorf("%w: the claim is not held any more", ErrLost)
 
-	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before. It is also why
-	// the context of a lock ends, and what its Unlock returns, when the lock was released with the
-	// Do in which it was taken; and what Break returns when its session does not hold any more.
+	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before, or was released
+	// with the Do in which it was taken, whose context ended with it then; and when the session
+	// that Break is to end does not hold any more.
 	ErrNotHeld = errors.New("lock not held")
 
-	// ErrInsideLock occurs when a Do of any kind is called with the context of a session that a
-	// Lock began. The work could only be committed by the Unlock, whose error nobody reads. Nothing
-	// was sent. Begin with Do and call Lock in its work, or call with [Apart] of the context, as
-	// another owner.
+	// ErrInsideLock occurs when a Do of any kind is called with the context of a Lock. The work
+	// could only be committed by the Unlock, whose error nobody reads. Nothing was sent. Begin with
+	// Do and call Lock in its work, or call with [Apart] of the context, as another owner.
 	ErrInsideLock = errors.New("a Do inside a Lock: begin with Do, or use txlock.Apart")
 
 	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. On MySQL
@@ -153,18 +134,14 @@ var (
 	ErrIsolation = dialects.ErrIsolation
 
 	// ErrUnsafeEngine occurs when Install or Check finds that the database does not exclude, and
-	// before the first lock on a server that is known not to: TiDB, Dolt, or a node of a cluster
-	// whose nodes all take writes; and on MySQL and MariaDB with binlog_format = STATEMENT. It also
-	// occurs when a call of Shared comes to a server whose shared locks exclude nobody: a standby,
-	// or one that is read only. On a PostgreSQL standby it occurs for a Semaphore as well, and Ping
-	// returns it for both. On MySQL and MariaDB it occurs for a table of which the server locks no
-	// rows.
+	// before the first lock on a server that is known not to, see [Locker.Check]; on MySQL and
+	// MariaDB also with binlog_format = STATEMENT, and for a table of which the server locks no
+	// rows; and for Shared, for a Semaphore and from Ping on a server that only reads.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
-	// ErrUpgrade occurs when a session that shares a row asks to have it alone, see [Mutex.Shared].
-	// The row may be that of another key, whose slot is the same. It comes at once, and nothing is
-	// sent: two sessions that did so would wait for each other. The session keeps what it holds.
-	// Take the lock without Shared from the start, or release it first.
+	// ErrUpgrade occurs at once when a session that shares a row asks to have it alone, see
+	// [Mutex.Shared]: two that did so would wait for each other. The row may be that of another
+	// key, whose slot is the same. The session keeps what it holds.
 	ErrUpgrade = errors.New("the session shares the lock, and cannot have it alone")
 
 	// ErrRows occurs when a statement of Exec has affected another number of rows than it must, or
@@ -218,12 +195,10 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 }
 
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver
-// opened. A caller's pool stays open. Later calls return an error. The context of work that still
-// runs in a Do ends, and its transaction is rolled back. Calls that wait in the process end with an
-// error, see [WithQueue]. So do candidates of an [Election], and the batches of a [Combine] that
-// wait at the server. Other calls that wait there do not: cancel their contexts. Close waits 6
-// seconds for both, and for the server. After that it returns an error, and what is left is closed
-// when it ends.
+// opened. A caller's pool stays open. Later calls return an error. The context of work that runs in
+// a Do ends, and its transaction is rolled back. Who waits in the process gets [ErrClosed], also in
+// the queue of a [Combine] or an [Election]. Other calls that wait at the server do not: cancel
+// their contexts. After 6 seconds Close returns an error, and what is left is closed when it ends.
 func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed.Store(true)
@@ -250,17 +225,17 @@ func (l *Locker[Tx]) Close() error {
 		}
 		closed <- l.driver.Close()
 	}()
-	patience := time.NewTimer(releaseTimeout + time.Second) // what does not confirm is closed by then
-	defer patience.Stop()
+	const limit = releaseTimeout + time.Second // what does not confirm is closed by then
 	select {
 	case err := <-closed:
 		return err
-	case <-patience.C:
+	case <-time.After(limit):
 		return fmt.Errorf("txlock: close: work still runs, calls still wait for a lock, or the server does not "+
-			"answer, after %v", releaseTimeout+time.Second)
+			"answer, after %v", limit)
 	}
 }
 
+// ready is an error for what is wrong without a look at the database.
 func (l *Locker[Tx]) ready() error {
 	if l.config.err != nil {
 		return l.config.err

@@ -29,6 +29,9 @@ var (
 	ErrRows         = errors.New("unexpected number of rows")
 )
 
+// ErrUnknown matches ErrLost: the connection broke while COMMIT may have been under way.
+var ErrUnknown = fmt.Errorf("%w: whether COMMIT took place is unknown", ErrLost)
+
 // Lost is err as the loss of the transaction that took the locks.
 func Lost(err error) error {
 	if err == nil || errors.Is(err, ErrLost) {

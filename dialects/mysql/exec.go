@@ -142,8 +142,7 @@ func (f *flight) send(ctx context.Context, script []string) ([]string, error) {
 	}
 	if f.ran = true; len(all) <= len(script) { // a KILL QUERY fell between two statements
 		f.conn.Destroy()
-		return nil, fmt.Errorf("%w: the server has run %d of the statements, and what is committed is unknown",
-			dialects.ErrLost, len(all))
+		return nil, fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
 	}
 	for _, place := range f.places {
 		f.affected = append(f.affected, all[len(all)-place])
@@ -164,8 +163,7 @@ func (f *flight) explain(ctx context.Context, failed error) error {
 	}
 	if number == 0 || err != nil || number == server.ConnectionKilled || number == server.SessionKilled {
 		f.ran = true
-		return fmt.Errorf("%w: the connection broke, and whether the statements were committed is unknown: %w",
-			dialects.ErrLost, failed)
+		return fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed)
 	}
 	if at == "" {
 		return failed

@@ -346,8 +346,7 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	case number == 0 && errors.Is(err, client.ErrUnsent):
 		return fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
 	case (number == 0 || s.driver.pool.Galera() && unsure(number)) && !errors.Is(err, dialects.ErrLost):
-		return fmt.Errorf("%w: the connection, or the cluster, broke before or during COMMIT, and whether it took "+
-			"place is unknown: %w", dialects.ErrLost, err)
+		return fmt.Errorf("%w: the connection, or the cluster, broke before or during it: %w", dialects.ErrUnknown, err)
 	}
 	return err
 }

@@ -393,7 +393,7 @@ func ExecCut[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		return
 	}
 	require.ErrorIs(t, err, txlock.ErrLost)
-	require.ErrorContains(t, err, "unknown")
+	require.ErrorIs(t, err, txlock.ErrUnknown)
 	require.Equal(t, 10-(s.count(t)-2), s.left(t), "all of it or nothing")
 }
 

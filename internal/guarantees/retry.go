@@ -122,6 +122,18 @@ func LossRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.Equal(t, []int{0, 0, 1}, seen.seen()[before:])
 	require.Equal(t, 1, total())
 
+	// An Exec in the work sends no COMMIT.
+	runs = 0
+	require.NoError(t, m.Retry(2).Do(background, func(ctx context.Context, tx Tx) error {
+		if runs++; runs == 1 {
+			f.KillSession(t, tx)
+		}
+		_, err := f.Locks.Mutex(f.Key("inside")).Exec(ctx, txlock.Statement{SQL: "UPDATE " + table + " SET n = n + 1"})
+		return err
+	}))
+	require.Equal(t, 2, runs)
+	require.Equal(t, 2, total())
+
 	runs = 0
 	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
 		require.Error(t, m.Retry(2).Do(ctx, func(context.Context, Tx) error {

@@ -1,9 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"strings"
 
+	"github.com/txlock/txlock"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,7 +35,7 @@ func outcomeOf(err error, worked bool) outcome {
 	switch {
 	case err == nil:
 		return done
-	case worked && strings.Contains(err.Error(), "is unknown"):
+	case worked && errors.Is(err, txlock.ErrUnknown):
 		return unknown
 	}
 	return failed

@@ -116,7 +116,7 @@ func endedInCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	_, err := f.Locks.Mutex(f.Key("a")).Exec(background,
 		txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (1)", Rows: 1})
 	require.ErrorIs(t, err, txlock.ErrLost)
-	require.ErrorContains(t, err, "is unknown")
+	require.ErrorIs(t, err, txlock.ErrUnknown)
 	require.ErrorContains(t, err, "57P01")
 }
 

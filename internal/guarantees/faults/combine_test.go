@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -153,7 +154,7 @@ func (l *load) audit(t *testing.T, db *sql.DB, table string) {
 	}
 	unknown := 0
 	for number, err := range l.failed {
-		if !strings.Contains(err.Error(), "unknown") {
+		if !errors.Is(err, txlock.ErrUnknown) {
 			require.Zero(t, times[number], "order %d: %v", number, err)
 			continue
 		}
