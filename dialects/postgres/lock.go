@@ -204,12 +204,12 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 			return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(detail, "\n", " "))
 		}
 	case errors.Is(err, missing.ErrRows):
-		rows, failed := rowsOf(request)
+		t, values, failed := textsOf(request, way{})
 		if failed != nil {
 			return failed
 		}
-		columns, failed := q.Run(ctx, sqltext.Script{sqltext.With("select "+rows.column+"::text from "+rows.table+
-			rows.where, rows.values)})
+		exist := "select " + t.column + "::text from " + t.table + t.where
+		columns, failed := q.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
 		if failed != nil {
 			return server.Classify(failed, request)
 		}

@@ -52,7 +52,7 @@ func renewalOf(request dialects.Request, got dialects.Grant) renewal {
 	}
 	r := renewal{
 		request: request, every: min(renewAtLeast, leasesToRenew*request.Lease),
-		barred: request.Work || !request.Ours || !locksRows(request) && request.Fence == "",
+		barred: request.Work || !request.Ours || rowLockOf(request) == "" && request.Fence == "",
 	}
 	r.plan()
 	return r
@@ -92,9 +92,9 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 		keep := []string{sqltext.Ping + "\n" + savepoint, queueLocksSQL(r, sqltext.Keeping)}
 		err = s.conn.Exec(ctx, strings.Join(append(keep, lock...), "; "))
 		// Somebody's cancel. Behind one of the savepoints the transaction has the rows, so what the
-		// session keeps is given up. In between the transaction is aborted: if the session keeps the
-		// queue locks, the rows are locked again as if nothing had happened, else the cancel came
-		// before the first savepoint, and the lock is lost.
+		// session keeps is given up. In between the transaction is aborted: if the session keeps
+		// the queue locks, the rows are locked again as if nothing had happened, else the cancel
+		// came before the first savepoint, and the lock is lost.
 		for tries := 0; server.State(err) == server.QueryCanceled && tries < cancelsWithstood; tries++ {
 			err = s.conn.Exec(ctx, "rollback to "+savepoint+"; "+unkeep+"; release "+savepoint)
 			if server.State(err) == server.UnknownSavepoint {
@@ -143,16 +143,21 @@ func relockSQL(request dialects.Request, lease time.Duration, shown string) []st
 			client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(lease)), sqltext.Literal(clientCheck)),
 		queueLocksSQL(request, sqltext.Trying),
 	}
-	if !locksRows(request) {
+	mode := rowLockOf(request)
+	t, _, err := textsOf(request, way{})
+	if mode == "" || err != nil { // it has been locked by the same text
 		return calls
 	}
-	rows, _ := rowsOf(request) // it has been locked by the same text
 	values := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		values[i] = value.Text
 	}
-	where := strings.Replace(rows.where, "any($1)", "$1", 1)
+	where := strings.Replace(t.where, "any($1)", "$1", 1)
 	where = strings.Replace(where, "= $1", "in ("+strings.Join(values, ", ")+")", 1)
-	return append(calls, "select 1 / (count(*) = "+strconv.Itoa(len(values))+")::int from (select from "+rows.table+
-		where+" order by "+rows.column+rowLock(request)+" nowait) locked")
+	return append(calls, "select 1 / (count(*) = "+strconv.Itoa(len(values))+")::int from (select from "+t.table+
+		where+" order by "+t.column+mode+" nowait) locked")
+}
+
+func rowLockOf(request dialects.Request) string {
+	return rowLock(request.Ours, request.Shared, request.AnyOne != "", request.Slots)
 }

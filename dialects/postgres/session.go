@@ -97,9 +97,11 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 	return s.joinAnd(ctx, request, "")
 }
 
-// joinAnd sets a savepoint behind the lock, unless nest is empty. A session that has joined anything
-// is not renewed.
-func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nest string) (got dialects.Grant, err error) {
+// joinAnd sets a savepoint behind the lock, unless nest is empty. A session that has joined
+// anything is not renewed.
+func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nest string) (
+	got dialects.Grant, err error,
+) {
 	if err = s.usable(); err != nil {
 		return got, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Every session takes queue locks in one order, whatever the order of the rows, and one of each row.
+// Every session takes queue locks in one order, whatever the order of the rows, one for each row.
 func TestQueueLocks(t *testing.T) {
 	request := dialects.Request{Table: "t", Column: "id"}
 	for i := range 256 {

@@ -191,8 +191,8 @@ func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	require.Equal(t, 1, f.ran(t))
 }
 
-// The types of arguments are asked for once, and may be others later: then a statement may fail, and
-// costs nothing but itself. What only pgx can send is sent by pgx.
+// The types of arguments are asked for once, and may be others later: then a statement may fail,
+// and costs nothing but itself. What only pgx can send is sent by pgx.
 func TestNestedExecOfOtherTypes(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {

@@ -4,13 +4,17 @@ import (
 	"context"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // Rows that the work leaves unread keep COMMIT from being sent.
@@ -205,4 +209,61 @@ func keysShareStatements(t *testing.T, e *testbed.Engine, c testbed.Client[pgx.T
 	}
 	require.Equal(t, before, prepared())
 	require.NotEqual(t, "0", before)
+}
+
+// A call in the work of a Do whose rows are open is an error that says so, and nothing is lost.
+func TestCallsWhileRowsAreOpen(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		table := f.MakeTable(t, "id int")
+		require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, "SELECT generate_series(1, 100000)")
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			further := f.Locks.Mutex(f.Key("further"))
+			nothing := func(context.Context, pgx.Tx) error { return nil }
+			for name, call := range map[string]func() error{
+				"Lock":         func() error { _, err := further.Lock(ctx); return err },
+				"TryLock":      func() error { _, err := further.TryLock(ctx); return err },
+				"Do":           func() error { return further.Do(ctx, nothing) },
+				"Do of a held": func() error { return f.Locks.Mutex(f.Key("outer")).Do(ctx, nothing) },
+				"LockTx":       func() error { return further.LockTx(ctx, tx) },
+				"Exec": func() error {
+					_, err := further.Exec(ctx, txlock.Statement{SQL: "SELECT 1"})
+					return err
+				},
+			} {
+				err := call()
+				require.ErrorContains(t, err, "close them, first", name)
+				require.NotErrorIs(t, err, txlock.ErrLost, name)
+			}
+			rows.Close()
+			require.NoError(t, further.Do(ctx, nothing))
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+		}))
+		require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	})
+}
+
+// A session that the server has ended before the COMMIT was sent is known not to have committed.
+func TestEndedBeforeCommit(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 2)
+		defer pool.Close()
+		found, err := driver.Find(background, e.Table())
+		require.NoError(t, err)
+		session, _, err := driver.Begin(background, dialects.Request{
+			Table: found.Name, Slots: found.Slots, Column: "slot", Values: []dialects.Value{{Text: "7"}},
+			Ours: true, Lease: time.Minute, Work: true,
+		})
+		require.NoError(t, err)
+		f.KillSession(t, session.Tx())
+		eventually.True(t, "the end has arrived", (peer.Conn{Conn: session.Socket()}).Gone)
+		err = session.Commit(background, time.Now().Add(time.Minute))
+		require.ErrorIs(t, err, txlock.ErrLost)
+		require.NotContains(t, err.Error(), "unknown")
+	})
 }
