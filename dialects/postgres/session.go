@@ -262,8 +262,7 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time, last ...dialects
 		case errors.Is(err, dialects.ErrLost), state != "" && s.conn.Status() != client.Closed:
 			return errors.Join(err, s.rollback(ctx))
 		}
-		return fmt.Errorf("%w: the connection broke during COMMIT, and whether it took place is unknown: %w",
-			dialects.ErrLost, err)
+		return fmt.Errorf("%w: the connection broke during it: %w", dialects.ErrUnknown, err)
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	client "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
