@@ -388,8 +388,8 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	return err
 }
 
-// destroy closes the connection. The socket is cut before: a proxy to which a client says goodbye may
-// keep its session for the next one, with the transaction.
+// destroy closes the connection. The socket is cut before: a proxy to which a client says goodbye
+// may keep its session for the next one, with the transaction.
 func (s *session) destroy() { s.conn.Destroy() }
 
 // close gives the connection back, and ends at the server a session that cannot be ended over it.

@@ -130,8 +130,8 @@ func (p *sqlPool) ask(ctx context.Context, known *pgx.Conn, s sqltext.Statement)
 	return err
 }
 
-// sqlConn is a connection of a sqlPool. A script goes statement by statement, and on pgx's driver in
-// one query.
+// sqlConn is a connection of a sqlPool. A script goes statement by statement, and on pgx's driver
+// in one query.
 type sqlConn struct {
 	*sqlconn.Conn
 	pgx    *pgx.Conn // nil: the driver is not pgx's
