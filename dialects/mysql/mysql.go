@@ -50,7 +50,8 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 //
 // A loss is noticed by the heartbeat, or the next statement: go-sql-driver shows no socket. A wait
 // that ends by its ctx needs a second connection of db for a moment, and so does a Do whose ctx
-// ends while the server runs a statement of it. Where the pool has none, the waiting connection is closed.
+// ends while the server runs a statement of it. Where the pool has none, the waiting connection is
+// closed.
 // A readTimeout in the DSN ends waits for a lock. go-sql-driver writes about broken connections to
 // stderr, unless mysql.Config.Logger or mysql.SetLogger says otherwise.
 func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
