@@ -25,7 +25,6 @@ import (
 //
 // What it does beside locking stands in rooms of its own.
 type Driver struct {
-	installer
 	inspector
 
 	pool    *client.Pool
@@ -33,10 +32,7 @@ type Driver struct {
 	limited atomic.Bool // sessions have a limit on statements: see waitsOn
 }
 
-type (
-	installer = installation.Installer
-	inspector = inspection.Inspector
-)
+type inspector = inspection.Inspector
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
@@ -58,8 +54,8 @@ func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
 func newDriver(pool *client.Pool) *Driver {
 	return &Driver{
-		installer: installation.New(pool), inspector: inspection.New(pool),
-		pool: pool, tables: installation.Tables{Pool: pool},
+		inspector: inspection.New(pool),
+		pool:      pool, tables: installation.Tables{Pool: pool},
 	}
 }
 
@@ -80,7 +76,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 
 // Info implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) Info() dialects.Info {
-	info := dialects.Info{System: "mysql", MinLease: time.Second}
+	info := dialects.Info{System: "mysql", MinLease: time.Second, Layout: installation.Layout}
 	if d == nil || d.pool.DB == nil {
 		info.Err = errors.New("nil database: give mysql.New a *sql.DB")
 	} else {

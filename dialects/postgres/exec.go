@@ -91,8 +91,8 @@ func (b behind) read(columns [][]string, lock int, err error) (o outcome, is boo
 	case err != nil && closed && b.commits && (state == "" || at >= len(b.list)):
 		// All may be at the server, also while the lock is waited for, and the server's last words
 		// may come behind a COMMIT that took place.
-		return outcome{err: fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown,
-			err)}, true
+		err = fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, err)
+		return outcome{err: err}, true
 	case err != nil && closed && at >= 0:
 		return outcome{err: dialects.Lost(err)}, true
 	case err != nil && at >= len(b.list): // a deferred constraint, say: nothing is committed

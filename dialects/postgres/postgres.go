@@ -23,8 +23,10 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
+	"github.com/txlock/txlock/dialects/postgres/internal/kinds"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
@@ -82,28 +84,23 @@ func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
 // driver is dialects.Driver for either client library. What it does beside locking stands in rooms
 // of its own.
 type driver[Tx any] struct {
-	installer
 	inspector
 
 	pool     client.Pool[Tx]
 	identity installation.Identity
 }
 
-type (
-	installer = installation.Installer
-	inspector = inspection.Inspector
-)
+type inspector = inspection.Inspector
 
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
-	d.installer = installation.New(d.with)
 	d.inspector = inspection.New(d.with)
 	return d
 }
 
 // Info implements dialects.Driver. The server's timer counts milliseconds.
 func (d *driver[Tx]) Info() dialects.Info {
-	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond}
+	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond, Layout: installation.Layout}
 	if d == nil || d.pool == nil {
 		info.Err = errors.New("nil driver: make one with postgres.New, Open or NewSQL")
 	} else if info.Err = d.pool.Ready(); info.Err == nil {
@@ -216,7 +213,7 @@ func (d *driver[Tx]) with(ctx context.Context, work func(client.Line) error) err
 }
 
 // writes are statements that have rows only where they return them.
-var writes = regexp.MustCompile(`^(insert|update|delete) `)
+var writes = regexp.MustCompile(`^(insert|update|delete|do) `)
 
 // scriptOf is a query as it is sent. A statement has the arguments that it names.
 func scriptOf(q dialects.Query) (s sqltext.Script) {
@@ -281,4 +278,20 @@ func (d *driver[Tx]) RunTx(ctx context.Context, tx Tx, q dialects.Query) (lines 
 		}
 	}
 	return nil, server.Ours(err, q.Table)
+}
+
+// Find implements dialects.Driver.
+func (d *driver[Tx]) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
+	query, err := installation.FindSQL(table)
+	if err != nil {
+		return found, err
+	}
+	lines, err := d.Run(ctx, dialects.Query{SQL: query, Table: table, Reads: true})
+	if err == nil {
+		found.Slots, found.Name, err = locktable.Found(table, lines)
+	}
+	if err == nil {
+		found.Kinds, err = kinds.Of(found.Name)
+	}
+	return found, err
 }

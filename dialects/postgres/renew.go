@@ -79,10 +79,16 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 	s.renewing = true // unless all goes well, also when the client library panics: see rollback
 	const savepoint = "savepoint txlock_renew"
 	columns, err := s.Line.Run(ctx, sqltext.Script{
-		sqltext.Silent(savepoint),
+		{SQL: savepoint, Silent: true, Opens: true},
 		{SQL: "select concat(extract(epoch from now()), ' ', " + nameSQL + ")"},
 		sqltext.Silent("release " + savepoint),
 	})
+	if server.State(err) == server.QueryCanceled { // nothing is kept yet: the next heartbeat tries again
+		if err = s.conn.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint); err == nil {
+			s.renewing = false
+			return nil
+		}
+	}
 	if err == nil {
 		since, name, _ := strings.Cut(columns[1][0], " ")
 		begun, _ := strconv.ParseFloat(since, 64)
