@@ -21,7 +21,6 @@ type Mutex[Tx any] struct {
 	retries int // how often a call may run again
 	err     error
 
-	attempt    int        // of a call that runs again
 	statements *execution // of a copy for Exec; nil: none
 	outcome    *error     // of the Do of a batch: see reporting; nil: it is none
 	attached   *attached  // to a Do; nil: nothing is
@@ -64,7 +63,7 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 // with those of exclusive locks only. On a server that only reads, a call is [ErrUnsafeEngine].
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
-	sharing.shared = true
+	sharing.shared, sharing.target.call.Shared = true, true
 	if m.permit != nil && sharing.err == nil {
 		sharing.err = errors.New("Shared of a Semaphore: a permit has one holder; name more permits")
 	}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	library "github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
@@ -166,8 +167,8 @@ func goesOn(ctx context.Context, tx *sql.Tx) error {
 			"or ROLLBACK as text, or by a deadlock; nothing was changed, begin a new one", dialects.ErrLost)
 	case server.Number(err) == server.InTransaction:
 		return nil
-	case server.Busy(err):
-		return errBusy
+	case errors.Is(err, library.ErrBusyBuffer):
+		return server.ErrBusy
 	case server.Broken(err), server.Aborted(err), ctx.Err() != nil:
 		return server.Lost(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // Conn is a connection of a pool.
@@ -32,6 +33,20 @@ func (c Conn) QueryContext(ctx context.Context, query string, args ...any) (*sql
 // ExecContext implements server.Querier, for what is not the work's.
 func (c Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	return c.Querier().ExecContext(context.WithValue(ctx, ours{}, true), query, args...)
+}
+
+// Busy is ErrBusy while rows of the work are open, as far as that is seen. To send something then
+// costs the connection.
+func (c Conn) Busy() (err error) {
+	if c.Owned != nil && !(peer.Conn{Conn: c.Socket}).Gone() {
+		_ = c.Raw(func(any) error {
+			if !c.Owned.IsValid() {
+				err = server.ErrBusy
+			}
+			return nil
+		})
+	}
+	return err
 }
 
 // Fly runs several statements in one query, on a connection of Open, and returns how many rows each
