@@ -247,7 +247,7 @@ func TestCallsWhileRowsAreOpen(t *testing.T) {
 }
 
 // A session that the server has ended before the COMMIT was sent is known not to have committed.
-func TestSessionEndedBeforeCommit(t *testing.T) {
+func TestDeadBeforeCommit(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
