@@ -91,7 +91,7 @@ func TestLockTxOnWrappedStdlib(t *testing.T) {
 	})
 }
 
-// The *sql.Tx of a Do refuses what was prepared on the caller's sql.DB, and takes the same text.
+// The *sql.Tx of a Do takes what was prepared on the caller's sql.DB.
 func TestStatementsOfDB(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
@@ -108,7 +108,7 @@ func TestStatementsOfDB(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, ofDB.Close()) })
 			require.NoError(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.StmtContext(ctx, ofDB).ExecContext(ctx)
-				require.ErrorContains(t, err, "different database")
+				require.NoError(t, err)
 				ofTx, err := tx.PrepareContext(ctx, text)
 				require.NoError(t, err)
 				_, err = ofTx.ExecContext(ctx)
