@@ -26,10 +26,10 @@ func TestClaimTrips(t *testing.T) {
 				for _, c := range testbed.PostgresPgx {
 					claimTrips(t, e, c, 1, 2)
 				}
-				claimTrips(t, e, testbed.PostgresSQL[0], 1, 2)
+				claimTrips(t, e, testbed.PostgresSQL[0], 1, 4)
 				return
 			}
-			claimTrips(t, e, testbed.MySQLSQL[0], 9, 6) // one statement after the other
+			claimTrips(t, e, testbed.MySQLSQL[0], 9, 9) // one statement after the other
 			claimTrips(t, e, testbed.MySQLSQL[1], 1, 2)
 		})
 	}
