@@ -193,7 +193,7 @@ func (p *permit[Tx]) look(wait context.Context) error {
 				return err
 			}
 			is, err := p.locker.ask(ctx, dialects.Query{
-				SQL: texts.Look, Args: []any{queue, p.hash(), queue, p.hash()}, Table: texts.Table,
+				SQL: texts.Look, Args: []any{queue, p.hash()}, Table: texts.Table,
 			})
 			switch {
 			case err != nil:

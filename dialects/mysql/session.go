@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
@@ -289,7 +290,7 @@ func (s *session) end(ctx context.Context, by time.Time, commit func(context.Con
 func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	script := []string{client.Release}
 	for _, q := range last {
-		further, err := statementsOf(q)
+		further, err := kinds.StatementsOf(q)
 		if err != nil {
 			return err
 		}
