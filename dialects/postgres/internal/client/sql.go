@@ -188,12 +188,18 @@ func (c *sqlConn) Line() Line {
 func (c *sqlConn) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	if c.pgx != nil {
 		columns, err = c.together(ctx, s)
-	} else if err = c.first(ctx, func() error {
-		columns, err = oneByOne(ctx, c.Querier(), s[:1], c.tag)
+		return columns, c.note(err)
+	}
+	alone := 1 // what may be sent again
+	if c.Tx() != nil {
+		alone = len(s)
+	}
+	if err = c.first(ctx, func() error {
+		columns, err = oneByOne(ctx, c.Querier(), s[:alone], c.tag)
 		return err
 	}); err == nil {
 		var further [][]string
-		further, err = oneByOne(ctx, c.Querier(), s[1:], c.tag)
+		further, err = oneByOne(ctx, c.Querier(), s[alone:], c.tag)
 		columns = append(columns, further...)
 	}
 	return columns, c.note(err)
@@ -242,29 +248,34 @@ func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]s
 	return columns, cmp.Or(failed, err)
 }
 
-// oneByOne runs a script statement by statement. Arguments stand in the text: with them, some
-// drivers prepare the statement in a round trip of its own.
+// oneByOne runs a script statement by statement, but that those without rows go with the next ones,
+// as drivers send a text without arguments. So arguments stand in the text: with them, some drivers
+// prepare the statement in a round trip of its own.
 func oneByOne(ctx context.Context, q sqlconn.Querier, s sqltext.Script, tag string, options ...any) (columns [][]string,
 	err error,
 ) {
-	for _, statement := range s {
-		text, err := sqltext.Script{statement}.Text()
+	for len(s) > 0 {
+		some := 1
+		for s[0].Silent && !s[0].Opens && some < len(s) && s[some].Silent && !s[some].Opens {
+			some++
+		}
+		text, err := s[:some].Text()
 		if err != nil {
 			return columns, err
 		}
-		var column []string
+		column := make([][]string, some)
 		switch {
-		case statement.Opens:
+		case s[0].Opens:
 			_, err = q.ExecContext(ctx, text)
-		case statement.Silent:
+		case s[0].Silent:
 			_, err = q.ExecContext(ctx, tag+text)
 		default:
-			column, err = sqlconn.Column(q.QueryContext(ctx, tag+text, options...))
+			column[0], err = sqlconn.Column(q.QueryContext(ctx, tag+text, options...))
 		}
 		if err != nil {
 			return columns, err
 		}
-		columns = append(columns, column)
+		columns, s = append(columns, column...), s[some:]
 	}
 	return columns, nil
 }
