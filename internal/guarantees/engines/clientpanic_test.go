@@ -36,10 +36,11 @@ func clientPanics(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 		call()
 		return false
 	}
+	nothing := func(context.Context, pgx.Tx) error { return nil }
 	free := func() {
 		ctx, cancel := context.WithTimeout(background, 5*time.Second)
 		defer cancel()
-		require.NoError(t, locks.Mutex(f.Key("a"), f.Key("b")).Do(ctx, func(context.Context, pgx.Tx) error { return nil }))
+		require.NoError(t, locks.Mutex(f.Key("a"), f.Key("b")).Do(ctx, nothing))
 	}
 	for in, panics := 1, true; panics; in++ {
 		outer, err := a.Lock(background)
