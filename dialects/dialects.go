@@ -27,6 +27,7 @@ var (
 	ErrUnsafeEngine = errors.New("engine does not lock rows")
 	ErrNoLeader     = errors.New("no leader")
 	ErrRows         = errors.New("unexpected number of rows")
+	ErrNotPermitted = errors.New("not permitted") // the user lacks a privilege for a statement of a kind
 )
 
 // ErrUnknown matches ErrLost: the connection broke while COMMIT may have been under way.
@@ -151,6 +152,7 @@ type Session[Tx any] interface {
 	// Run is that of the driver, in the work of the session, and in the transaction that took the
 	// locks alone. After an error the transaction may be of no use.
 	Run(ctx context.Context, q Query) (lines []string, err error)
+
 	// Commit commits the work if, and only if, the transaction is the one that took the locks. Last
 	// runs between that proof and the COMMIT. It ends the session in any case. When it is not
 	// confirmed by that time, the connection is closed. Of ctx it uses the values alone.
@@ -164,8 +166,7 @@ type Session[Tx any] interface {
 }
 
 // DefaultSlots is how many slots Install seeds unless told otherwise. Among 100 keys held at once,
-// some two share one of 65536 slots with a probability of 7 %. A shared slot costs waiting, or a
-// try that misses.
+// some two share one with a probability of 7 %: that costs waiting, or a try that misses.
 const DefaultSlots = 65536
 
 // SlotOf is the slot of a key among n. All clients agree on it, in whatever language: another hash
@@ -200,19 +201,14 @@ type Request struct {
 	Try       bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
 	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
-	// enough: Grant.Row says which, the first of the list that is free. On PostgreSQL the lock is
-	// an advisory one alone: it writes nothing.
+	// enough: Grant.Row says which. On PostgreSQL its lock is an advisory one, which writes nothing.
 	AnyOne string
 
 	// Work says that statements of the caller will run in the session. Its Commit must then fail
-	// after a loss of the locks. Begin reads it, and Join: a Nest follows at once, or nothing does.
-	Work bool
-	// Lease is the longest silence between two statements. After it the server ends the session.
-	// Begin reads it.
-	Lease time.Duration
-	// Fence names the lock table, as its user spells it, whose fence gives a token once the rows
-	// are locked. It is empty when no token is asked for.
-	Fence string
+	// after a loss of the locks.
+	Work  bool
+	Lease time.Duration // the server ends a session that is silent for longer
+	Fence string        // the lock table whose fence gives a token once the rows are locked; empty: none
 
 	// Exec is what will run in the session. Begin and Join read it, and may run the statements at
 	// once, with the lock: then Grant.Affected says so. Begin may also commit, then it returns no

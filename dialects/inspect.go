@@ -36,6 +36,17 @@ const (
 	KindElection
 )
 
+// Named is a semaphore or an election. Clients agree on the hash of its name. It has rows of its
+// own in a table beside the lock table.
+//
+// A semaphore has one for each permit, and one that is its queue: no server can wait for any of
+// several rows. An election has a seat, a record and an office: see txlock.Election.
+type Named struct {
+	Kind Kind
+	Hash string // of 64 hexadecimal digits
+	Name string // in ASCII, for people; empty: it is hidden
+}
+
 // Inspection says what to look at: everything, or what was named.
 type Inspection struct {
 	Table LockTable
