@@ -264,8 +264,8 @@ var services = []Service{
 			"https://github.com/pingcap/tidb/issues/66571, https://github.com/pingcap/tidb/issues/69720",
 		Here: "A holder that has lost its lock would commit, and tries would exclude nobody. So whatever is called " +
 			"first is ErrUnsafeEngine, before any lock.",
-		DSN:   "another server",
-		Set:   "Keep the lock table on MySQL, MariaDB or PostgreSQL.",
+		DSN: "another server",
+		Set: "Keep the lock table on MySQL, MariaDB or PostgreSQL.",
 	},
 	{
 		Name:  "CockroachDB",

@@ -121,7 +121,8 @@ func TestServices(t *testing.T) {
 func TestServiceThatIsRefused(t *testing.T) {
 	t.Parallel()
 	for version, found := range map[string]string{
-		"8.0.11-TiDB-v8.5.6": "it is TiDB (version TiDB)", "8.4.6-Vitess": "it is PlanetScale for Vitess (version vitess)",
+		"8.0.11-TiDB-v8.5.6": "it is TiDB (version TiDB)",
+		"8.4.6-Vitess":       "it is PlanetScale for Vitess (version vitess)",
 	} {
 		e := private(t, servers.MariaDB, "--version="+version)
 		findings, err := e.look(background, e.DSN, "txlock_slots")

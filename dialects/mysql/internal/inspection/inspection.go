@@ -17,10 +17,14 @@ import (
 )
 
 // Inspector does what dialects.Inspector promises. Its methods may be called from many goroutines.
-type Inspector struct{ pool *client.Pool }
+type Inspector struct {
+	pool    *client.Pool
+	mariadb *mariadb
+}
 
-// New returns an Inspector, and sends nothing.
-func New(pool *client.Pool) Inspector { return Inspector{pool} }
+// New returns an Inspector, and sends nothing. On MariaDB it waits for rows on connections of the
+// pool's Control.
+func New(pool *client.Pool) Inspector { return Inspector{pool, &mariadb{control: pool.Control}} }
 
 // views are those in which a server shows its locks.
 type views struct {
@@ -60,7 +64,7 @@ func (i Inspector) open(ctx context.Context, conn *sql.Conn) (*picture, error) {
 	p.database, p.folds = line[2], line[3] != "0"
 	switch {
 	case line[0] == "1": // every release of MariaDB has its name in @@version
-		p.views = i.mariadb()
+		p.views = i.mariadb.views()
 	case line[1] == "0":
 		err = errors.New("the server was started with performance_schema=OFF, and then shows no locks: " +
 			"set performance_schema=ON and restart it")

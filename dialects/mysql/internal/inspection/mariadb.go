@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -18,12 +19,34 @@ import (
 )
 
 // mariadb shows a row lock, in InnoDB's views, only while somebody waits for it. So the rows that
-// were named are waited for.
-func (i Inspector) mariadb() views {
+// were named are waited for, a few at a time: see probe.
+type mariadb struct {
+	control *sql.DB
+	mu      sync.Mutex // of who reads
+}
+
+func (m *mariadb) views() views {
 	return views{
-		read: i.readMariaDB, grant: "GRANT PROCESS ON *.* TO …",
+		read: m.read, grant: "GRANT PROCESS ON *.* TO …",
 		present: "SELECT ID FROM information_schema.processlist WHERE ID = ",
 	}
+}
+
+func (m *mariadb) read(ctx context.Context, p *picture) error {
+	const atOnce = 4 // rows that are waited for, each on a connection
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.of.Slots == nil {
+		return p.readLocks(ctx)
+	}
+	for _, table := range p.tables {
+		for rows := range slices.Chunk(table.only, atOnce) {
+			if err := m.probe(ctx, p, table, rows); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // probeMark is the comment of a probe, and probeFor is for how long it waits: until the views have
@@ -33,56 +56,86 @@ const (
 	probeFor  = 600 * time.Millisecond
 )
 
-// readMariaDB reads the views while rows that were named are waited for, a few at a time. Of a row
-// that a probe did not get, for want of a connection say, and whose holder is not shown, nobody
-// knows who holds it.
-func (i Inspector) readMariaDB(ctx context.Context, p *picture) error {
-	const atOnce = 4 // rows that are waited for, each on a connection
-	if p.of.Slots == nil {
-		return p.readLocks(ctx)
+// probe waits for those of rows that are held while the views are read, and gives back at once what
+// it gets. Of a row that it did not get, for want of a connection say, and whose holder is not
+// shown, nobody knows who holds it.
+func (m *mariadb) probe(ctx context.Context, p *picture, table ours, rows []string) error {
+	rows, err := p.held(ctx, table, rows)
+	if err != nil || len(rows) == 0 {
+		return err
 	}
-	for _, table := range p.tables {
-		for rows := range slices.Chunk(table.only, atOnce) {
-			var probes sync.WaitGroup
-			got := make([]bool, len(rows))
-			for n, row := range rows {
-				probes.Go(func() { got[n] = i.gets(ctx, table, row) })
-			}
-			err := p.readLocks(ctx)
-			probes.Wait()
-			if err != nil {
-				return err
-			}
-			for n, row := range rows {
-				got[n] = got[n] || slices.ContainsFunc(p.locks, func(lock rowLock) bool {
-					return !lock.waiting && lock.table == table.Table && lock.value == row &&
-						(lock.session == "" || p.people[lock.session] != nil)
-				})
-				if !got[n] {
-					p.locks = append(p.locks, rowLock{table: table.Table, index: primary, value: row})
-				}
+	var probes sync.WaitGroup
+	got := make([]bool, len(rows))
+	for i, row := range rows {
+		probes.Go(func() { got[i] = m.gets(ctx, table, row) })
+	}
+	found := *p
+	found.people, found.locks = map[string]*person{}, nil
+	err = found.readLocks(ctx)
+	probes.Wait()
+	maps.Copy(p.people, found.people)
+	for i, row := range rows {
+		for _, lock := range found.locks {
+			known := lock.session == "" || found.people[lock.session] != nil
+			if known && lock.table == table.Table && lock.value == row {
+				p.locks = append(p.locks, lock)
+				got[i] = got[i] || !lock.waiting
 			}
 		}
+		if !got[i] {
+			p.locks = append(p.locks, rowLock{table: table.Table, index: primary, value: row})
+		}
 	}
-	return nil
+	return err
 }
 
-// gets waits for a row on another connection, and tells whether it got it. The server limits the
-// wait: nothing need be interrupted. What it got is given back at once.
-func (i Inspector) gets(ctx context.Context, table ours, row string) bool {
+// held are those of rows that somebody has. It takes the others for a moment.
+func (p *picture) held(ctx context.Context, table ours, rows []string) (held []string, err error) {
+	for _, row := range rows {
+		free, err := p.ask(ctx, sqltext.OnMariaDB(sqltext.SomeWait)+lockSQL(table, row)+sqltext.SkipLocked)
+		switch number := server.Number(err); {
+		case number == server.OnlyStatements, number == server.OnlyReads:
+			return nil, nil // nobody locks there
+		case err == nil && len(free) == 0:
+			held = append(held, row)
+		case err == nil:
+			_, err = p.ask(ctx, "ROLLBACK")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return held, nil
+}
+
+func lockSQL(table ours, row string) string {
+	return fmt.Sprintf("SELECT %s%s FROM %s WHERE %[2]s = %[4]s FOR UPDATE", probeMark, table.column, table.quoted, row)
+}
+
+// gets waits for a row on a connection of its own, and tells whether it got it. The server limits
+// the wait: nothing need be interrupted.
+func (m *mariadb) gets(ctx context.Context, table ours, row string) bool {
 	brief, cancel := context.WithTimeout(ctx, probeFor)
 	defer cancel()
+	conn, err := m.control.Conn(brief)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	clean, stop := context.WithTimeout(context.WithoutCancel(ctx), probeFor+interrupt.CleanUp)
+	defer stop()
+	// As on each connection of a pool of the caller's: what it was left with is committed.
+	if _, err = conn.ExecContext(clean, "COMMIT"); err != nil {
+		return false
+	}
 	end, _ := brief.Deadline()
-	err := i.pool.With(brief, func(conn *sql.Conn) error {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeFor+interrupt.CleanUp)
-		defer cancel()
-		limit := fmt.Sprintf("max_statement_time=%.3f", max(time.Until(end), time.Millisecond).Seconds())
-		_, err := server.Grid(clean, conn, sqltext.OnMariaDB(sqltext.SomeWait, limit)+
-			fmt.Sprintf("SELECT %s%s FROM %s WHERE %[2]s = %[4]s FOR UPDATE", probeMark, table.column, table.quoted, row))
-		return err
-	})
-	number := server.Number(err) // with these nobody locks there
-	return err == nil || number == server.OnlyReads || number == server.OnlyStatements
+	limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.3f",
+		max(time.Until(end), time.Millisecond).Seconds()))
+	_, waited := server.Grid(clean, conn, limits+lockSQL(table, row))
+	if _, err = conn.ExecContext(clean, "ROLLBACK"); err != nil { // at once: it may have the row
+		server.Destroy(conn)
+	}
+	return waited == nil
 }
 
 // renew has the server make a new picture. A reading within 100 ms of another's gets the old one:
