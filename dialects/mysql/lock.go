@@ -12,6 +12,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -54,8 +55,6 @@ func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Requ
 	for {
 		got, err = d.lock(ctx, at, request)
 		switch {
-		case server.Busy(err):
-			return got, errBusy
 		case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
 			errors.Is(err, client.ErrUnreached), server.Broken(err), server.Aborted(err):
 			return got, server.Lost(err)
@@ -67,9 +66,6 @@ func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Requ
 		}
 	}
 }
-
-// errBusy: the client library has sent nothing, and the session goes on.
-var errBusy = errors.New("rows of a query of the work are still open on this connection: close them first")
 
 // rollsBackOnTimeout reads the server's setting. An error is a yes.
 func rollsBackOnTimeout(ctx context.Context, q server.Querier) bool {
@@ -105,7 +101,7 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptLimit(), at.cut); err != nil {
 		return got, err
 	}
-	limit, told := d.limitOf(ctx, at, request)
+	limit, isDeadline := d.limitOf(ctx, at, request)
 	tag, running := client.NewTag(), ctx
 	script, err := scriptOf(at, request, limit, sqltext.Comment(labelOf(request), tag))
 	if err != nil {
@@ -115,7 +111,7 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 		running = request.Exec.Context
 	}
 	var locked []string
-	err = d.pool.Await(running, told, tag, at.interruptLimit(), at.cut, func(ctx context.Context) (err error) {
+	err = d.pool.Await(running, isDeadline, tag, at.interruptLimit(), at.cut, func(ctx context.Context) (err error) {
 		locked, got.Answer, err = at.send(ctx, request, script)
 		return err
 	})
@@ -191,7 +187,7 @@ func scriptOf(at place, request dialects.Request, limit time.Duration, comment s
 		script = append(script, at.flight.script(comment)...)
 	}
 	if request.Look != nil {
-		look, err := statementsOf(*request.Look)
+		look, err := kinds.StatementsOf(*request.Look)
 		return append(script, look...), err
 	}
 	return script, nil
@@ -217,9 +213,11 @@ func (p place) send(ctx context.Context, request dialects.Request, script []stri
 	return locked, nil, err
 }
 
-// limitOf is how long the server lets a wait last; 0: as long as its settings do. Told says that it
-// is the deadline of ctx. A limit of the session's own on statements, once seen, is overruled.
-func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (limit time.Duration, told bool) {
+// limitOf is how long the server lets a wait last; 0: as long as its settings do. IsDeadline says
+// that it is that of ctx. A limit of the session's own on statements, once seen, is overruled.
+func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (limit time.Duration,
+	isDeadline bool,
+) {
 	limit = interrupt.Limit(ctx, request)
 	switch {
 	case request.Try:

@@ -3,11 +3,8 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -19,37 +16,9 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// statementsOf are those of a query, with its arguments as literals.
-func statementsOf(q dialects.Query) ([]string, error) {
-	pieces := strings.Split(q.SQL, "?")
-	if len(pieces) != len(q.Args)+1 {
-		return nil, fmt.Errorf("bug: %d arguments for %s", len(q.Args), q.SQL)
-	}
-	var text strings.Builder
-	text.WriteString(pieces[0])
-	for i, arg := range q.Args {
-		switch arg := arg.(type) {
-		case int64:
-			text.WriteString(strconv.FormatInt(arg, 10))
-		case []byte:
-			fmt.Fprintf(&text, "x'%x'", arg)
-		case string:
-			literal, err := sqltext.Literal(dialects.Value{Text: arg, Binary: !utf8.ValidString(arg)})
-			if err != nil {
-				return nil, err
-			}
-			text.WriteString(literal)
-		default:
-			return nil, fmt.Errorf("bug: an argument of type %T", arg)
-		}
-		text.WriteString(pieces[i+1])
-	}
-	return strings.Split(text.String(), ";\n"), nil
-}
-
 // Run implements dialects.Driver.
 func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err error) {
-	script, err := statementsOf(q)
+	script, err := kinds.StatementsOf(q)
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +26,8 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
+	defer conn.GiveBack()
+	if err := d.pool.Identify(ctx, conn); err != nil {
 		return nil, err
 	}
 	tag := client.NewTag()
@@ -68,7 +37,7 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 	for i := range script {
 		script[i] = sqltext.Comment("", tag) + script[i]
 	}
-	err = d.pool.Await(ctx, false, tag, interrupt.Patience, conn.Cut, func(ctx context.Context) (err error) {
+	err = d.pool.Await(ctx, false, tag, interrupt.Patience, conn.Cut(), func(ctx context.Context) (err error) {
 		lines, err = runAlone(ctx, conn, script, q.Reads)
 		return err
 	})
@@ -76,7 +45,7 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
-			server.Destroy(conn.Conn) // with whatever was open on it
+			conn.Destroy() // with whatever was open on it
 		}
 	}
 	if q.Reads && err == nil {
@@ -109,15 +78,12 @@ func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool
 			settings = client.Settings
 		}
 		return link.Ask(ctx, append([]string{settings}, append(script, "COMMIT")...)...)
-	case reads && !conn.Several:
+	case reads:
 		return conn.ReadNow(ctx, script[0])
 	}
 	script = slices.Concat([]string{"COMMIT", client.ReadCommitted, "START TRANSACTION"}, script, []string{"COMMIT"})
-	if conn.Several {
-		return link.Ask(ctx, script...)
-	}
 	// The server sees them one by one, and this process may be stopped in between.
-	err = client.Setting(ctx, conn.Conn, func() (err error) {
+	err = client.Setting(ctx, conn.Conn.Conn, func() (err error) {
 		lines, err = link.Ask(ctx, script...)
 		return err
 	}, "wait_timeout", sqltext.Seconds(interrupt.CleanUp))
@@ -140,7 +106,7 @@ func (s *session) Run(ctx context.Context, q dialects.Query) ([]string, error) {
 }
 
 func run(ctx context.Context, to client.Link, q dialects.Query, front ...string) ([]string, error) {
-	script, err := statementsOf(q)
+	script, err := kinds.StatementsOf(q)
 	if err != nil {
 		return nil, err
 	}

@@ -25,15 +25,12 @@ const (
 	NoDatabasePrivilege = 1044
 	NodeNotReady        = 1047 // Galera
 	UnknownDatabase     = 1049
-	TableExists         = 1050
 	ServerShutdown      = 1053
 	UnknownColumn       = 1054
-	DuplicateKey        = 1062
 	NoSuchThread        = 1094
 	KillDenied          = 1095
 	UnknownError        = 1105
 	NoPrivilege         = 1142
-	NoColumnPrivilege   = 1143
 	NoSuchTable         = 1146
 	TooManyOfUser       = 1203 // connections
 	LockWaitTimeout     = 1205 // on MariaDB also NOWAIT
@@ -222,8 +219,9 @@ func Broken(err error) bool {
 	return false
 }
 
-// Busy tells whether a statement was not sent because rows of another are still open.
-func Busy(err error) bool { return errors.Is(err, mysql.ErrBusyBuffer) }
+// ErrBusy says that nothing can be sent yet, and that nothing is lost.
+var ErrBusy = errors.New("rows of a query of the work are still open on this connection, or it is broken: close " +
+	"them first")
 
 // Outcome does what Classify of dialects.Driver promises.
 func Outcome(err error) dialects.Outcome {
