@@ -94,9 +94,9 @@ func identityOf(ctx context.Context, q server.Querier) (map[string]string, error
 // goes on (pingcap/tidb#66571). It ignores FOR UPDATE in a statement with SKIP LOCKED
 // (pingcap/tidb#69720). Vitess is a proxy whose clients share sessions: it ignores wait_timeout, so
 // no lock has a lease, ends transactions by a timer, and a KILL QUERY may hit another client.
-// Dolt, and go-mysql-server below it, take FOR UPDATE and lock nothing. In a cluster whose nodes all
-// take writes, row locks do not reach the other nodes. A binary log of statements alone would take
-// REPEATABLE READ, at which work may read what is older than its second lock.
+// Dolt, and go-mysql-server below it, take FOR UPDATE and lock nothing. In a cluster whose nodes
+// all take writes, row locks do not reach the other nodes. A binary log of statements alone would
+// take REPEATABLE READ, at which work may read what is older than its second lock.
 func refuse(identity map[string]string) error {
 	const oneNode = "where row locks exclude the sessions of one node only"
 	switch {
