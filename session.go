@@ -462,15 +462,16 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		go func() {
 			defer s.unregister()
 			s.calls <- struct{}{} // the call has the connection, however long it takes
-			_ = s.inner.Rollback(ctx, time.Now().Add(releaseTimeout))
+			_ = s.inner.End(ctx, time.Now().Add(releaseTimeout), false)
 		}()
 		return s.unconfirmed(ctx, loss, errUnderWay)
 	}
 	defer s.unregister()
-	if commit {
-		return final(s.inner.Commit(ctx, by, s.last...))
-	}
-	if err := s.inner.Rollback(ctx, by); err != nil {
+	err := s.inner.End(ctx, by, commit, s.last...)
+	switch {
+	case commit:
+		return final(err)
+	case err != nil:
 		return s.unconfirmed(ctx, loss, err)
 	}
 	return loss

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,15 +13,19 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-// Commit implements dialects.Session.
-func (s *session[Tx]) Commit(ctx context.Context, by time.Time, last ...dialects.Query) (err error) {
+// End implements dialects.Session.
+func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {
 	defer s.conn.GiveBack()
 	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.conn.Destroy)
 	defer done(&err)
-	if s.mark == "" {
-		return errors.Join(errors.New("bug: Commit in a session without Request.Work"), s.rollback(ctx))
+	if err := s.gone(); err != nil {
+		_ = s.rollback(ctx)
+		return err
 	}
-	if err := cmp.Or(s.gone(), s.savepoints.Err()); err != nil {
+	if !commit {
+		return dialects.Lost(s.rollback(ctx))
+	}
+	if err := s.savepoints.Err(); err != nil {
 		_ = s.rollback(ctx)
 		return err
 	}
@@ -58,18 +61,6 @@ func (s *session[Tx]) Commit(ctx context.Context, by time.Time, last ...dialects
 
 var errEnded = fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
 	"not committed", dialects.ErrLost)
-
-// Rollback implements dialects.Session.
-func (s *session[Tx]) Rollback(ctx context.Context, by time.Time) (err error) {
-	defer s.conn.GiveBack()
-	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.conn.Destroy)
-	defer done(&err)
-	if err := s.gone(); err != nil {
-		_ = s.rollback(ctx)
-		return err
-	}
-	return dialects.Lost(s.rollback(ctx))
-}
 
 // rollback ends whatever transaction is open. A connection on which that cannot be confirmed is
 // closed.
