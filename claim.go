@@ -31,7 +31,7 @@ type Claim[Tx any] struct {
 // are an error from the first call. Claim sends nothing.
 func (l *Locker[Tx]) Claim(key string) *Claim[Tx] {
 	hash := claimOf(key)
-	row := &kindRow[Tx]{l, "claim", key, hash[:], func(k dialects.Kinds) string { return k.Claims.Table }}
+	row := l.kindRow("claim", key, hash[:], func(k dialects.Kinds) string { return k.Claims.Table })
 	c := &Claim[Tx]{&Mutex[Tx]{locker: l, target: row}, key}
 	if key == "" || len(key) > maxClaimText {
 		c.mutex.err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxClaimText)

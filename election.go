@@ -179,11 +179,8 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 
 // row is one of the election's, or what errors, the log and a Tracer are told of it.
 func (e *Election[Tx]) row(table, number string) *Mutex[Tx] {
-	return &Mutex[Tx]{locker: e.locker, target: &ownRow[Tx]{
-		Locker: e.locker, table: table, number: number,
-		name:   "the election " + strconv.Quote(truncate(e.name)),
-		called: Call{Column: electionColumn, Names: []string{e.name}},
-	}}
+	name, call := "the election "+strconv.Quote(truncate(e.name)), Call{Column: electionColumn, Names: []string{e.name}}
+	return &Mutex[Tx]{locker: e.locker, target: e.locker.ownRow(name, call, table, number)}
 }
 
 // rows finds the seat and the office, or makes them. Nobody remembers them: their table may have

@@ -31,7 +31,7 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 		return m.wrap(verb, err)
 	}
 	defer cancel()
-	if _, one := m.target.(*permit[Tx]); one {
+	if m.permit != nil {
 		return m.wrap(verb, errPermitTx)
 	}
 	err = m.retryOutdated(func() error {

@@ -44,7 +44,7 @@ func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx]
 	// program do one thing twice.
 	encoded := binary.BigEndian.AppendUint64([]byte("txlock once 1\x00"), uint64(period))
 	return &Once[Tx]{
-		mutex: &Mutex[Tx]{locker: l, target: &slots[Tx]{l, []string{shown}}, err: err},
+		mutex: &Mutex[Tx]{locker: l, target: l.slots(shown), err: err},
 		key:   key, period: period.Microseconds(), marker: sha256.Sum256(append(encoded, key...)),
 	}
 }

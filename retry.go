@@ -27,40 +27,28 @@ func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	return &again
 }
 
-// inAttempt is a copy for that attempt.
-func (m *Mutex[Tx]) inAttempt(attempt int) *Mutex[Tx] {
-	if attempt == m.attempt {
-		return m
-	}
-	again := *m
-	again.attempt = attempt
-	return &again
-}
-
 // retry runs a call, and runs it again as Retry says.
 func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error {
-	nested := m.retries > 0 && m.locker.carriesOpen(ctx)
-	for {
-		err := run(m)
-		if err == nil || m.retries == 0 || nested {
-			return err
-		}
-		if !m.mayRunAgain(err) {
-			if m.attempt > 0 {
-				err = fmt.Errorf("%w (in attempt %d)", err, m.attempt+1)
+	if m.retries == 0 || m.locker.carriesOpen(ctx) {
+		return run(m)
+	}
+	for again := *m; ; again.attempt++ {
+		attempt := again
+		err := run(&attempt)
+		if err != nil && attempt.mayRunAgain(err) {
+			select {
+			case <-time.After(rand.N(5 * time.Millisecond << min(attempt.attempt, 5))): // up to 160 ms
+			case <-ctx.Done():
 			}
-			return err
+			if ended := ctx.Err(); ended != nil {
+				return joinErrors(err, ended)
+			}
+			continue
 		}
-		pause := time.NewTimer(jitter(m.attempt))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if err != nil && attempt.attempt > 0 {
+			err = fmt.Errorf("%w (in attempt %d)", err, attempt.attempt+1)
 		}
-		if ended := ctx.Err(); ended != nil {
-			return joinErrors(err, ended)
-		}
-		m = m.inAttempt(m.attempt + 1)
+		return err
 	}
 }
 
@@ -87,9 +75,4 @@ func final(err error) error {
 		return finalError{err}
 	}
 	return err
-}
-
-// jitter is a random time, which is longer after each attempt, up to 160 ms.
-func jitter(attempt int) time.Duration {
-	return rand.N(5 * time.Millisecond << min(attempt, 5))
 }

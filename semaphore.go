@@ -33,7 +33,7 @@ const (
 // LockTx, TryLockTx and Shared are errors. No database sees a deadlock of such waits: bound them by
 // [Mutex.Within]. docs/databases.md has more. Semaphore sends nothing.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
-	m := &Mutex[Tx]{locker: l, target: &permit[Tx]{locker: l, key: key, n: n}}
+	m := (&permit[Tx]{locker: l, key: key, n: n}).mutex()
 	switch {
 	case key == "":
 		m.err = errors.New("the key of the semaphore is empty")
@@ -65,7 +65,11 @@ func (p *permit[Tx]) String() string {
 	return fmt.Sprintf("%s (%d permits)", nameOf([]string{p.key}), p.n)
 }
 
-func (p *permit[Tx]) call() Call { return Call{Column: semaphoreColumn, Names: []string{p.key}} }
+func (p *permit[Tx]) mutex() *Mutex[Tx] {
+	return &Mutex[Tx]{locker: p.locker, permit: p, target: target{
+		name: p.String(), call: Call{Column: semaphoreColumn, Names: []string{p.key}}, request: p.request,
+	}}
+}
 
 func (p *permit[Tx]) hash() string { return label.Hash(p.key) }
 
@@ -127,14 +131,7 @@ func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Requ
 	return texts.Request(p.hash(), label.Permits(len(rows), p.locker.config.shownName(p.key)), rows), nil
 }
 
-func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx],
-	error,
-) {
-	return p.locker.begin(ctx, wait, of, request, p.queue)
-}
-
 func (p *permit[Tx]) invalidate(err error) (retry bool) {
-	p.locker.invalidate(err)
 	return errors.Is(err, ErrNoRow) && p.known().rows.Swap(nil) != nil
 }
 
@@ -228,7 +225,7 @@ func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
 	}
 	queue := *p
 	queue.queue = place
-	g, err := (&Mutex[Tx]{locker: p.locker, target: &queue}).acquireRows(Apart(ctx), wait, false, false)
+	g, err := queue.mutex().acquireRows(Apart(ctx), wait, false, false)
 	if err != nil {
 		return err
 	}

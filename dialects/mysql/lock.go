@@ -54,8 +54,6 @@ func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Requ
 	for {
 		got, err = d.lock(ctx, at, request)
 		switch {
-		case server.Busy(err):
-			return got, errBusy
 		case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
 			errors.Is(err, client.ErrUnreached), server.Broken(err), server.Aborted(err):
 			return got, server.Lost(err)
@@ -67,9 +65,6 @@ func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Requ
 		}
 	}
 }
-
-// errBusy: the client library has sent nothing, and the session goes on.
-var errBusy = errors.New("rows of a query of the work are still open on this connection: close them first")
 
 // rollsBackOnTimeout reads the server's setting. An error is a yes.
 func rollsBackOnTimeout(ctx context.Context, q server.Querier) bool {

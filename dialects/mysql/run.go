@@ -12,8 +12,11 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/installation"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // statementsOf are those of a query, with its arguments as literals.
@@ -60,7 +63,7 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 	}
 	tag := client.NewTag()
 	if q.Reads {
-		script[0] = reading(script[0])
+		script[0] = reading(script[0], d.pool.Galera())
 	}
 	for i := range script {
 		script[i] = sqltext.Comment("", tag) + script[i]
@@ -82,12 +85,17 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 	return lines, server.Ours(err, q.Table)
 }
 
-// reading is a query whose answer begins with ReadsNow, and that may skip what is locked.
-func reading(query string) string {
+// reading is a query whose answer begins with ReadsNow, and that may skip what is locked. On Galera
+// it reads what other nodes have committed.
+func reading(query string, galera bool) string {
 	if !strings.HasPrefix(query, "(") {
 		query = "(" + query + ")"
 	}
-	return sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT " + client.ReadsNow + ") UNION ALL " + query
+	settings := []string{sqltext.SomeWait}
+	if galera {
+		settings = append(settings, "wsrep_sync_wait=1")
+	}
+	return sqltext.OnMariaDB(settings...) + "(SELECT " + client.ReadsNow + ") UNION ALL " + query
 }
 
 // runAlone runs statements in a transaction of their own. What a caller's pool has left open is
@@ -143,4 +151,23 @@ func run(ctx context.Context, to client.Link, q dialects.Query, front ...string)
 		return nil, server.Lost(err)
 	}
 	return lines, server.Ours(err, q.Table)
+}
+
+// Find implements dialects.Driver.
+func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
+	query, err := installation.FindSQL(table)
+	if err != nil {
+		return found, err
+	}
+	d.pool.Forget() // a group may have another mode now
+	lines, err := d.Run(ctx, dialects.Query{SQL: query, Table: table, Reads: true})
+	if err == nil {
+		found.Slots, found.Name, err = locktable.Found(table, lines)
+	}
+	if err == nil {
+		found.Certified = d.pool.Galera()
+		found.Name, _ = installation.FullName(table, found.Name)
+		found.Kinds, err = kinds.Of(found.Name, found.Certified)
+	}
+	return found, err
 }

@@ -82,28 +82,23 @@ func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
 // driver is dialects.Driver for either client library. What it does beside locking stands in rooms
 // of its own.
 type driver[Tx any] struct {
-	installer
 	inspector
 
 	pool     client.Pool[Tx]
 	identity installation.Identity
 }
 
-type (
-	installer = installation.Installer
-	inspector = inspection.Inspector
-)
+type inspector = inspection.Inspector
 
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
-	d.installer = installation.New(d.with)
 	d.inspector = inspection.New(d.with)
 	return d
 }
 
 // Info implements dialects.Driver. The server's timer counts milliseconds.
 func (d *driver[Tx]) Info() dialects.Info {
-	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond}
+	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond, Layout: installation.Layout}
 	if d == nil || d.pool == nil {
 		info.Err = errors.New("nil driver: make one with postgres.New, Open or NewSQL")
 	} else if info.Err = d.pool.Ready(); info.Err == nil {

@@ -10,12 +10,15 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
+	"github.com/txlock/txlock/dialects/postgres/internal/installation"
+	"github.com/txlock/txlock/dialects/postgres/internal/kinds"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // writes are statements that have rows only where they return them.
-var writes = regexp.MustCompile(`^(insert|update|delete) `)
+var writes = regexp.MustCompile(`^(insert|update|delete|do) `)
 
 // scriptOf is a query as it is sent. A statement has the arguments that it names.
 func scriptOf(q dialects.Query) (s sqltext.Script) {
@@ -100,4 +103,20 @@ func (s *session[Tx]) Run(ctx context.Context, q dialects.Query) ([]string, erro
 		return nil, errAborted
 	}
 	return nil, server.Ours(err, q.Table)
+}
+
+// Find implements dialects.Driver.
+func (d *driver[Tx]) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
+	query, err := installation.FindSQL(table)
+	if err != nil {
+		return found, err
+	}
+	lines, err := d.Run(ctx, dialects.Query{SQL: query, Table: table, Reads: true})
+	if err == nil {
+		found.Slots, found.Name, err = locktable.Found(table, lines)
+	}
+	if err == nil {
+		found.Kinds, err = kinds.Of(found.Name)
+	}
+	return found, err
 }
