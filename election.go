@@ -195,7 +195,7 @@ func (e *Election[Tx]) rows(ctx context.Context) (seat, office *Mutex[Tx], err e
 	sql := found.Kinds.Leaders
 	lines, err := e.locker.ask(ctx, dialects.Query{SQL: sql.Rows, Args: []any{e.hash}, Table: sql.Table, Reads: true})
 	if err == nil && len(lines) == 0 {
-		args := []any{e.hash, e.locker.config.storedName(e.name), e.hash}
+		args := []any{e.hash, e.locker.config.storedName(e.name)}
 		lines, err = e.locker.ask(ctx, dialects.Query{SQL: sql.Make, Args: args, Table: sql.Table})
 	}
 	numbers := strings.Fields(strings.Join(lines, " "))
@@ -222,7 +222,7 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], 
 	}
 	sql := found.Kinds.Leaders
 	former, err := e.locker.ask(held, dialects.Query{
-		SQL: sql.Write, Args: []any{term, e.identity, e.hash, term}, Table: sql.Table,
+		SQL: sql.Write, Args: []any{term, e.identity, e.hash}, Table: sql.Table,
 	})
 	switch {
 	case err != nil:
@@ -280,7 +280,7 @@ func (e *Election[Tx]) leader(ctx context.Context) (leader Leader, err error) {
 		return leader, err
 	}
 	sql := found.Kinds.Leaders
-	ask := dialects.Query{SQL: sql.Leader, Args: []any{e.hash, e.hash}, Table: sql.Table, Reads: true}
+	ask := dialects.Query{SQL: sql.Leader, Args: []any{e.hash}, Table: sql.Table, Reads: true}
 	lines, err := e.locker.ask(ctx, ask)
 	record := strings.Fields(strings.Join(lines, " "))
 	free := len(record) > 0 && record[0] == "free"

@@ -21,7 +21,6 @@ type Mutex[Tx any] struct {
 	retries int // how often a call may run again
 	err     error
 
-	attempt    int        // of a call that runs again
 	statements *execution // of a copy for Exec; nil: none
 	outcome    *error     // of the Do of a batch: see reporting; nil: it is none
 	attached   *attached  // to a Do; nil: nothing is
@@ -64,7 +63,7 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 // with those of exclusive locks only. On a server that only reads, a call is [ErrUnsafeEngine].
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
-	sharing.shared = true
+	sharing.shared, sharing.target.call.Shared = true, true
 	if m.permit != nil && sharing.err == nil {
 		sharing.err = errors.New("Shared of a Semaphore: a permit has one holder; name more permits")
 	}
@@ -94,24 +93,6 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.
 		request.Exec = &m.statements.Exec
 	}
 	return request, err
-}
-
-// retryOutdated runs ask, which asks the server for a request, and runs it once more if what the
-// request was made of is outdated.
-func (m *Mutex[Tx]) retryOutdated(ask func() error) error {
-	for first := true; ; first = false {
-		err := ask()
-		if retry := m.invalidate(err); !retry || !first {
-			return err
-		}
-	}
-}
-
-// invalidate drops what a request was made of, if err says that it is outdated. It tells whether to
-// make it anew.
-func (m *Mutex[Tx]) invalidate(err error) (retry bool) {
-	m.locker.invalidate(err)
-	return m.permit != nil && m.permit.invalidate(err)
 }
 
 // maxRows bounds one Mutex. On PostgreSQL each of its rows has a turnstile, and the server has room

@@ -60,10 +60,10 @@ func (l *Locker[Tx]) newLines() *lines {
 	return queue.New[lineName](limit)
 }
 
-// awaitPlace waits in a line of the process: a blind one as queue.Lines.Enter says. A panic of the
+// awaitPlace waits in a line of the process: alone as queue.Lines.Enter says. A panic of the
 // Tracer leaves nobody in line, and no session with nobody.
-func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineName, blind bool) (p *place, err error) {
-	p = in.Enter(name, blind)
+func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineName, alone bool) (p *place, err error) {
+	p = in.Enter(name, alone)
 	if !p.Waits() {
 		return p, nil
 	}
@@ -73,12 +73,12 @@ func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineN
 			p.Leave()
 		}
 	}()
-	tracer, told := l.config.tracer.(QueueTracer)
-	if told {
+	tracer, traces := l.config.tracer.(QueueTracer)
+	if traces {
 		tracer.Queued(ctx)
 	}
 	err = p.Wait(wait)
-	if told {
+	if traces {
 		tracer.Admitted(ctx)
 	}
 	if err != nil && !errors.Is(err, ErrClosed) {

@@ -32,34 +32,32 @@ func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error
 	if m.retries == 0 || m.locker.carriesOpen(ctx) {
 		return run(m)
 	}
-	for again := *m; ; again.attempt++ {
-		attempt := again
+	for n := 0; ; n++ {
+		attempt := *m
+		attempt.target.call.Attempt = n
 		err := run(&attempt)
-		if err != nil && attempt.mayRunAgain(err) {
-			select {
-			case <-time.After(rand.N(5 * time.Millisecond << min(attempt.attempt, 5))): // up to 160 ms
-			case <-ctx.Done():
+		if n == m.retries || !m.mayRunAgain(err) {
+			if err != nil && n > 0 {
+				err = fmt.Errorf("%w (in attempt %d)", err, n+1)
 			}
-			if ended := ctx.Err(); ended != nil {
-				return joinErrors(err, ended)
-			}
-			continue
+			return err
 		}
-		if err != nil && attempt.attempt > 0 {
-			err = fmt.Errorf("%w (in attempt %d)", err, attempt.attempt+1)
+		select {
+		case <-time.After(rand.N(5 * time.Millisecond << min(n, 5))): // up to 160 ms
+		case <-ctx.Done():
 		}
-		return err
+		if ended := ctx.Err(); ended != nil {
+			return joinErrors(err, ended)
+		}
 	}
 }
 
-// mayRunAgain tells whether another attempt is left after that error, and can do no harm.
+// mayRunAgain tells whether another attempt can do no harm after that error, and may not meet it.
 func (m *Mutex[Tx]) mayRunAgain(err error) bool {
 	var sent finalError
-	switch {
-	case m.attempt >= m.retries, m.locker.config.err != nil, errors.As(err, &sent):
+	if err == nil || m.locker.config.err != nil || errors.As(err, &sent) || errors.Is(err, ErrClosed) ||
+		errors.Is(err, ErrClaimEnded) {
 		return false
-	case errors.Is(err, ErrClosed), errors.Is(err, ErrClaimEnded):
-		return false // the next attempt would meet it again
 	}
 	return errors.Is(err, ErrDeadlock) || errors.Is(err, ErrLost) || m.locker.driver.Classify(err) == dialects.Deadlock
 }

@@ -22,7 +22,7 @@ import (
 // [ErrUnsafeEngine]. Spell table and column as in SQL, schema.table with quotes where SQL needs
 // them, and the same way everywhere: the order of waiters depends on it. Rows sends nothing.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
-	rows, err := rowsOf(values)
+	rows, err := convert(values)
 	switch {
 	case table == "" || column == "":
 		err = errors.New("Rows needs the names of a table and of a column")
@@ -47,9 +47,9 @@ func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	}}
 }
 
-// rowsOf converts values from what a caller has given: each once, in the order in which they are
+// convert converts values from what a caller has given: each once, in the order in which they are
 // locked.
-func rowsOf(values []any) (rows []dialects.Value, err error) {
+func convert(values []any) (rows []dialects.Value, err error) {
 	for i, value := range values {
 		row, err := valueOf(value)
 		if err != nil {

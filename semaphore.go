@@ -146,7 +146,7 @@ func (p *permit[Tx]) line() lineName {
 func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
 	take := func() error {
 		return answered(wait, func(brief context.Context) error {
-			g, err = m.acquireRows(ctx, brief, true, work)
+			g, err = p.acquireRows(m, ctx, brief, true, work)
 			return err
 		})
 	}
@@ -180,6 +180,15 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 	return g, err
 }
 
+// acquireRows is that of a Mutex, once more where the rows that are known have gone.
+func (p *permit[Tx]) acquireRows(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (grant[Tx], error) {
+	g, err := m.acquireRows(ctx, wait, try, work)
+	if p.invalidate(err) {
+		return m.acquireRows(ctx, wait, try, work)
+	}
+	return g, err
+}
+
 // look is an error when another session waits.
 func (p *permit[Tx]) look(wait context.Context) error {
 	return answered(wait, func(ctx context.Context) error {
@@ -193,7 +202,7 @@ func (p *permit[Tx]) look(wait context.Context) error {
 				return err
 			}
 			is, err := p.locker.ask(ctx, dialects.Query{
-				SQL: texts.Look, Args: []any{queue, p.hash(), queue, p.hash()}, Table: texts.Table,
+				SQL: texts.Look, Args: []any{queue, p.hash()}, Table: texts.Table,
 			})
 			switch {
 			case err != nil:
@@ -225,7 +234,7 @@ func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
 	}
 	queue := *p
 	queue.queue = place
-	g, err := queue.mutex().acquireRows(Apart(ctx), wait, false, false)
+	g, err := p.acquireRows(queue.mutex(), Apart(ctx), wait, false, false)
 	if err != nil {
 		return err
 	}

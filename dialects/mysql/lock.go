@@ -12,6 +12,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -186,7 +187,7 @@ func scriptOf(at place, request dialects.Request, limit time.Duration, comment s
 		script = append(script, at.flight.script(comment)...)
 	}
 	if request.Look != nil {
-		look, err := statementsOf(*request.Look)
+		look, err := kinds.StatementsOf(*request.Look)
 		return append(script, look...), err
 	}
 	return script, nil

@@ -3,11 +3,8 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -19,37 +16,9 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// statementsOf are those of a query, with its arguments as literals.
-func statementsOf(q dialects.Query) ([]string, error) {
-	pieces := strings.Split(q.SQL, "?")
-	if len(pieces) != len(q.Args)+1 {
-		return nil, fmt.Errorf("bug: %d arguments for %s", len(q.Args), q.SQL)
-	}
-	var text strings.Builder
-	text.WriteString(pieces[0])
-	for i, arg := range q.Args {
-		switch arg := arg.(type) {
-		case int64:
-			text.WriteString(strconv.FormatInt(arg, 10))
-		case []byte:
-			fmt.Fprintf(&text, "x'%x'", arg)
-		case string:
-			literal, err := sqltext.Literal(dialects.Value{Text: arg, Binary: !utf8.ValidString(arg)})
-			if err != nil {
-				return nil, err
-			}
-			text.WriteString(literal)
-		default:
-			return nil, fmt.Errorf("bug: an argument of type %T", arg)
-		}
-		text.WriteString(pieces[i+1])
-	}
-	return strings.Split(text.String(), ";\n"), nil
-}
-
 // Run implements dialects.Driver.
 func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err error) {
-	script, err := statementsOf(q)
+	script, err := kinds.StatementsOf(q)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +109,7 @@ func (s *session) Run(ctx context.Context, q dialects.Query) ([]string, error) {
 }
 
 func run(ctx context.Context, to client.Link, q dialects.Query, front ...string) ([]string, error) {
-	script, err := statementsOf(q)
+	script, err := kinds.StatementsOf(q)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
@@ -273,7 +274,7 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	script := []string{client.Release}
 	for _, q := range last {
-		further, err := statementsOf(q)
+		further, err := kinds.StatementsOf(q)
 		if err != nil {
 			return err
 		}
