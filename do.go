@@ -131,7 +131,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 		return nil, ErrInsideLock
 	}
 	request := dialects.Request{Work: true}
-	if _, one := m.target.(*permit[Tx]); one { // what comes behind depends on the answer
+	if m.permit != nil { // what comes behind depends on the answer
 		_, err = m.acquire(ctx, wait, try, false)
 	} else {
 		request, err = m.sessionRequest(wait, try, true, true)
@@ -162,7 +162,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 	}
 	switch {
 	case !begun:
-		m.target.invalidate(err)
+		m.locker.invalidate(err)
 		return nil, m.waitError(ctx, wait, err)
 	case errors.Is(err, ErrLost):
 		return failed, joinErrors(ended, err)

@@ -179,11 +179,8 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 
 // row is one of the election's, or what errors, the log and a Tracer are told of it.
 func (e *Election[Tx]) row(table, number string) *Mutex[Tx] {
-	return &Mutex[Tx]{locker: e.locker, target: &ownRow[Tx]{
-		Locker: e.locker, table: table, number: number,
-		name:   "the election " + strconv.Quote(truncate(e.name)),
-		called: Call{Column: electionColumn, Names: []string{e.name}},
-	}}
+	name, call := "the election "+strconv.Quote(truncate(e.name)), Call{Column: electionColumn, Names: []string{e.name}}
+	return &Mutex[Tx]{locker: e.locker, target: e.locker.ownRow(name, call, table, number)}
 }
 
 // rows finds the seat and the office, or makes them. Nobody remembers them: their table may have
@@ -198,7 +195,7 @@ func (e *Election[Tx]) rows(ctx context.Context) (seat, office *Mutex[Tx], err e
 	sql := found.Kinds.Leaders
 	lines, err := e.locker.ask(ctx, dialects.Query{SQL: sql.Rows, Args: []any{e.hash}, Table: sql.Table, Reads: true})
 	if err == nil && len(lines) == 0 {
-		args := []any{e.hash, e.locker.config.storedName(e.name), e.hash}
+		args := []any{e.hash, e.locker.config.storedName(e.name)}
 		lines, err = e.locker.ask(ctx, dialects.Query{SQL: sql.Make, Args: args, Table: sql.Table})
 	}
 	numbers := strings.Fields(strings.Join(lines, " "))
@@ -225,7 +222,7 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], 
 	}
 	sql := found.Kinds.Leaders
 	former, err := e.locker.ask(held, dialects.Query{
-		SQL: sql.Write, Args: []any{term, e.identity, e.hash, term}, Table: sql.Table,
+		SQL: sql.Write, Args: []any{term, e.identity, e.hash}, Table: sql.Table,
 	})
 	switch {
 	case err != nil:
@@ -283,7 +280,7 @@ func (e *Election[Tx]) leader(ctx context.Context) (leader Leader, err error) {
 		return leader, err
 	}
 	sql := found.Kinds.Leaders
-	ask := dialects.Query{SQL: sql.Leader, Args: []any{e.hash, e.hash}, Table: sql.Table, Reads: true}
+	ask := dialects.Query{SQL: sql.Leader, Args: []any{e.hash}, Table: sql.Table, Reads: true}
 	lines, err := e.locker.ask(ctx, ask)
 	record := strings.Fields(strings.Join(lines, " "))
 	free := len(record) > 0 && record[0] == "free"

@@ -13,93 +13,101 @@ import (
 )
 
 // Install creates the lock table and seeds its slots, and creates what stands beside it, for
-// tokens, elections and semaphores. It may be called at every start, by many replicas at once. It
-// completes what an earlier call left when it crashed, and refuses to change the number of slots of
-// an installed table. One that falls silent keeps the others waiting for the lease at most, or for
-// 5 s. After an error nothing has changed, unless the connection broke or ctx ended: on MySQL and
-// MariaDB empty tables may be left then. Where programs may not create tables, run the SQL of
+// tokens, elections, semaphores, claims and Once. It may be called at every start, by many replicas
+// at once. It completes what an earlier call left when it crashed, and refuses to change the number
+// of slots of an installed table. After an error nothing has changed on PostgreSQL, and on MySQL
+// and MariaDB empty tables may be left. Where programs may not create tables, run the SQL of
 // [Locker.Schema].
 //
 // Install ends with the proof of [Locker.Check], unless the pool has one connection only. A server
 // that does not exclude is [ErrUnsafeEngine]; the tables are left. With any other error of the
 // proof, as for want of a second connection, Install returns nil, and the log tells.
 func (l *Locker[Tx]) Install(ctx context.Context) error {
-	var found *dialects.LockTable
 	err := l.ready()
-	if err == nil {
-		err = l.driver.Install(ctx, l.layout(l.config.slots))
-	}
-	if err == nil {
-		l.found.Store(nil) // it may be another table now
-		found, err = l.find(ctx, false)
+	for tries := 0; err == nil; tries++ {
+		err = l.install(ctx)
+		if err == nil || l.driver.Classify(err) != dialects.Deadlock || tries == 3 { // a replica seeds meanwhile
+			break
+		}
+		err = nil
 	}
 	if err != nil || l.info().PoolSize == 1 {
 		return wrap("install", err)
 	}
-	err = l.driver.Check(ctx, found.Name, l.patience())
-	switch {
-	case errors.Is(err, ErrUnsafeEngine) && ctx.Err() == nil: // else it says nothing about the engine
-		l.config.logger.ErrorContext(ctx, doesNotExclude, "table", l.config.table, "error", err)
+	// An error of ctx's says nothing about the engine.
+	if err = l.Check(ctx); errors.Is(err, ErrUnsafeEngine) && ctx.Err() == nil {
 		return wrap("install", err)
-	case err != nil:
+	}
+	if err != nil {
 		l.config.logger.WarnContext(ctx, "txlock: installed, but whether this server excludes was not proved", "table",
 			l.config.table, "error", err)
 	}
 	return nil
 }
 
-const doesNotExclude = "txlock: this server does not exclude, do not use it for locks"
+// install makes what is missing, in one go, and the slots last.
+func (l *Locker[Tx]) install(ctx context.Context) error {
+	layout, err := l.info().Layout(l.config.table)
+	if err != nil {
+		return err
+	}
+	lines, err := l.ask(ctx, dialects.Query{SQL: layout.States(), Table: l.config.table, Reads: true})
+	if err != nil {
+		return err
+	}
+	census, there := locktable.Census{}, lines[0][0] == dialects.Present
+	if there {
+		if census, err = l.census(ctx, layout.Census); err != nil {
+			return err
+		}
+	}
+	slots, err := census.Wanted(l.config.table, l.config.slots)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for i, part := range layout.Parts {
+		switch lines[0][i] {
+		case dialects.Former:
+			return locktable.Older(part.Table)
+		case dialects.Missing:
+			missing = append(missing, part.SQL)
+		}
+	}
+	if _, err := census.Seeded(l.config.table); err != nil {
+		missing = append(missing, layout.Seed(slots))
+	}
+	if _, err = l.ask(ctx, dialects.Query{SQL: layout.Together(missing...), Table: l.config.table}); err != nil {
+		return err
+	}
+	if census, err = l.census(ctx, layout.Census); err == nil {
+		if _, err = census.Wanted(l.config.table, l.config.slots); err == nil {
+			_, err = census.Seeded(l.config.table)
+		}
+	}
+	l.found.Store(nil) // it may be another table now
+	return err
+}
 
 // Schema returns what Install does as SQL text, statements ended by semicolons, for a migration
 // tool. Where an option is bad it is a comment that says so, "-- txlock: schema: …", without a
 // statement: Install returns the same error.
 func (l *Locker[Tx]) Schema() string {
-	var text string
+	var layout dialects.Layout
 	err := l.config.err
 	if err == nil {
-		text, err = l.driver.Schema(l.layout(cmp.Or(l.config.slots, dialects.DefaultSlots)))
+		layout, err = l.info().Layout(l.config.table)
 	}
 	if err != nil {
 		// A line of its own, and no semicolon, at which a migration tool would begin a statement.
 		return "-- " + strings.NewReplacer("\n", " ", "\r", " ", ";", ",").Replace(wrap("schema", err).Error()) + "\n"
 	}
-	return text
+	return layout.Text(cmp.Or(l.config.slots, dialects.DefaultSlots))
 }
 
-func (l *Locker[Tx]) layout(slots int) dialects.Layout {
-	return dialects.Layout{Table: l.config.table, Slots: slots, Lease: l.patience()}
-}
-
-// patience is how long Install and Check may keep others waiting when they fall silent. They have
-// no heartbeat, so it is not as short as a lease may be.
+// patience is how long Check may keep others waiting when it falls silent. It has no heartbeat, so
+// it is not as short as a lease may be.
 func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, releaseTimeout) }
-
-// Check proves that this server excludes. It locks a free slot on one connection. Another must be
-// refused with the exact error, must skip the row, and must get it when it is free. The same goes
-// for a slot that is shared. Anything else is [ErrUnsafeEngine]: some engines take the syntax and
-// lock nothing. So is a node of a cluster whose nodes all take writes, because each node locks for
-// itself: Galera of MySQL, a replication group in multi-primary mode, pgactive, BDR, Spock, and a
-// lock table that PostgreSQL's subscriptions bring in and publications carry out.
-//
-// Install ends with the same proof. Call Check at start where Install is not called. It takes two
-// connections, also of a pooler. When the second does not come in 5 s, the error says that nothing
-// was checked, and is no ErrUnsafeEngine. For a readiness probe there is [Locker.Ping].
-func (l *Locker[Tx]) Check(ctx context.Context) error {
-	if err := l.ready(); err != nil {
-		return wrap("check", err)
-	}
-	found, err := l.find(ctx, false)
-	if err == nil {
-		err = l.driver.Check(ctx, found.Name, l.patience())
-	}
-	switch ended := ctx.Err(); {
-	case err != nil && ended != nil: // says nothing about the engine
-		err = ended
-	case errors.Is(err, ErrUnsafeEngine):
-		l.config.logger.ErrorContext(ctx, doesNotExclude, "table", l.config.table, "error", err)
-	}
-	return wrap("check", err)
-}
 
 // Ping asks whether locks can be taken at this server, in one round trip and without a lock: for
 // readiness probes. After nil the server has answered, takes writes, and has the lock table. What
@@ -149,11 +157,10 @@ func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTa
 // invalidate has the lock table looked up anew after err, if that says that there is none: it may
 // be installed anew, with another number of slots, or in another schema. No call is tried again for
 // that.
-func (l *Locker[Tx]) invalidate(err error) (retry bool) {
+func (l *Locker[Tx]) invalidate(err error) {
 	if errors.Is(err, ErrNotInstalled) {
 		l.found.Store(nil)
 	}
-	return false
 }
 
 // lookUpLimit bounds what takes another connection for a moment, for a caller that holds one

@@ -42,7 +42,7 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 	if g.do != nil {
 		return lock, nil // it ends with the Do
 	}
-	lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, m.target, g.life})
+	lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, &m.target, g.life})
 	return lock, nil
 }
 

@@ -14,13 +14,13 @@ import (
 // name the same key exclude each other.
 type Mutex[Tx any] struct {
 	locker  *Locker[Tx]
-	target  target[Tx]
+	target  target
+	permit  *permit[Tx]   // of a semaphore; nil: it is none
 	within  time.Duration // 0 without a limit
 	shared  bool
 	retries int // how often a call may run again
 	err     error
 
-	attempt    int        // of a call that runs again
 	statements *execution // of a copy for Exec; nil: none
 	outcome    *error     // of the Do of a batch: see reporting; nil: it is none
 	attached   *attached  // to a Do; nil: nothing is
@@ -29,10 +29,9 @@ type Mutex[Tx any] struct {
 // Mutex names one key or more, at most 256. They are locked together in one statement, in an order
 // that is the same everywhere, so two calls with the same keys in any order cannot block each
 // other. A key is any text of at least one byte. No key, an empty one, or more than 256 are an
-// error from the call that locks, before anything is sent: name a coarser key instead. Mutex sends
-// nothing.
+// error from the call that locks, before anything is sent. Mutex sends nothing.
 func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
-	m := &Mutex[Tx]{locker: l, target: &slots[Tx]{l, slices.Clone(keys)}}
+	m := &Mutex[Tx]{locker: l, target: l.slots(slices.Clone(keys)...)}
 	switch {
 	case len(keys) == 0:
 		m.err = errors.New("no key given")
@@ -64,30 +63,26 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 // with those of exclusive locks only. On a server that only reads, a call is [ErrUnsafeEngine].
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
-	sharing.shared = true
-	if _, one := m.target.(*permit[Tx]); one && sharing.err == nil {
+	sharing.shared, sharing.target.call.Shared = true, true
+	if m.permit != nil && sharing.err == nil {
 		sharing.err = errors.New("Shared of a Semaphore: a permit has one holder; name more permits")
 	}
 	return &sharing
 }
 
-// target is what a Mutex locks: slots, for keys, rows of a caller's table, a permit of a semaphore,
-// the seat of an election, or the key of a Once or a Claim.
-type target[Tx any] interface {
-	String() string // for errors and the log
-	call() Call     // what a Tracer is told: the table, unless it is the lock table, the column and the names
+// target is what a Mutex locks, as data.
+type target struct {
+	name string // for errors and the log; empty: the names of call
+	call Call   // what a Tracer is told: a table unless it is the lock table, the column and the names
+	// request is what the driver is asked for. Connected says that the caller has a connection.
+	request func(ctx context.Context, connected bool) (dialects.Request, error)
+}
 
-	// request is what the driver is asked for. Connected says that the caller already has a
-	// connection.
-	request(ctx context.Context, connected bool) (dialects.Request, error)
-
-	// queueAndBegin waits in the process until request may be asked for, and asks for it in a new
-	// session. The log names the session after of.
-	queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx], error)
-
-	// invalidate drops what request has looked up, if err says that it is outdated. It tells
-	// whether to look it up again.
-	invalidate(err error) (retry bool)
+func (t *target) String() string {
+	if t.name != "" {
+		return t.name
+	}
+	return nameOf(t.call.Names)
 }
 
 // request is what the driver is asked for.
@@ -98,17 +93,6 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.
 		request.Exec = &m.statements.Exec
 	}
 	return request, err
-}
-
-// retryOutdated runs ask, which asks the server for a request, and runs it once more if what the
-// request was made of is outdated.
-func (m *Mutex[Tx]) retryOutdated(ask func() error) error {
-	for first := true; ; first = false {
-		err := ask()
-		if err == nil || !m.target.invalidate(err) || !first {
-			return err
-		}
-	}
 }
 
 // maxRows bounds one Mutex. On PostgreSQL each of its rows has a turnstile, and the server has room

@@ -40,13 +40,12 @@ func (c *config) storedName(name string) string {
 // nameOf prints keys for errors.
 func nameOf(keys []string) string {
 	const shown = 3
-	texts := make([]string, 0, shown+1)
-	for i, key := range keys {
-		if i == shown {
-			texts = append(texts, fmt.Sprintf("and %d more", len(keys)-shown))
-			break
-		}
+	var texts []string
+	for _, key := range keys[:min(len(keys), shown)] {
 		texts = append(texts, strconv.Quote(truncate(key)))
+	}
+	if len(keys) > shown {
+		texts = append(texts, fmt.Sprintf("and %d more", len(keys)-shown))
 	}
 	return strings.Join(texts, ", ")
 }

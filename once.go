@@ -44,7 +44,7 @@ func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx]
 	// program do one thing twice.
 	encoded := binary.BigEndian.AppendUint64([]byte("txlock once 1\x00"), uint64(period))
 	return &Once[Tx]{
-		mutex: &Mutex[Tx]{locker: l, target: &slots[Tx]{l, []string{shown}}, err: err},
+		mutex: &Mutex[Tx]{locker: l, target: l.slots(shown), err: err},
 		key:   key, period: period.Microseconds(), marker: sha256.Sum256(append(encoded, key...)),
 	}
 }
@@ -215,7 +215,7 @@ func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	var lines []string
 	if err == nil {
 		sql, number := found.Kinds.Once, rand.Int64()|1
-		mark := o.query(sql, sql.First, number, o.period, o.period, o.marker[:], number)
+		mark := o.query(sql, sql.First, number, o.period)
 		lines, err = o.mutex.locker.driver.RunTx(ctx, tx, mark)
 	}
 	o.mutex.locker.invalidate(err)
@@ -270,7 +270,7 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 		var n, from int64
 		for again := true; again; deleted += n {
 			var answer []string
-			q.Args, n = []any{from, age.Microseconds(), int64(most), from}, 0
+			q.Args, n = []any{from, age.Microseconds(), int64(most)}, 0
 			answer, err = l.ask(ctx, q)
 			_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
 			again = n == most || errors.Is(err, ErrDeadlock) && ctx.Err() == nil

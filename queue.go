@@ -60,10 +60,10 @@ func (l *Locker[Tx]) newLines() *lines {
 	return queue.New[lineName](limit)
 }
 
-// awaitPlace waits in a line of the process: a blind one as queue.Lines.Enter says. A panic of the
+// awaitPlace waits in a line of the process: alone as queue.Lines.Enter says. A panic of the
 // Tracer leaves nobody in line, and no session with nobody.
-func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineName, blind bool) (p *place, err error) {
-	p = in.Enter(name, blind)
+func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineName, alone bool) (p *place, err error) {
+	p = in.Enter(name, alone)
 	if !p.Waits() {
 		return p, nil
 	}
@@ -73,12 +73,12 @@ func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineN
 			p.Leave()
 		}
 	}()
-	tracer, told := l.config.tracer.(QueueTracer)
-	if told {
+	tracer, traces := l.config.tracer.(QueueTracer)
+	if traces {
 		tracer.Queued(ctx)
 	}
 	err = p.Wait(wait)
-	if told {
+	if traces {
 		tracer.Admitted(ctx)
 	}
 	if err != nil && !errors.Is(err, ErrClosed) {
@@ -95,23 +95,25 @@ func (l *Locker[Tx]) awaitCandidacy(ctx context.Context, column, hash string) (*
 }
 
 // queueAndBegin waits in the process until the rows of request may be asked for, and asks for them.
-func (l *Locker[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (g grant[Tx],
-	err error,
-) {
-	var p *place // nil: who shares does not wait in the process
-	name := lineOf(request.Table, request.Column, request.Values...)
+// Who shares does not wait there, and a permit has a place already, if any.
+func (m *Mutex[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
+	l := m.locker
+	name := func() lineName { return lineOf(request.Table, request.Column, request.Values...) }
+	var p *place
 	switch {
+	case m.permit != nil:
+		p = m.permit.queue
 	case request.Shared:
 	case request.Try:
 		var free bool
-		if p, free = l.lines().Try(name); !free {
+		if p, free = l.lines().Try(name()); !free {
 			err = fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
 		}
 	default:
-		p, err = l.awaitPlace(ctx, wait, l.lines(), name, request.Exec != nil)
+		p, err = l.awaitPlace(ctx, wait, l.lines(), name(), request.Exec != nil)
 	}
 	if err != nil {
 		return g, err
 	}
-	return l.begin(ctx, wait, of, request, p)
+	return l.begin(ctx, wait, &m.target, request, p)
 }

@@ -27,51 +27,37 @@ func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	return &again
 }
 
-// inAttempt is a copy for that attempt.
-func (m *Mutex[Tx]) inAttempt(attempt int) *Mutex[Tx] {
-	if attempt == m.attempt {
-		return m
-	}
-	again := *m
-	again.attempt = attempt
-	return &again
-}
-
 // retry runs a call, and runs it again as Retry says.
 func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error {
-	nested := m.retries > 0 && m.locker.carriesOpen(ctx)
-	for {
-		err := run(m)
-		if err == nil || m.retries == 0 || nested {
-			return err
-		}
-		if !m.mayRunAgain(err) {
-			if m.attempt > 0 {
-				err = fmt.Errorf("%w (in attempt %d)", err, m.attempt+1)
+	if m.retries == 0 || m.locker.carriesOpen(ctx) {
+		return run(m)
+	}
+	for n := 0; ; n++ {
+		attempt := *m
+		attempt.target.call.Attempt = n
+		err := run(&attempt)
+		if n == m.retries || !m.mayRunAgain(err) {
+			if err != nil && n > 0 {
+				err = fmt.Errorf("%w (in attempt %d)", err, n+1)
 			}
 			return err
 		}
-		pause := time.NewTimer(jitter(m.attempt))
 		select {
-		case <-pause.C:
+		case <-time.After(rand.N(5 * time.Millisecond << min(n, 5))): // up to 160 ms
 		case <-ctx.Done():
-			pause.Stop()
 		}
 		if ended := ctx.Err(); ended != nil {
 			return joinErrors(err, ended)
 		}
-		m = m.inAttempt(m.attempt + 1)
 	}
 }
 
-// mayRunAgain tells whether another attempt is left after that error, and can do no harm.
+// mayRunAgain tells whether another attempt can do no harm after that error, and may not meet it.
 func (m *Mutex[Tx]) mayRunAgain(err error) bool {
 	var sent finalError
-	switch {
-	case m.attempt >= m.retries, m.locker.config.err != nil, errors.As(err, &sent):
+	if err == nil || m.locker.config.err != nil || errors.As(err, &sent) || errors.Is(err, ErrClosed) ||
+		errors.Is(err, ErrClaimEnded) {
 		return false
-	case errors.Is(err, ErrClosed), errors.Is(err, ErrClaimEnded):
-		return false // the next attempt would meet it again
 	}
 	return errors.Is(err, ErrDeadlock) || errors.Is(err, ErrLost) || m.locker.driver.Classify(err) == dialects.Deadlock
 }
@@ -87,9 +73,4 @@ func final(err error) error {
 		return finalError{err}
 	}
 	return err
-}
-
-// jitter is a random time, which is longer after each attempt, up to 160 ms.
-func jitter(attempt int) time.Duration {
-	return rand.N(5 * time.Millisecond << min(attempt, 5))
 }

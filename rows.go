@@ -22,105 +22,84 @@ import (
 // [ErrUnsafeEngine]. Spell table and column as in SQL, schema.table with quotes where SQL needs
 // them, and the same way everywhere: the order of waiters depends on it. Rows sends nothing.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
-	r := &rows[Tx]{Locker: l, name: nameOfRows(table, column, values), table: table, column: column}
-	return &Mutex[Tx]{locker: l, target: r, err: r.convert(values)}
-}
-
-// rows are rows of a table of the caller's.
-type rows[Tx any] struct {
-	*Locker[Tx]         // in whose lines callers wait
-	name, table, column string
-	values              []dialects.Value // each once, in the order in which they are locked
-}
-
-// convert converts the values from what its caller has given.
-func (r *rows[Tx]) convert(values []any) error {
+	rows, err := convert(values)
 	switch {
-	case r.table == "" || r.column == "":
-		return errors.New("Rows needs the names of a table and of a column")
-	case len(values) == 0:
-		return errors.New("Rows needs at least one value")
+	case table == "" || column == "":
+		err = errors.New("Rows needs the names of a table and of a column")
+	case err == nil && strings.EqualFold(table, l.config.table):
+		err = fmt.Errorf("Rows of %s: that is the lock table, whose rows belong to Mutex", table)
 	}
-	r.values = make([]dialects.Value, 0, len(values))
-	for i, value := range values {
-		converted, err := valueOf(value)
-		if err != nil {
-			return fmt.Errorf("value %d of Rows: %w", i+1, err)
-		}
-		r.values = append(r.values, converted)
+	names := make([]string, len(rows))
+	for i, row := range rows {
+		names[i] = row.Text
 	}
-	slices.SortFunc(r.values, func(a, b dialects.Value) int { return cmp.Compare(a.Text, b.Text) })
-	r.values = slices.Compact(r.values)
-	if strings.EqualFold(r.table, r.config.table) {
-		return fmt.Errorf("Rows of %s: that is the lock table, whose rows belong to Mutex", r.table)
-	}
-	return tooMany(len(r.values))
-}
-
-func (r *rows[Tx]) String() string { return r.name }
-
-func (r *rows[Tx]) call() Call {
-	names := make([]string, len(r.values))
-	for i, value := range r.values {
-		names[i] = value.Text
-	}
-	return Call{Table: r.table, Column: r.column, Names: names}
-}
-
-func (r *rows[Tx]) request(context.Context, bool) (dialects.Request, error) {
-	shown := r.values
-	if r.config.hidden {
+	shown := rows
+	if l.config.hidden {
 		shown = nil
 	}
-	return dialects.Request{
-		Table: r.table, Column: r.column, Values: r.values, Label: label.Rows(r.table, r.column, shown...),
-		LockTable: func(ctx context.Context) (*dialects.LockTable, error) { return r.find(ctx, true) },
-	}, nil
+	request := dialects.Request{
+		Table: table, Column: column, Values: rows, Label: label.Rows(table, column, shown...),
+		LockTable: func(ctx context.Context) (*dialects.LockTable, error) { return l.find(ctx, true) },
+	}
+	return &Mutex[Tx]{locker: l, err: err, target: target{
+		name: nameOfRows(table, column, values), call: Call{Table: table, Column: column, Names: names},
+		request: func(context.Context, bool) (dialects.Request, error) { return request, nil },
+	}}
+}
+
+// convert converts values from what a caller has given: each once, in the order in which they are
+// locked.
+func convert(values []any) (rows []dialects.Value, err error) {
+	for i, value := range values {
+		row, err := valueOf(value)
+		if err != nil {
+			return nil, fmt.Errorf("value %d of Rows: %w", i+1, err)
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		return nil, errors.New("Rows needs at least one value")
+	}
+	slices.SortFunc(rows, func(a, b dialects.Value) int { return cmp.Compare(a.Text, b.Text) })
+	rows = slices.Compact(rows)
+	return rows, tooMany(len(rows))
+}
+
+// inTable is a target by what the lock table is.
+func (l *Locker[Tx]) inTable(request func(*dialects.LockTable) dialects.Request) target {
+	return target{request: func(ctx context.Context, connected bool) (r dialects.Request, err error) {
+		found, err := l.find(ctx, connected)
+		if err == nil {
+			r = request(found)
+		}
+		return r, err
+	}}
 }
 
 // ownRow is a row of a table beside the lock table, known by its number. Its lock has a token.
-type ownRow[Tx any] struct {
-	*Locker[Tx]
-	table, number, name string
-	called              Call
-}
-
-func (r *ownRow[Tx]) String() string { return r.name }
-func (r *ownRow[Tx]) call() Call     { return r.called }
-
-func (r *ownRow[Tx]) request(ctx context.Context, connected bool) (request dialects.Request, err error) {
-	found, err := r.find(ctx, connected)
-	if err == nil {
-		values := []dialects.Value{{Text: r.number}}
-		request = dialects.Request{
-			Table: r.table, Column: "id", Values: values, Ours: true, Fence: found.Name,
-			Label: label.Rows(r.table, "id", values...),
+func (l *Locker[Tx]) ownRow(name string, call Call, table, number string) target {
+	t := l.inTable(func(found *dialects.LockTable) dialects.Request {
+		values := []dialects.Value{{Text: number}}
+		return dialects.Request{
+			Table: table, Column: "id", Values: values, Ours: true, Fence: found.Name,
+			Label: label.Rows(table, "id", values...),
 		}
-	}
-	return request, err
+	})
+	t.name, t.call = name, call
+	return t
 }
 
-// kindRow is the row that a name has in the table of a kind.
-type kindRow[Tx any] struct {
-	*Locker[Tx]
-	kind, name string
-	value      []byte // of the column that the kind is called by
-	table      func(dialects.Kinds) string
-}
-
-func (r *kindRow[Tx]) String() string { return nameOf([]string{r.name}) }
-func (r *kindRow[Tx]) call() Call     { return Call{Names: []string{r.kind + ":" + r.name}} }
-
-func (r *kindRow[Tx]) request(ctx context.Context, connected bool) (request dialects.Request, err error) {
-	found, err := r.find(ctx, connected)
-	if err == nil {
-		request = dialects.Request{
-			Table: r.table(found.Kinds), Column: r.kind,
-			Values: []dialects.Value{{Text: string(r.value), Binary: true}},
-			Label:  label.Keys(r.config.shownName(r.kind + ":" + r.name)),
+// kindRow is the row that a name has in the table of a kind, by the column that is called so.
+func (l *Locker[Tx]) kindRow(kind, name string, value []byte, table func(dialects.Kinds) string) target {
+	full := kind + ":" + name
+	t := l.inTable(func(found *dialects.LockTable) dialects.Request {
+		return dialects.Request{
+			Table: table(found.Kinds), Column: kind, Values: []dialects.Value{{Text: string(value), Binary: true}},
+			Label: label.Keys(l.config.shownName(full)),
 		}
-	}
-	return request, err
+	})
+	t.name, t.call.Names = nameOf([]string{name}), []string{full}
+	return t
 }
 
 // valueOf gives a value the text that the database compares with the column. Equal values have

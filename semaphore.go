@@ -33,7 +33,7 @@ const (
 // LockTx, TryLockTx and Shared are errors. No database sees a deadlock of such waits: bound them by
 // [Mutex.Within]. docs/databases.md has more. Semaphore sends nothing.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
-	m := &Mutex[Tx]{locker: l, target: &permit[Tx]{locker: l, key: key, n: n}}
+	m := (&permit[Tx]{locker: l, key: key, n: n}).mutex()
 	switch {
 	case key == "":
 		m.err = errors.New("the key of the semaphore is empty")
@@ -65,7 +65,11 @@ func (p *permit[Tx]) String() string {
 	return fmt.Sprintf("%s (%d permits)", nameOf([]string{p.key}), p.n)
 }
 
-func (p *permit[Tx]) call() Call { return Call{Column: semaphoreColumn, Names: []string{p.key}} }
+func (p *permit[Tx]) mutex() *Mutex[Tx] {
+	return &Mutex[Tx]{locker: p.locker, permit: p, target: target{
+		name: p.String(), call: Call{Column: semaphoreColumn, Names: []string{p.key}}, request: p.request,
+	}}
+}
 
 func (p *permit[Tx]) hash() string { return label.Hash(p.key) }
 
@@ -127,14 +131,7 @@ func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Requ
 	return texts.Request(p.hash(), label.Permits(len(rows), p.locker.config.shownName(p.key)), rows), nil
 }
 
-func (p *permit[Tx]) queueAndBegin(ctx, wait context.Context, of fmt.Stringer, request dialects.Request) (grant[Tx],
-	error,
-) {
-	return p.locker.begin(ctx, wait, of, request, p.queue)
-}
-
 func (p *permit[Tx]) invalidate(err error) (retry bool) {
-	p.locker.invalidate(err)
 	return errors.Is(err, ErrNoRow) && p.known().rows.Swap(nil) != nil
 }
 
@@ -149,7 +146,7 @@ func (p *permit[Tx]) line() lineName {
 func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
 	take := func() error {
 		return answered(wait, func(brief context.Context) error {
-			g, err = m.acquireRows(ctx, brief, true, work)
+			g, err = p.acquireRows(m, ctx, brief, true, work)
 			return err
 		})
 	}
@@ -183,6 +180,15 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 	return g, err
 }
 
+// acquireRows is that of a Mutex, once more where the rows that are known have gone.
+func (p *permit[Tx]) acquireRows(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (grant[Tx], error) {
+	g, err := m.acquireRows(ctx, wait, try, work)
+	if p.invalidate(err) {
+		return m.acquireRows(ctx, wait, try, work)
+	}
+	return g, err
+}
+
 // look is an error when another session waits.
 func (p *permit[Tx]) look(wait context.Context) error {
 	return answered(wait, func(ctx context.Context) error {
@@ -196,7 +202,7 @@ func (p *permit[Tx]) look(wait context.Context) error {
 				return err
 			}
 			is, err := p.locker.ask(ctx, dialects.Query{
-				SQL: texts.Look, Args: []any{queue, p.hash(), queue, p.hash()}, Table: texts.Table,
+				SQL: texts.Look, Args: []any{queue, p.hash()}, Table: texts.Table,
 			})
 			switch {
 			case err != nil:
@@ -228,7 +234,7 @@ func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
 	}
 	queue := *p
 	queue.queue = place
-	g, err := (&Mutex[Tx]{locker: p.locker, target: &queue}).acquireRows(Apart(ctx), wait, false, false)
+	g, err := p.acquireRows(queue.mutex(), Apart(ctx), wait, false, false)
 	if err != nil {
 		return err
 	}

@@ -78,8 +78,8 @@ func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[
 		return g, err
 	}
 	defer cancel()
-	if p, ok := m.target.(*permit[Tx]); ok {
-		g, err = p.acquire(m, ctx, wait, try, work)
+	if m.permit != nil {
+		g, err = m.permit.acquire(m, ctx, wait, try, work)
 		return g, m.waitError(ctx, wait, err)
 	}
 	return m.acquireRows(ctx, wait, try, work)
@@ -90,17 +90,15 @@ func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g gr
 	if s, of := m.locker.carried(ctx); s != nil && s.enter() {
 		return m.join(ctx, wait, s, of, try)
 	}
-	var request dialects.Request
-	err = m.retryOutdated(func() error {
-		if request, err = m.sessionRequest(wait, try, work, false); err == nil {
-			if !try {
-				defer m.locker.warnOfOwn(m.target, request)()
-			}
-			g, err = m.target.queueAndBegin(ctx, wait, m.target, request)
+	request, err := m.sessionRequest(wait, try, work, false)
+	if err == nil {
+		if !try {
+			defer m.locker.warnOfOwn(&m.target, request)()
 		}
-		return err
-	})
+		g, err = m.queueAndBegin(ctx, wait, request)
+	}
 	if err != nil {
+		m.locker.invalidate(err)
 		err = m.locker.heldHere(request, wait, m.waitError(ctx, wait, err))
 	}
 	return g, err
@@ -241,7 +239,7 @@ func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownershi
 			return cmp.Or(context.Cause(s.life), err) // it may be over meanwhile
 		})
 	}
-	m.target.invalidate(err)
+	m.locker.invalidate(err)
 	if err = m.waitError(ctx, wait, err); err != nil {
 		return grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
 	}

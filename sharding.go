@@ -1,7 +1,6 @@
 package txlock
 
 import (
-	"context"
 	"slices"
 	"strconv"
 
@@ -10,24 +9,16 @@ import (
 )
 
 // slots are rows of the lock table, which keys hash to once the number of slots is known.
-type slots[Tx any] struct {
-	*Locker[Tx] // in whose lines callers wait
-	keys        []string
-}
-
-func (s *slots[Tx]) String() string { return nameOf(s.keys) }
-func (s *slots[Tx]) call() Call     { return Call{Names: s.keys} }
-
-func (s *slots[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
-	found, err := s.find(ctx, connected)
-	if err != nil {
-		return dialects.Request{}, err
-	}
-	values := slotsOf(s.keys, found.Slots)
-	return dialects.Request{
-		Table: found.Name, Column: slotColumn, Values: values, Ours: true, Slots: found.Slots,
-		Label: label.Keys(s.config.shownSlots(s.keys, values)...),
-	}, nil
+func (l *Locker[Tx]) slots(keys ...string) target {
+	t := l.inTable(func(found *dialects.LockTable) dialects.Request {
+		values := slotsOf(keys, found.Slots)
+		return dialects.Request{
+			Table: found.Name, Column: slotColumn, Values: values, Ours: true, Slots: found.Slots,
+			Label: label.Keys(l.config.shownSlots(keys, values)...),
+		}
+	})
+	t.call.Names = keys
+	return t
 }
 
 // slotColumn is the lock table's primary key.

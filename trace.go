@@ -76,8 +76,8 @@ func (m *Mutex[Tx]) startTrace(ctx context.Context, verb string, joins bool) (co
 	if l.config.tracer == nil || l.config.err != nil {
 		return ctx, nil
 	}
-	call := m.target.call()
-	call.Name, call.System, call.Shared, call.Attempt = verb, l.info().System, m.shared, m.attempt
+	call := m.target.call
+	call.Name, call.System = verb, l.info().System
 	call.Table = cmp.Or(call.Table, l.config.table)
 	call.Nested = joins && l.carriesOpen(ctx)
 	t := &trace{tracer: l.config.tracer, ctx: l.config.tracer.Asked(ctx, call)}

@@ -45,9 +45,9 @@
 // goroutine that has it. What a session has locked is released together: when its last Lock is
 // unlocked, or when the Do that began it returns.
 //
-// A Do in the work of a Do is a savepoint, whose locks end with an error. One call at a time uses a
-// session of a Do: a second one side by side is an error. A Do with the context of a Lock is
-// [ErrInsideLock]. Give a job that outlives a Do or a Lock Apart(context.WithoutCancel(ctx)).
+// A Do in the work of a Do is a savepoint. One call at a time uses a session of a Do: a second one
+// side by side is an error. A Do with the context of a Lock is [ErrInsideLock]. Give a job that
+// outlives a Do or a Lock Apart(context.WithoutCancel(ctx)).
 //
 // # Slots collide
 //

@@ -83,20 +83,8 @@ type Driver[Tx any] interface {
 	// has another shape, is ErrNotInstalled.
 	Find(ctx context.Context, table string) (LockTable, error)
 
-	// Install creates what layout names, as far as it does not exist. It may run on several clients
-	// at once.
-	Install(ctx context.Context, layout Layout) error
-
-	// Schema is the SQL text of Install. Semicolons separate the statements.
-	Schema(layout Layout) (string, error)
-
 	// Classify reads err, also in the words of the caller's client library.
 	Classify(err error) Outcome
-
-	// Check proves on two sessions that the server refuses a row of table that another session
-	// holds. Anything else is ErrUnsafeEngine. The server ends a session that is silent for longer
-	// than lease.
-	Check(ctx context.Context, table string, lease time.Duration) error
 
 	// Close ends what the driver itself opened.
 	Close() error
@@ -121,6 +109,8 @@ type Info struct {
 	PoolSize int           // how many connections the pool may have; 0: as many as are asked for
 	MinLease time.Duration // the shortest that the server can keep
 	Err      error         // there is no pool, say: then only Close is called
+
+	Layout func(table string) (Layout, error) // what Install makes; also with an Err
 }
 
 // Session is one connection with the transaction that holds its locks. It serves one goroutine at a
@@ -181,23 +171,15 @@ func SlotOf(key string, n int) int { return int(crc32.ChecksumIEEE([]byte(key)) 
 // MaxSlots is the largest number of slots that Install accepts.
 const MaxSlots = 1 << 20
 
-// Layout is what Install creates: the lock table, and beside it the tables that tokens are drawn
-// from, and those of leaders, of markers and of permits.
-type Layout struct {
-	Table string // as its user spells it
-	Slots int    // 0: as many as the table has, or DefaultSlots
-	// Lease is the longest silence between two statements of Install. After it the server ends the
-	// session, so that others may install.
-	Lease time.Duration
-}
-
 // LockTable is what a name was found to mean.
 type LockTable struct {
 	// Name is the table's with its schema, which means the same on every connection, whatever its
 	// search_path or its default database is.
 	Name  string
 	Slots int // that it was seeded with
-	Kinds Kinds
+	// Certified says that a cluster certifies locks of its rows: none can be shared there.
+	Certified bool
+	Kinds     Kinds
 }
 
 // Request names rows to lock.

@@ -3,8 +3,7 @@ package dialects
 // Query is a statement of a kind: text that Find has handed out, with arguments.
 //
 // Several statements are separated by a semicolon at the end of a line. On PostgreSQL, the last one
-// has the rows, and each uses the first of the arguments, from $1 on. Elsewhere one has rows, and
-// ? stands for the next argument.
+// has the rows, and each uses the first of the arguments. Elsewhere one has rows.
 type Query struct {
 	SQL   string
 	Args  []any  // string, []byte, int64
@@ -31,8 +30,8 @@ type PermitSQL struct {
 	// Find finds the numbers of the rows of a hash, so many permits and then the queue. Make makes
 	// those that are missing, with a name besides.
 	Find, Make string
-	// Look finds a row, by its number and hash, each twice: its lines are "is", and "free" if
-	// nobody has locked it.
+	// Look finds a row, by its number and hash: its lines are "is", and "free" if nobody has locked
+	// it.
 	Look string
 }
 
@@ -50,12 +49,12 @@ func (p PermitSQL) Request(hash, label string, rows []string) Request {
 type LeadersSQL struct {
 	Table string // as Request has it
 	Rows  string // by hash: the numbers of the seat and the office, or nothing
-	Make  string // by hash, name for people, hash: makes the rows, and returns what Rows does
-	// Write writes the record, by term, identity, hash, term, if it has a smaller term. It returns
+	Make  string // by hash, name for people: makes the rows, and returns what Rows does
+	// Write writes the record, by term, identity, hash, if it has a smaller term. It returns
 	// "resigned" if the former leader had, or nobody has led, and "lost" otherwise.
 	Write  string
 	Resign string // by hash, term: the identity is NULL then
-	// Leader is by hash, hash. It returns "free" if the office is, and "writes" or "reads", what
+	// Leader is by hash. It returns "free" if the office is, and "writes" or "reads", what
 	// the server does, with term, microseconds since 1970, and identity in hexadecimal digits.
 	Leader string
 }

@@ -123,19 +123,19 @@ func (o *options) schema(named string, l layout) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	asked := dialects.Layout{Table: o.table, Slots: cmp.Or(l.slots, dialects.DefaultSlots)}
-	text := ""
+	info := mysql.New(nil).Info()
 	if system == dsn.Postgres {
-		text, err = postgres.New(nil).Schema(asked)
-	} else {
-		text, err = mysql.New(nil).Schema(asked)
+		info = postgres.New(nil).Info()
 	}
+	layout, err := info.Layout(o.table)
 	if err != nil {
 		return "", usage("--table: %v", err)
 	}
+	slots := cmp.Or(l.slots, dialects.DefaultSlots)
+	text := layout.Text(slots)
 	if !l.functions {
 		return text, nil
 	}
-	functions, err := functionsFor(system, asked)
+	functions, err := functionsFor(system, o.table, slots)
 	return text + "\n" + functions, err
 }

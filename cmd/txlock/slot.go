@@ -102,15 +102,15 @@ func tableName(table string, quote rune, fold func(string) string) (string, erro
 var functionsSQL string
 
 // functionsFor are the functions of a lock table. There is one pair of them in a schema.
-func functionsFor(system dsn.System, l dialects.Layout) (string, error) {
+func functionsFor(system dsn.System, table string, slots int) (string, error) {
 	if system != dsn.Postgres {
 		return "", usage("--with-functions is for PostgreSQL: on MySQL and MariaDB one statement is enough, see " +
 			"docs/protocol.md")
 	}
-	table, err := tableName(l.Table, '"', identifier.Lower)
+	table, err := tableName(table, '"', identifier.Lower)
 	if err == nil && strings.ContainsAny(table, "'%$") {
 		err = usage("--with-functions: the name of the table must have no quote, percent or dollar sign")
 	}
-	names := strings.NewReplacer(doctor.DefaultTable, table, strconv.Itoa(dialects.DefaultSlots), strconv.Itoa(l.Slots))
+	names := strings.NewReplacer(doctor.DefaultTable, table, strconv.Itoa(dialects.DefaultSlots), strconv.Itoa(slots))
 	return names.Replace(functionsSQL), err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -54,8 +55,6 @@ func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Requ
 	for {
 		got, err = d.lock(ctx, at, request)
 		switch {
-		case server.Busy(err):
-			return got, errBusy
 		case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
 			errors.Is(err, client.ErrUnreached), server.Broken(err), server.Aborted(err):
 			return got, server.Lost(err)
@@ -67,9 +66,6 @@ func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Requ
 		}
 	}
 }
-
-// errBusy: the client library has sent nothing, and the session goes on.
-var errBusy = errors.New("rows of a query of the work are still open on this connection: close them first")
 
 // rollsBackOnTimeout reads the server's setting. An error is a yes.
 func rollsBackOnTimeout(ctx context.Context, q server.Querier) bool {
@@ -191,7 +187,7 @@ func scriptOf(at place, request dialects.Request, limit time.Duration, comment s
 		script = append(script, at.flight.script(comment)...)
 	}
 	if request.Look != nil {
-		look, err := statementsOf(*request.Look)
+		look, err := kinds.StatementsOf(*request.Look)
 		return append(script, look...), err
 	}
 	return script, nil

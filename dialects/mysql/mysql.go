@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	library "github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
@@ -25,7 +26,6 @@ import (
 //
 // What it does beside locking stands in rooms of its own.
 type Driver struct {
-	installer
 	inspector
 
 	pool    *client.Pool
@@ -33,10 +33,7 @@ type Driver struct {
 	limited atomic.Bool // sessions have a limit on statements: see waitsOn
 }
 
-type (
-	installer = installation.Installer
-	inspector = inspection.Inspector
-)
+type inspector = inspection.Inspector
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
@@ -60,8 +57,8 @@ func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
 func newDriver(pool *client.Pool) *Driver {
 	return &Driver{
-		installer: installation.New(pool), inspector: inspection.New(pool),
-		pool: pool, tables: installation.Tables{Pool: pool},
+		inspector: inspection.New(pool),
+		pool:      pool, tables: installation.Tables{Pool: pool},
 	}
 }
 
@@ -82,7 +79,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 
 // Info implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) Info() dialects.Info {
-	info := dialects.Info{System: "mysql", MinLease: time.Second}
+	info := dialects.Info{System: "mysql", MinLease: time.Second, Layout: installation.Layout}
 	if d == nil || d.pool.DB == nil {
 		info.Err = errors.New("nil database: give mysql.New a *sql.DB")
 	} else {
@@ -172,8 +169,8 @@ func goesOn(ctx context.Context, tx *sql.Tx) error {
 			"or ROLLBACK as text, or by a deadlock; nothing was changed, begin a new one", dialects.ErrLost)
 	case server.Number(err) == server.InTransaction:
 		return nil
-	case server.Busy(err):
-		return errBusy
+	case errors.Is(err, library.ErrBusyBuffer):
+		return server.ErrBusy
 	case server.Broken(err), server.Aborted(err), ctx.Err() != nil:
 		return server.Lost(err)
 	}

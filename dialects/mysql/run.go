@@ -3,50 +3,22 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/installation"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
-
-// statementsOf are those of a query, with its arguments as literals.
-func statementsOf(q dialects.Query) ([]string, error) {
-	pieces := strings.Split(q.SQL, "?")
-	if len(pieces) != len(q.Args)+1 {
-		return nil, fmt.Errorf("bug: %d arguments for %s", len(q.Args), q.SQL)
-	}
-	var text strings.Builder
-	text.WriteString(pieces[0])
-	for i, arg := range q.Args {
-		switch arg := arg.(type) {
-		case int64:
-			text.WriteString(strconv.FormatInt(arg, 10))
-		case []byte:
-			fmt.Fprintf(&text, "x'%x'", arg)
-		case string:
-			literal, err := sqltext.Literal(dialects.Value{Text: arg, Binary: !utf8.ValidString(arg)})
-			if err != nil {
-				return nil, err
-			}
-			text.WriteString(literal)
-		default:
-			return nil, fmt.Errorf("bug: an argument of type %T", arg)
-		}
-		text.WriteString(pieces[i+1])
-	}
-	return strings.Split(text.String(), ";\n"), nil
-}
 
 // Run implements dialects.Driver.
 func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err error) {
-	script, err := statementsOf(q)
+	script, err := kinds.StatementsOf(q)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +32,7 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 	}
 	tag := client.NewTag()
 	if q.Reads {
-		script[0] = reading(script[0])
+		script[0] = reading(script[0], d.pool.Galera())
 	}
 	for i := range script {
 		script[i] = sqltext.Comment("", tag) + script[i]
@@ -82,12 +54,17 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 	return lines, server.Ours(err, q.Table)
 }
 
-// reading is a query whose answer begins with ReadsNow, and that may skip what is locked.
-func reading(query string) string {
+// reading is a query whose answer begins with ReadsNow, and that may skip what is locked. On Galera
+// it reads what other nodes have committed.
+func reading(query string, galera bool) string {
 	if !strings.HasPrefix(query, "(") {
 		query = "(" + query + ")"
 	}
-	return sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT " + client.ReadsNow + ") UNION ALL " + query
+	settings := []string{sqltext.SomeWait}
+	if galera {
+		settings = append(settings, "wsrep_sync_wait=1")
+	}
+	return sqltext.OnMariaDB(settings...) + "(SELECT " + client.ReadsNow + ") UNION ALL " + query
 }
 
 // runAlone runs statements in a transaction of their own. What a caller's pool has left open is
@@ -132,7 +109,7 @@ func (s *session) Run(ctx context.Context, q dialects.Query) ([]string, error) {
 }
 
 func run(ctx context.Context, to client.Link, q dialects.Query, front ...string) ([]string, error) {
-	script, err := statementsOf(q)
+	script, err := kinds.StatementsOf(q)
 	if err != nil {
 		return nil, err
 	}
@@ -143,4 +120,23 @@ func run(ctx context.Context, to client.Link, q dialects.Query, front ...string)
 		return nil, server.Lost(err)
 	}
 	return lines, server.Ours(err, q.Table)
+}
+
+// Find implements dialects.Driver.
+func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
+	query, err := installation.FindSQL(table)
+	if err != nil {
+		return found, err
+	}
+	d.pool.Forget() // a group may have another mode now
+	lines, err := d.Run(ctx, dialects.Query{SQL: query, Table: table, Reads: true})
+	if err == nil {
+		found.Slots, found.Name, err = locktable.Found(table, lines)
+	}
+	if err == nil {
+		found.Certified = d.pool.Galera()
+		found.Name, _ = installation.FullName(table, found.Name)
+		found.Kinds, err = kinds.Of(found.Name, found.Certified)
+	}
+	return found, err
 }

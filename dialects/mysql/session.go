@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
@@ -32,7 +33,6 @@ type session struct {
 	committed  bool          // by the flight of its statements
 	lease      time.Duration
 	savepoints savepoint.Stack
-	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 	beat       string // of a lock on Galera
 }
 
@@ -192,94 +192,65 @@ func (s *session) proveInTransaction(ctx context.Context) error {
 	return err
 }
 
-// Join implements dialects.Session. Where no work runs, and so no COMMIT proves anything, the
-// transaction is asked for first: the lock would begin another, with which heartbeats are content.
-func (s *session) Join(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	request.Work = false
-	return s.joinInTx(ctx, request)
+// Join implements dialects.Session.
+func (s *session) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
+	return s.join(ctx, request)
 }
 
-// Nest implements dialects.Session.
+// Nest implements dialects.Session. A miss leaves the savepoint behind, which does no harm.
 func (s *session) Nest(ctx context.Context, request dialects.Request, work func(tx *sql.Tx) error) (
 	got dialects.Grant, err error,
 ) {
-	s.nested = ""
-	if len(request.Values) > 0 || request.Exec != nil {
-		request.Work = true
-		if got, err = s.joinInTx(ctx, request); err != nil || got.Affected != nil {
-			return got, err
-		}
+	name := "SAVEPOINT " + s.savepoints.Name()
+	if got, err = s.join(ctx, request, name); err != nil {
+		return got, err
 	}
-	return got, s.nest(ctx, work)
+	return got, s.savepoints.Run(func() error { return work(s.loan.Tx) }, func(undo bool) error {
+		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+		defer cancel()
+		if undo {
+			return server.Lost(s.exec(clean, "ROLLBACK TO "+name))
+		}
+		return server.Lost(s.exec(clean, "RELEASE "+name))
+	})
 }
 
-func (s *session) joinInTx(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+// join locks in the transaction of the session, behind what goes in front. Where no work runs, and
+// so no COMMIT proves anything, the transaction is asked for first: the lock would begin another,
+// with which heartbeats are content.
+func (s *session) join(ctx context.Context, request dialects.Request, front ...string) (got dialects.Grant, err error) {
+	// The connection would be closed when ctx ends, and a server that stalls for a moment loses no
+	// lock.
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), interrupt.GuestPatience)
+	defer cancel()
+	if err = s.conn.Busy(); err != nil {
+		return got, err
+	}
 	if !s.work {
-		// The connection would be closed when ctx ends, and a server that stalls for a moment loses
-		// no lock.
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), interrupt.GuestPatience)
-		err := s.proveInTransaction(clean)
-		cancel()
-		if err != nil {
-			return got, server.Lost(err)
-		}
+		err = s.proveInTransaction(clean)
+	} else if len(request.Values) == 0 {
+		err = s.exec(clean, front...)
 	}
-	if s.nested = ""; len(request.Values) == 0 {
-		return got, nil
+	if err != nil || len(request.Values) == 0 {
+		return got, server.Lost(err)
 	}
-	at := place{Link: s.conn.Link(), cut: s.conn.Cut, limit: joinedLimit(s.lease)}
+	at := place{Link: s.conn.Link(), cut: s.conn.Cut, front: front, limit: joinedLimit(s.lease)}
 	if _, more, found := strings.Cut(s.driver.label(request), " "); found { // behind the number of the process
 		at.label = "CONCAT(@" + sqltext.Variable + ", ' " + more + ")"
-	}
-	name := ""
-	if request.Work { // a miss leaves the savepoint behind, which does no harm
-		name = s.savepoints.Name()
-		at.front = []string{"SAVEPOINT " + name}
 	}
 	err = s.driver.numbered(ctx, request.Fence, func() (err error) {
 		got, err = s.driver.lockJoined(ctx, at, request)
 		return err
 	})
-	if errors.Is(err, dialects.ErrDeadlock) || server.Aborted(err) {
+	switch {
+	case errors.Is(err, dialects.ErrDeadlock), server.Aborted(err):
 		return got, server.Lost(err)
-	}
-	if err != nil {
-		return got, err
-	}
-	if s.nested = name; at.label != "" && !onlySlot(request) && s.conn.Owned != nil {
-		clean, cancel := interrupt.Detached(ctx)
-		_ = s.exec(clean, "SET @"+sqltext.Variable+" = "+at.label)
-		cancel()
-	}
-	return got, nil
-}
-
-func (s *session) nest(ctx context.Context, work func(tx *sql.Tx) error) error {
-	if !s.work {
-		return errors.New("bug: Nest in a session without Request.Work")
-	}
-	send := func(statement string) error {
-		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+	case err == nil && at.label != "" && !onlySlot(request) && s.conn.Owned != nil:
+		after, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		return s.exec(clean, statement)
+		_ = s.exec(after, "SET @"+sqltext.Variable+" = "+at.label)
 	}
-	name := s.nested
-	if s.nested = ""; name == "" {
-		name = s.savepoints.Name()
-		switch err := send("SAVEPOINT " + name); {
-		case server.Busy(err):
-			return errBusy
-		case err != nil:
-			return server.Lost(err)
-		}
-	}
-	return s.savepoints.Run(func() error { return work(s.loan.Tx) }, func(undo bool) error {
-		s.nested = "" // of a Join in the work, whose Nest has not come
-		if undo {
-			return server.Lost(send("ROLLBACK TO SAVEPOINT " + name))
-		}
-		return server.Lost(send("RELEASE SAVEPOINT " + name))
-	})
+	return got, err
 }
 
 // End implements dialects.Session.
@@ -303,7 +274,7 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	script := []string{client.Release}
 	for _, q := range last {
-		further, err := statementsOf(q)
+		further, err := kinds.StatementsOf(q)
 		if err != nil {
 			return err
 		}

@@ -2,13 +2,15 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
@@ -20,265 +22,214 @@ import (
 // querier runs scripts on one connection.
 type querier struct{ client.Line }
 
-// errAgain occurs when a wait has lasted for maxWait, or its row has moved to another partition. It
-// is to be asked for again, at the end of the queue.
-var errAgain = errors.New("the wait is to begin again")
+// way is how rows are locked, besides the request.
+type way struct {
+	joined bool   // in a transaction that has more to lose than this lock: a savepoint guards it
+	nest   string // sets a savepoint for work behind the lock, whose end releases both; empty: none
+	mark   string // of a transaction of its own, with work; see client.MarkSetting
+	behind behind // statements of the caller's
+	blind  bool   // the client library shows no answers
+}
 
 // A statement that waits has a snapshot as long as it waits. VACUUM keeps what was deleted since,
 // and CREATE INDEX CONCURRENTLY waits for it; if the holder of the lock runs that, they wait in a
-// circle that the server does not see. So a wait ends after maxWait, and begins again. With a lease
-// of less than 12 s it is five of them: where nobody is there to go on with a nested wait, its
-// session is idle, and ends with all that it holds.
+// circle that the server does not see. So a wait ends after maxWait, and begins again, at the end
+// of the queue. With a lease of less than 12 s it is five of them: where nobody is there to go on
+// with a nested wait, its session is idle, and ends with all that it holds.
 const (
 	maxWait      = time.Minute
 	leasesToWait = 5
 )
 
-func maxWaitOf(request dialects.Request) time.Duration {
+// limitOf is how long the server lets a wait last. Final says that it is until the deadline of ctx.
+func limitOf(ctx context.Context, request dialects.Request) (limit time.Duration, final bool) {
+	longest := maxWait
 	if request.Lease > 0 {
-		return min(maxWait, leasesToWait*request.Lease)
+		longest = min(maxWait, leasesToWait*request.Lease)
 	}
-	return maxWait
+	if limit = interrupt.Limit(ctx, request); limit > 0 && limit <= longest {
+		return limit, true
+	}
+	return longest, false
 }
 
-// await sends the script that locks the rows of request, and waits for them. The server knows ctx's
-// deadline.
-func (q querier) await(ctx context.Context, request dialects.Request, on terms,
-	sendLock func(context.Context, plan) ([][]string, error),
+// The verdicts on a lock.
+var (
+	errAgain    = errors.New("the wait is to begin again")
+	errMissed   = fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
+	errSnapshot = fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data "+
+		"under it; begin it at READ COMMITTED", dialects.ErrIsolation)
+
+	// ours tells a verdict of the server's from what somebody's value may say.
+	ours = rand.Text()
+	// verdicts are errors that the server raises, by their names, so that what comes behind, the
+	// release of the savepoint or COMMIT, is not reached.
+	verdicts = map[string]error{unsuitable: errSnapshot, others: missing.ErrRows, noRun: fencing.ErrNoRun}
+)
+
+const (
+	unsuitable = "unsuitable" // transaction
+	others     = "others"     // have a row, or it does not exist
+	noRun      = "run"        // of the server that has an epoch
+)
+
+// failSQL is an integer that is none. The server shows what it is instead. It must not know the
+// text before the statement runs.
+func failSQL(verdict string) string { return "concat('txlock: ', '" + verdict + " " + ours + "')::int" }
+
+// lock sends the script that locks the rows of request, and reads the answers.
+func (q querier) lock(ctx context.Context, request dialects.Request, on way,
+	send func(context.Context, sqltext.Script) ([][]string, error),
 ) (got dialects.Grant, err error) {
-	limit, told := limitOf(ctx, request, on)
-	on.limit = limit
-	p, err := lockScript(request, on)
+	limit, final := limitOf(ctx, request)
+	script, at, err := lockScript(request, on, limit, final)
 	if err != nil {
 		return got, err
 	}
-	running := ctx
-	if on.flight != nil { // the limit of the wait is the server's to keep
-		running = request.Exec.Context
+	running, told := ctx, !request.Try
+	if on.behind.list != nil { // the limit of the wait is the server's to keep, that of the statements is not
+		running, told = request.Exec.Context, false
 	}
-	columns, asked, err := q.wait(running, request, told, on, func(ctx context.Context) ([][]string, error) {
-		return sendLock(ctx, p)
+	asked := time.Now()
+	var columns [][]string
+	err = q.interrupted(running, told, on.joined, func(ctx context.Context) (err error) {
+		columns, err = send(ctx, append(script, on.behind.Script...))
+		return err
 	})
+	if on.behind.list != nil {
+		if of, is := on.behind.read(columns, len(script), err); is {
+			return dialects.Grant{Affected: of.affected}, of.with(running.Err())
+		}
+	}
 	state := server.State(err)
-	moved := state == server.Serialization && on.as != foreign && !request.Ours // see explainMove
-	var verdict error
-	if on.as != owner || on.flight != nil {
-		verdict = verdictOf(err)
-	}
-	overlong := asked && (state == server.QueryCanceled || server.Broken(err)) || limit > 0 && !told &&
-		state == server.LockNotAvailable
 	switch {
-	case (overlong || moved) && running.Err() == nil:
+	case err == nil:
+		return at.read(request, columns)
+	case state == server.InvalidText:
+		for name, verdict := range verdicts {
+			if strings.Contains(err.Error(), "txlock: "+name+" "+ours) {
+				return got, verdict
+			}
+		}
+	case state == server.LockNotAvailable && !final && time.Since(asked) >= limit:
 		return got, errAgain
-	case moved:
-		return got, fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
-	case verdict != nil:
-		return got, verdict
-	case err != nil:
-		return got, server.Classify(err, request)
-	case on.blind:
-		return got, nil
+	case state == server.Serialization && !request.Ours: // at READ COMMITTED it has no other cause
+		return got, fmt.Errorf("%w: while the wait lasted, the row has moved to another partition; ask again: %w",
+			dialects.ErrNotAcquired, err)
 	}
-	return p.read(request, on, columns)
+	return got, server.Classify(err, request)
 }
 
-// read judges the answers, and reads what comes with the rows.
-func (p plan) read(request dialects.Request, on terms, columns [][]string) (got dialects.Grant, err error) {
-	if p.turnstiles >= 0 {
-		err = passed(request, columns[p.turnstiles])
+// interrupted runs statements, and ends them on the server when ctx ends first. Told says that the
+// server knows the deadline.
+func (q querier) interrupted(ctx context.Context, told, joined bool, run func(context.Context) error) error {
+	patience := interrupt.Patience
+	if joined {
+		patience = interrupt.GuestPatience
 	}
+	return interrupt.Await(ctx, told, patience, q.Interrupt, q.Cut, run)
+}
+
+// answers are where they are in a script. 0: nowhere.
+type answers struct{ passed, rows, token, look int }
+
+// read judges the answers, and reads what comes with the rows.
+func (at answers) read(request dialects.Request, columns [][]string) (got dialects.Grant, err error) {
+	if len(columns) == 0 { // the client library shows no answers: all is judged by the server
+		return got, nil
+	}
+	rows := columns[at.rows]
 	switch {
-	case err != nil:
-	case request.AnyOne != "" && request.Try:
-		if got.Row = strings.Join(columns[p.rows], ""); got.Row == "" {
+	case at.passed == 0: // a permit
+		if len(rows) == 0 {
 			return got, errMissed
 		}
-	case on.as == owner:
-		err = complete(request, columns[p.rows])
+		got.Row = rows[0]
+	case request.Try && (len(columns[at.passed]) == 0 || !server.IsTrue(columns[at.passed][0])):
+		return got, errMissed
+	default:
+		if n, err := strconv.Atoi(rows[0]); err != nil || n < len(request.Values) {
+			return got, missing.ErrRows
+		}
 	}
-	if err == nil && request.Fence != "" {
-		got.Token, err = tokenOf(columns[p.token])
+	if at.token > 0 {
+		got.Token, err = tokenOf(columns[at.token])
 	}
-	if err == nil && p.look >= 0 {
-		got.Answer = columns[p.look]
+	if at.look > 0 {
+		got.Answer = columns[at.look]
 	}
 	return got, err
 }
 
-// limitOf is how long the server lets a wait last; 0: as long as it takes. Told says that it is
-// until the deadline of ctx. Otherwise a nested wait has lasted for maxWait, and goes on.
-func limitOf(ctx context.Context, request dialects.Request, on terms) (limit time.Duration, told bool) {
-	limit = interrupt.Limit(ctx, request)
-	onServer := on.as == guest || on.as == owner && on.flight != nil
-	if longest := maxWaitOf(request); onServer && !request.Try && (limit == 0 || longest < limit) {
-		return longest, false
-	}
-	return limit, limit > 0
-}
-
-// wait sends a script that may wait. Asked says that maxWait has ended it. A limit of the server's
-// own would cost every lock more than a timer does; a nested wait has one, since its session has
-// more to lose than an interrupt that does not arrive. In a transaction of the caller's it is the
-// caller who bounds the wait.
-func (q querier) wait(ctx context.Context, request dialects.Request, told bool, on terms,
-	send func(context.Context) ([][]string, error),
-) (columns [][]string, asked bool, err error) {
-	bounded := ctx
-	if on.as == owner && on.flight == nil && !request.Try {
-		longest := maxWaitOf(request)
-		deadline, limited := ctx.Deadline()
-		if !limited || time.Until(deadline) > longest {
-			var cancel context.CancelFunc
-			bounded, cancel = context.WithTimeout(ctx, longest)
-			defer cancel()
-			told = false
-		}
-	}
-	err = q.interrupted(bounded, told, on.as, func(ctx context.Context) (err error) {
-		columns, err = send(ctx)
-		return err
-	})
-	return columns, bounded.Err() != nil && ctx.Err() == nil, err
-}
-
-// interrupted runs a statement, and ends it on the server when ctx ends first.
-func (q querier) interrupted(ctx context.Context, told bool, as role, statement func(context.Context) error) error {
-	patience := interrupt.Patience
-	if as != owner {
-		patience = interrupt.GuestPatience
-	}
-	return interrupt.Await(ctx, told, patience, q.Interrupt, q.Cut, statement)
-}
-
-var errSnapshot = fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data "+
-	"under it; begin it at READ COMMITTED", dialects.ErrIsolation)
-
-// passed judges what the turnstiles answered.
-func passed(request dialects.Request, turnstiles []string) error {
-	if request.Try && slices.ContainsFunc(turnstiles, func(granted string) bool { return !server.IsTrue(granted) }) {
-		return errMissed
-	}
-	return nil
-}
-
-// complete judges whether all rows were locked.
-func complete(request dialects.Request, rows []string) error {
-	distinct := make(map[string]struct{}, len(rows))
-	for _, row := range rows {
-		distinct[row] = struct{}{}
-	}
-	if len(distinct) < len(request.Values) {
-		return missing.ErrRows
-	}
-	return nil
-}
-
-// explain turns missing.ErrRows into what it means: rows that do not exist, or that others hold.
-func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
-	state := server.State(err)
-	if (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "" {
-		return installation.ExplainFence(ctx, q.Line, request.Fence, err)
-	}
-	if state == server.Serialization && errors.Is(err, dialects.ErrIsolation) && !request.Ours {
-		return q.explainMove(ctx, err)
-	}
-	if state == server.DeadlockDetected {
-		return explainDeadlock(err)
-	}
-	if !errors.Is(err, missing.ErrRows) {
-		return q.explainStandby(ctx, request, err)
-	}
-	s, err := existScript(request)
-	if err != nil {
-		return err
-	}
-	columns, err := q.Run(ctx, s)
-	if err != nil {
-		return server.Classify(err, request)
-	}
-	return missing.Rows(request, columns[0])
-}
-
-// explainDeadlock adds who waited for whom, as the server says it.
-func explainDeadlock(failed error) error {
-	if detail := server.Detail(failed); detail != "" {
-		return fmt.Errorf("%w (%s)", failed, strings.ReplaceAll(detail, "\n", " "))
-	}
-	return failed
-}
-
-// explainMove explains a serialization failure in a transaction of the caller's. At READ COMMITTED
-// it has one cause: while the wait lasted, the row has moved to another partition. A new snapshot
-// finds it there, or finds it gone, so the wait is begun again. The library's own transactions are
-// all at READ COMMITTED.
-func (q querier) explainMove(ctx context.Context, failed error) error {
-	columns, err := q.Run(ctx, sqltext.Script{{SQL: "select " + isolationSQL}})
-	if err == nil && server.IsTrue(columns[0][0]) {
-		return errAgain
-	}
-	return failed
-}
-
-// tryGuestLock locks rows in a transaction that has more to lose than this lock. A savepoint keeps
-// the transaction safe from every error. The wait may be errAgain.
-func (q querier) tryGuestLock(ctx context.Context, request dialects.Request, on terms) (
-	got dialects.Grant, err error,
-) {
+// join locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
+// transaction safe from every error.
+func (q querier) join(ctx context.Context, request dialects.Request, on way) (got dialects.Grant, err error) {
 	guarded := q
 	guarded.Line = q.BehindSavepoint()
 	var failed error
-	answered := 0
-	f := on.flight
-	send := func(ctx context.Context, p plan) (columns [][]string, err error) {
-		s := p.Script
-		if f != nil {
-			s = f.behind(s, "")
-		}
-		columns, err = q.Run(ctx, s)
-		if failed, answered = err, len(columns); f != nil {
-			err = f.read(columns, err)
-		}
+	ran := 0
+	got, err = guarded.lock(ctx, request, on, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+		columns, err := q.Run(ctx, s)
+		failed, ran = err, len(columns)
 		return columns, err
-	}
-	unsent := false
-	on.blind = q.Blind || f != nil
-	got, err = guarded.await(ctx, request, on, send)
-	if f != nil {
-		got.Affected, unsent, err = f.affected, f.unsent, f.result(request.Exec.Context, err)
-	}
+	})
 	switch state := server.State(failed); {
-	case state == server.NoTransaction, !unsent && (flight{}).isBroken(failed):
-		return got, dialects.Lost(err)
-	case state == server.AbortedBefore, failed != nil && state == "" && answered == 0: // no savepoint is set
+	case failed == nil: // a try that missed has taken nothing
 		return got, err
-	case failed == nil:
-		// The flight has released the savepoint, or has left it to the end of a Nest. A try that
-		// missed has taken nothing.
+	case state == server.NoTransaction, server.Broken(failed):
+		return got, dialects.Lost(err)
+	case state == server.AbortedBefore, state == "" && ran == 0: // no savepoint is set
 		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	return got, q.undo(clean, request, on, err, unsent)
-}
-
-// undo gives back what was locked before err, and every setting its value, unless it was a
-// statement of the caller's that has failed. It takes two trips: before the rollback, nothing else
-// can be prepared. The last statement has no snapshot; see dropSnapshot.
-func (q querier) undo(ctx context.Context, request dialects.Request, on terms, err error, unsent bool) error {
-	undo := client.UndoWait
-	var work *dialects.StatementError
-	if errors.As(err, &work) && !unsent {
-		undo = sqltext.Silent("rollback to " + on.nest)
-	}
-	_, undone := q.Run(ctx, sqltext.Script{undo})
+	_, undone := q.Run(clean, sqltext.Script{client.UndoWait}) // alone: behind it pgx may prepare again
 	if undone == nil {
-		if work == nil {
-			err = q.explain(ctx, request, err)
-		}
-		_, undone = q.Run(ctx, sqltext.Script{client.ReleaseWait})
+		err = q.explain(clean, request, err)
+		_, undone = q.Run(clean, sqltext.Script{client.ReleaseWait})
 	}
 	if undone != nil {
-		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
+		return got, dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
 	}
-	return err
+	return got, err
+}
+
+// explain says what an error means of which the server can be asked more.
+func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
+	switch state := server.State(err); {
+	case (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "":
+		return installation.ExplainFence(ctx, q.Line, request.Fence, err)
+	case state == server.DeadlockDetected:
+		if detail := server.Detail(err); detail != "" { // who waited for whom
+			return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(detail, "\n", " "))
+		}
+	case errors.Is(err, missing.ErrRows):
+		t, values, failed := textsOf(request, way{})
+		if failed != nil {
+			return failed
+		}
+		exist := "select " + t.column + "::text from " + t.table + t.where
+		columns, failed := q.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
+		if failed != nil {
+			return server.Classify(failed, request)
+		}
+		return missing.Rows(request, columns[0])
+	}
+	return q.explainStandby(ctx, err)
+}
+
+// explainStandby is failed, unless the server is a standby.
+func (q querier) explainStandby(ctx context.Context, failed error) error {
+	const readOnly = "25006" // FOR UPDATE
+	state := server.State(failed)
+	if !errors.Is(failed, dialects.ErrIsolation) && state != readOnly && state != server.NotSupported {
+		return failed
+	}
+	columns, err := q.Run(ctx, sqltext.Script{{SQL: "select coalesce(host(inet_server_addr()) || ':' || " +
+		"inet_server_port()::text, 'on a socket of this machine') where pg_is_in_recovery()"}})
+	if err != nil || len(columns[0]) == 0 {
+		return failed
+	}
+	return fmt.Errorf("%w: the server %s is a standby, where a lock excludes nobody: connect to the primary, with "+
+		"target_session_attrs=read-write say: %w", dialects.ErrUnsafeEngine, columns[0][0], failed)
 }

@@ -10,6 +10,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,7 +23,10 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
+	"github.com/txlock/txlock/dialects/postgres/internal/kinds"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
@@ -82,28 +88,23 @@ func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
 // driver is dialects.Driver for either client library. What it does beside locking stands in rooms
 // of its own.
 type driver[Tx any] struct {
-	installer
 	inspector
 
 	pool     client.Pool[Tx]
 	identity installation.Identity
 }
 
-type (
-	installer = installation.Installer
-	inspector = inspection.Inspector
-)
+type inspector = inspection.Inspector
 
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
-	d.installer = installation.New(d.with)
 	d.inspector = inspection.New(d.with)
 	return d
 }
 
 // Info implements dialects.Driver. The server's timer counts milliseconds.
 func (d *driver[Tx]) Info() dialects.Info {
-	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond}
+	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond, Layout: installation.Layout}
 	if d == nil || d.pool == nil {
 		info.Err = errors.New("nil driver: make one with postgres.New, Open or NewSQL")
 	} else if info.Err = d.pool.Ready(); info.Err == nil {
@@ -118,29 +119,28 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 ) {
 	for numbered := 0; ; {
 		s, got, err := d.begin(ctx, request)
+		if s != nil && (err != nil || s.committed) {
+			s.conn.GiveBack()
+		}
 		switch {
 		case err == nil && s.committed:
-			s.conn.GiveBack()
 			return nil, got, nil
 		case err == nil:
 			return s, got, nil
-		case s != nil:
-			s.conn.GiveBack()
-		}
-		if errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries {
+		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
 			numbered++
-			if err = d.numberRun(ctx, request.Fence); err == nil {
-				continue
+			if err = d.numberRun(ctx, request.Fence); err != nil {
+				return nil, got, err
 			}
-		}
-		if !errors.Is(err, errAgain) {
+		case errors.Is(err, errUnsent):
+			request.Exec = nil
+		case !errors.Is(err, errAgain):
 			return nil, dialects.Grant{}, err
 		}
 	}
 }
 
-// begin begins on a connection of the pool, which serves as long as another try there may do. It
-// returns the session with an error too, unless there was none.
+// begin returns the session with an error too, unless there was none.
 func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *session[Tx], got dialects.Grant,
 	err error,
 ) {
@@ -149,21 +149,14 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 		return nil, got, err
 	}
 	s = &session[Tx]{querier: querier{conn.Line()}, conn: conn, driver: d, lease: request.Lease}
-	if err := d.identity.Ask(ctx, s.Line); err != nil {
+	if err = d.identity.Ask(ctx, s.Line); err != nil {
 		return s, got, err
 	}
 	if request.Work {
 		s.mark = rand.Text()
 	}
-	for aborted := false; ; {
-		got, err = s.start(ctx, request)
-		switch {
-		case errors.Is(err, errAgain) && conn.Status() != client.Closed:
-		case server.State(err) == server.AbortedBefore && conn.Status() == client.Idle && !aborted:
-			// pgpool-II went on to believe in a transaction whose COMMIT the server had refused,
-			// until the rollback of this one.
-			aborted = true
-		default:
+	for {
+		if got, err = s.begin(ctx, request); !errors.Is(err, errAgain) || s.conn.Status() == client.Closed {
 			return s, got, err
 		}
 	}
@@ -176,7 +169,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 		return err
 	}
 	for {
-		if _, err = q.tryGuestLock(ctx, request, terms{as: foreign}); !errors.Is(err, errAgain) {
+		if _, err = q.join(ctx, request, way{joined: true, blind: q.Blind}); !errors.Is(err, errAgain) {
 			return err
 		}
 	}
@@ -221,4 +214,88 @@ func (d *driver[Tx]) with(ctx context.Context, work func(client.Line) error) err
 		return err
 	}
 	return work(conn.Line())
+}
+
+// writes are statements that have rows only where they return them.
+var writes = regexp.MustCompile(`^(insert|update|delete|do) `)
+
+// scriptOf is a query as it is sent. A statement has the arguments that it names.
+func scriptOf(q dialects.Query) (s sqltext.Script) {
+	args := make([]string, len(q.Args))
+	for i, arg := range q.Args {
+		switch arg := arg.(type) {
+		case []byte:
+			args[i] = fmt.Sprintf(`\x%x`, arg)
+		default:
+			args[i] = fmt.Sprint(arg)
+		}
+	}
+	for text := range strings.SplitSeq(q.SQL, ";\n") {
+		named := len(args)
+		for named > 0 && !strings.Contains(text, "$"+strconv.Itoa(named)) {
+			named--
+		}
+		statement := sqltext.With(text, args[:named]...)
+		statement.Silent = writes.MatchString(text) && !strings.Contains(text, " returning ")
+		s = append(s, statement)
+	}
+	return s
+}
+
+// Run implements dialects.Driver.
+func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query) (lines []string, err error) {
+	err = d.with(ctx, func(l client.Line) error {
+		// Where statements travel one by one, this process may be stopped in between.
+		begin := sqltext.Script{client.Begin, client.Leased(interrupt.CleanUp)}
+		script := append(append(begin, scriptOf(q)...), client.Commit)
+		var columns [][]string
+		err := querier{l}.interrupted(ctx, false, false, func(ctx context.Context) (err error) {
+			columns, err = l.Run(ctx, script)
+			return err
+		})
+		if err != nil {
+			l.Abandon(ctx)
+			return querier{l}.explainStandby(ctx, server.Ours(err, q.Table))
+		}
+		lines = columns[len(columns)-2]
+		return nil
+	})
+	return lines, err
+}
+
+// RunTx implements dialects.Driver. A savepoint keeps the transaction safe from every error.
+func (d *driver[Tx]) RunTx(ctx context.Context, tx Tx, q dialects.Query) (lines []string, err error) {
+	l, err := d.in(ctx, tx, true)
+	if err != nil {
+		return nil, err
+	}
+	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
+	defer cancel()
+	script := append(append(sqltext.Script{client.WaitSavepoint}, scriptOf(q)...), client.ReleaseWait)
+	columns, err := l.Run(clean, script)
+	if err == nil {
+		return columns[len(columns)-2], nil
+	}
+	if server.State(err) != server.AbortedBefore { // else no savepoint is set
+		if _, undone := l.Run(clean, sqltext.Script{client.UndoWait, client.ReleaseWait}); undone != nil {
+			return nil, dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
+		}
+	}
+	return nil, server.Ours(err, q.Table)
+}
+
+// Find implements dialects.Driver.
+func (d *driver[Tx]) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
+	query, err := installation.FindSQL(table)
+	if err != nil {
+		return found, err
+	}
+	lines, err := d.Run(ctx, dialects.Query{SQL: query, Table: table, Reads: true})
+	if err == nil {
+		found.Slots, found.Name, err = locktable.Found(table, lines)
+	}
+	if err == nil {
+		found.Kinds, err = kinds.Of(found.Name)
+	}
+	return found, err
 }

@@ -27,9 +27,8 @@ func TestWhenARenewalIsDue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var r renewal
 				due.request.Lease = due.lease
-				r.note(due.request, dialects.Grant{})
+				r := renewalOf(due.request, dialects.Grant{})
 				if due.after == 0 {
 					<-time.After(24 * time.Hour)
 					require.False(t, r.due())
@@ -53,7 +52,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 		const sessions, looks = 1200, 12 // from half a minute to a minute, every 2.5 s
 		all := make([]renewal, sessions)
 		for i := range all {
-			all[i].note(dialects.Request{Ours: true, Slots: 64, Lease: 30 * time.Second}, dialects.Grant{})
+			all[i] = renewalOf(dialects.Request{Ours: true, Slots: 64, Lease: 30 * time.Second}, dialects.Grant{})
 		}
 		<-time.After(30 * time.Second)
 		renewed := 0
@@ -62,7 +61,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 			now := 0
 			for i := range all {
 				if all[i].due() {
-					all[i].needed = false
+					all[i].barred = true
 					now++
 				}
 			}

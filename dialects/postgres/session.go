@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // session is a pooled connection with its transaction.
@@ -24,16 +26,16 @@ type session[Tx any] struct {
 	driver     *driver[Tx]
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints savepoint.Stack
-	nested     string // the savepoint that the last Join has set for the Nest behind it; empty: none
 	lease      time.Duration
 	renewal    renewal
-	spoiled    bool // the connection may have what a renewal keeps beside the transaction
-	committed  bool // by the flight of its statements
+	renewing   bool // the connection may have what a renewal keeps beside the transaction
+	committed  bool // with the statements that came with the lock
 }
 
-// start is begin. When the client library panics, as an argument of the caller's may have it do,
-// the connection is closed, and back in the pool.
-func (s *session[Tx]) start(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+// begin leaves the connection outside a transaction, or closed, when it fails. When the client
+// library panics, as an argument of the caller's may have it do, the connection is closed, and back
+// in the pool.
+func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	returned := false
 	defer func() {
 		if !returned {
@@ -41,43 +43,25 @@ func (s *session[Tx]) start(ctx context.Context, request dialects.Request) (got 
 			s.conn.GiveBack()
 		}
 	}()
-	got, err = s.begin(ctx, request)
-	returned = true
-	return got, err
-}
-
-// begin leaves the connection outside a transaction, or closed, when it fails.
-func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	err = errNoFlight
-	if request.Exec != nil && request.AnyOne == "" {
-		got, err = s.beginExec(ctx, request)
+	on := way{mark: s.mark}
+	if request.Exec != nil && request.AnyOne == "" && s.conn.Carries() {
+		on.behind = behindOf(request.Exec.Statements, s.conn.Status)
 	}
-	if errors.Is(err, errNoFlight) {
-		got, err = s.beginLock(ctx, request)
-	}
-	var work *dialects.StatementError
-	switch {
-	case s.committed:
-		return got, nil
-	case err == nil:
-		s.renewal.note(request, got)
+	got, err = s.lock(ctx, request, on, func(ctx context.Context, lock sqltext.Script) ([][]string, error) {
+		return s.conn.Begin(ctx, s.mark, lock)
+	})
+	if returned = true; err == nil {
+		s.committed = on.behind.list != nil && on.behind.commits
+		s.renewal = renewalOf(request, got)
 		return got, nil
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	// An idle connection has begun nothing: BEGIN failed, or something before it.
-	if (s.conn.Status() == client.Idle || s.rollback(clean) == nil) && !errors.As(err, &work) {
+	if (s.conn.Status() == client.Idle || s.rollback(clean) == nil) && !errors.As(err, new(*dialects.StatementError)) {
 		err = s.explain(clean, request, err)
 	}
 	return dialects.Grant{}, err
-}
-
-func (s *session[Tx]) beginLock(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	on := terms{as: owner, mark: s.mark}
-	send := func(ctx context.Context, lock plan) ([][]string, error) {
-		return s.conn.Begin(ctx, s.mark, lock.Script)
-	}
-	return s.await(ctx, request, on, send)
 }
 
 // Tx implements dialects.Session.
@@ -110,43 +94,24 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 
 // Join implements dialects.Session.
 func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	request.Work = false
-	return s.join(ctx, request)
+	return s.joinAnd(ctx, request, "")
 }
 
-// Nest implements dialects.Session.
-func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
+// joinAnd sets a savepoint behind the lock, unless nest is empty. A session that has joined
+// anything is not renewed.
+func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nest string) (
 	got dialects.Grant, err error,
 ) {
-	s.nested = ""
-	if len(request.Values) > 0 || request.Exec != nil {
-		request.Work = true
-		if got, err = s.join(ctx, request); err != nil || got.Affected != nil {
-			return got, err
-		}
-	}
-	return got, s.nest(ctx, work)
-}
-
-// join sets the savepoint of a Nest with the lock, with Request.Work.
-func (s *session[Tx]) join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	if err := s.gone(); err != nil {
-		return dialects.Grant{}, err
+	if err = s.usable(); err != nil {
+		return got, err
 	}
 	request.Lease = s.lease
-	on, name := terms{as: guest}, ""
-	s.nested = ""
-	if request.Work && request.AnyOne == "" { // else what comes behind depends on the answer
-		name = s.savepoints.Name()
-		on.nest = "savepoint " + name
-		on.flight = s.flightInside(request)
-	}
 	for numbered := 0; ; {
-		if on.flight == nil && len(request.Values) == 0 { // only statements are left
-			return dialects.Grant{}, nil
-		}
-		got, err := s.tryGuestLock(ctx, request, on)
+		got, err = s.join(ctx, request, way{joined: true, nest: nest, blind: s.Blind})
 		switch {
+		case err == nil:
+			s.renewal.barred = true
+			return got, nil
 		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
 			numbered++
 			brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
@@ -154,54 +119,42 @@ func (s *session[Tx]) join(ctx context.Context, request dialects.Request) (diale
 			if cancel(); err != nil {
 				return got, err
 			}
-			continue
-		case err == nil:
-			s.renewal.note(request, got)
-			if got.Affected == nil {
-				s.nested = name
-			}
-			return got, nil
-		case errors.Is(err, errNoFlight):
-			on.flight = nil
-			continue
 		case !errors.Is(err, errAgain):
 			return got, err
-		}
-		// The transaction as a whole may be what somebody waits for, and no heartbeat comes beside
-		// a wait.
-		if err := s.renewSoon(ctx); err != nil {
-			return got, dialects.Lost(err)
 		}
 	}
 }
 
-func (s *session[Tx]) nest(ctx context.Context, work func(tx Tx) error) error {
-	if s.mark == "" {
-		return errors.New("bug: Nest in a session without Request.Work")
-	}
+// Nest implements dialects.Session. The savepoint of the work travels behind the lock, unless what
+// comes behind depends on the answer.
+func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
+	got dialects.Grant, err error,
+) {
 	if s.conn.Status() == client.Failed {
-		return errOuterAborted
+		return got, errOuterAborted
 	}
-	name, outer := s.nested, client.WaitName
-	if s.nested = ""; name == "" {
-		name = s.savepoints.Name()
-		outer = name
+	name := s.savepoints.Name()
+	outer, nest := client.WaitName, "savepoint "+name
+	if len(request.Values) == 0 || request.AnyOne != "" {
+		outer, nest = name, ""
 	}
-	if outer == name {
-		clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-		err := s.conn.Exec(clean, "savepoint "+name)
-		cancel()
-		if server.State(err) == server.AbortedBefore {
-			return errOuterAborted
+	if len(request.Values) > 0 {
+		got, err = s.joinAnd(ctx, request, nest)
+	} else {
+		err = s.usable()
+	}
+	if err == nil && nest == "" {
+		if err = s.send(ctx, "savepoint "+name); server.State(err) == server.AbortedBefore {
+			err = errOuterAborted
+		} else {
+			err = dialects.Lost(err)
 		}
-		if err != nil {
-			return dialects.Lost(err)
-		}
 	}
-	nested, release := s.conn.Nested("release savepoint " + outer)
-	return s.savepoints.Run(func() error {
-		err := work(nested)
-		if err != nil {
+	if err != nil {
+		return got, err
+	}
+	return got, s.savepoints.Run(func() error {
+		if err := work(s.conn.Tx()); err != nil {
 			return err
 		}
 		clean, cancel := interrupt.Detached(ctx)
@@ -211,19 +164,39 @@ func (s *session[Tx]) nest(ctx context.Context, work func(tx Tx) error) error {
 		}
 		return nil
 	}, func(undo bool) error {
-		s.nested = "" // of a Join in the work, whose Nest has not come
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
+		end := "release savepoint " + outer
+		if undo {
+			end = "rollback to savepoint " + name + "; " + end
+		}
 		if err := s.gone(); err != nil {
 			return err
 		}
-		if undo {
-			if err := s.conn.Exec(clean, "rollback to savepoint "+name); err != nil {
-				return dialects.Lost(err)
-			}
-		}
-		return dialects.Lost(release(clean))
+		return dialects.Lost(s.send(ctx, end))
 	})
+}
+
+// send sends what must be sent also when ctx has ended. Pgx would close the connection.
+func (s *session[Tx]) send(ctx context.Context, statements string) error {
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	return s.conn.Exec(clean, statements)
+}
+
+// Run implements dialects.Session. Behind the end of the transaction it would be committed by
+// itself, so the proof is in front.
+func (s *session[Tx]) Run(ctx context.Context, q dialects.Query) ([]string, error) {
+	clean, cancel := interrupt.Detached(ctx)
+	defer cancel()
+	columns, err := s.Line.Run(clean, append(sqltext.Script{client.Proof(s.mark)}, scriptOf(q)...))
+	switch state := server.State(err); {
+	case err == nil:
+		return columns[len(columns)-1], nil
+	case server.Broken(err), state == server.DivisionByZero: // of the proof
+		return nil, dialects.Lost(err)
+	case state == server.AbortedBefore:
+		return nil, errAborted
+	}
+	return nil, server.Ours(err, q.Table)
 }
 
 var (
@@ -236,6 +209,9 @@ var (
 	// savepoint in its transaction.
 	errOuterAborted = errors.New("a statement failed before in the same transaction, and was not rolled back to a " +
 		"savepoint")
+
+	errEnded = fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
+		"not committed", dialects.ErrLost)
 )
 
 // gone is an error when the transaction that took the locks has visibly ended.
@@ -247,4 +223,83 @@ func (s *session[Tx]) gone() error {
 		return fmt.Errorf("%w: its transaction was ended by a COMMIT or ROLLBACK of its work", dialects.ErrLost)
 	}
 	return nil
+}
+
+// usable is an error when nothing can be sent in the transaction now.
+func (s *session[Tx]) usable() error {
+	if s.conn.Busy() {
+		return client.ErrRowsOpen
+	}
+	return s.gone()
+}
+
+// End implements dialects.Session.
+func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {
+	defer s.conn.GiveBack()
+	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.conn.Destroy)
+	defer done(&err)
+	if !commit {
+		gone := s.gone()
+		return cmp.Or(gone, dialects.Lost(s.rollback(ctx)))
+	}
+	if s.conn.Status() == client.Failed {
+		return errors.Join(errAborted, s.rollback(ctx))
+	}
+	if err := cmp.Or(s.savepoints.Err(), s.usable(), s.dead()); err != nil {
+		_ = s.rollback(ctx)
+		return dialects.Lost(err)
+	}
+	var behind sqltext.Script
+	for _, q := range last {
+		behind = append(behind, scriptOf(q)...)
+	}
+	err = s.conn.Commit(ctx, s.mark, behind...)
+	switch state := server.State(err); {
+	case err == nil:
+		return nil
+	case state == server.AbortedBefore: // a connection that does not know its state comes so far
+		return errors.Join(errAborted, s.rollback(ctx))
+	case state == server.DivisionByZero && s.conn.Status() != client.Idle: // of the proof, else of the COMMIT
+		_ = s.rollback(ctx)
+		s.conn.Destroy() // for what the work has left behind
+		return errEnded
+	case state != "" && s.conn.Status() == client.Idle: // a deferred constraint, say: nothing is committed
+		return err
+	case errors.Is(err, dialects.ErrLost), state != "" && s.conn.Status() != client.Closed:
+		return errors.Join(err, s.rollback(ctx))
+	}
+	return fmt.Errorf("%w: the connection broke during it: %w", dialects.ErrUnknown, err)
+}
+
+// dead is an error when the kernel knows that the server has closed the connection. Before the
+// COMMIT was sent that is no doubt: nothing is committed.
+func (s *session[Tx]) dead() error {
+	if (peer.Conn{Conn: s.Line.Socket}).Gone() {
+		return fmt.Errorf("%w: the server has ended the session before the COMMIT", dialects.ErrLost)
+	}
+	return nil
+}
+
+// rollback ends whatever transaction is open. A connection on which that cannot be confirmed is
+// closed. So is one whose work has ended the transaction: what it has left behind goes with it.
+func (s *session[Tx]) rollback(ctx context.Context) (err error) {
+	switch idle := s.conn.Status() == client.Idle; {
+	case s.renewing:
+		// The answer tells whether the locks were held until now. The transaction stays open:
+		// behind its end, a pooler would give the session to another client, with all that it kept.
+		if !idle {
+			err = s.conn.Exec(ctx, "select 1")
+		}
+		s.conn.Destroy()
+		if server.State(err) == server.AbortedBefore {
+			return nil
+		}
+	case s.mark != "" && idle:
+		s.conn.Destroy()
+	default:
+		if err = s.conn.Rollback(ctx); err != nil {
+			s.conn.Destroy()
+		}
+	}
+	return err
 }

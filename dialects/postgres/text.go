@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,127 +12,80 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/label"
 )
 
-const isolationSQL = "current_setting('transaction_isolation') in ('read committed', 'read uncommitted')"
-
-// role is whose transaction rows are locked in.
-type role int
-
-const (
-	owner   role = iota // begun for this lock
-	guest               // begun for another lock of ours
-	foreign             // the caller's
-)
-
-// terms are those on which rows are locked, besides the request.
-type terms struct {
-	as     role
-	blind  bool          // the answers are not read; see verdictSQL
-	flight *flight       // of statements of the caller's, which follow; nil: none do
-	nest   string        // sets a savepoint for work behind the lock, whose end releases both; empty: none
-	limit  time.Duration // of the wait, on the server; 0: none
-	mark   string        // of a transaction with work; see client.MarkSetting
-}
-
-// plan is a script, and where in it the answers are; -1: nowhere.
-type plan struct {
-	sqltext.Script
-	turnstiles, rows, token int
-	look                    int
-}
-
-func newPlan() plan {
-	return plan{Script: make(sqltext.Script, 0, 8), turnstiles: -1, look: -1}
-}
-
-func (p *plan) add(s sqltext.Statement) (at int) {
-	if s.SQL != "" {
-		p.Script = append(p.Script, s)
-	}
-	return len(p.Script) - 1
-}
-
-// lockScript locks the rows of request in an open transaction.
+// lockScript locks the rows of request in an open transaction: the settings of the wait, the queue
+// locks, the rows, and what travels with them.
 //
-// The row is the truth. The turnstile, an advisory lock of the same transaction taken before the
+// The row is the truth. The queue lock, an advisory lock of the same transaction taken before the
 // row, is the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the
 // wake-up of the first waiter (16 tight loops: 58 of 1600 out of order). The lock manager grants an
 // advisory lock to the first waiter in the act of releasing it. Every session locks in the same
-// order, turnstiles by number and then rows by value, so that two requests cannot block each other.
-//
-// A guest changes nothing but the wait. A foreign transaction waits for nothing, and locks nothing,
-// under an isolation level whose snapshot is older than the wait.
-func lockScript(request dialects.Request, on terms) (p plan, err error) {
-	p = newPlan()
-	if on.as != owner {
-		p.add(client.WaitSavepoint)
-	}
-	if len(request.Values) == 0 { // all is held
-		p.add(sqltext.Silent(on.nest))
-		return p, nil
-	}
-	set, restore := settingsOf(request, on)
-	p.add(set)
-	if err := p.lockRows(request, on); err != nil {
-		return p, err
-	}
-	if err := p.addRest(request, on); err != nil {
-		return p, err
-	}
-	p.add(restore)
-	switch {
-	case on.nest != "": // inside the first savepoint, so that a cancel costs no more than any other
-		p.add(sqltext.Silent(on.nest))
-	case on.as != owner:
-		p.add(client.ReleaseWait)
-	case on.mark == "":
-		p.add(dropSnapshot)
-	}
-	return p, nil
-}
-
-func (p *plan) lockRows(request dialects.Request, on terms) error {
-	if on.isShort(request) {
-		short, err := shortScript(request, on)
-		p.Script = append(p.Script, short...)
-		p.rows = len(p.Script) - 1
-		return err
-	}
-	if request.AnyOne != "" && request.Try {
-		p.rows = p.add(permitStatement(request, on.as))
-		return nil
-	}
-	rows, err := rowsOf(request)
+// order, queue locks by number and then rows by value, so that two requests cannot block each
+// other. They are statements of their own, because a statement's snapshot is older than its wait: a
+// row that came meanwhile would be missed.
+func lockScript(request dialects.Request, on way, limit time.Duration, final bool) (s sqltext.Script, at answers,
+	err error,
+) {
+	t, values, err := textsOf(request, on)
 	if err != nil {
-		return err
+		return nil, at, err
 	}
-	p.turnstiles = p.add(turnstileStatement(request, on.as))
-	p.rows = p.add(rowStatement(request, rows, on))
-	if on.as == guest && request.Try {
-		p.add(passedLabel(request))
+	s = make(sqltext.Script, 0, 9+len(on.behind.Script))
+	set := sqltext.Statement{SQL: t.set[final], Args: make([]string, 0, 5)}
+	rows := sqltext.Statement{SQL: t.rows, Args: append(make([]string, 0, 4), values)}
+	shown := label.Of(request)
+	if request.AnyOne != "" && request.Try {
+		rows.Args = append(rows.Args, request.AnyOne)
 	}
-	return nil
-}
-
-// addRest draws a token, and looks.
-func (p *plan) addRest(request dialects.Request, on terms) error {
+	switch {
+	case !on.joined:
+		set.Args = append(set.Args, sqltext.Milliseconds(request.Lease), clientCheck, label.Begin+shown, on.mark)
+	case request.Try:
+		rows.Args = append(rows.Args, label.Begin, shown)
+	default:
+		set.Args = append(set.Args, clientCheck, label.Begin, shown)
+		rows.Args = append(rows.Args, label.Begin)
+	}
+	if !request.Try {
+		set.Args = append(set.Args, sqltext.Milliseconds(limit))
+	}
+	if on.joined {
+		s = append(s, client.WaitSavepoint)
+	}
+	s = append(s, set)
+	if t.queue != "" {
+		at.passed = len(s)
+		s = append(s, sqltext.Statement{SQL: t.queue, Args: []string{queueLocks(request).argument(request)}})
+	}
+	at.rows = len(s)
+	s = append(s, rows)
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
 		if err != nil {
-			return err
+			return nil, at, err
 		}
 		token := fence.token()
-		if on.as != owner && request.AnyOne == "" { // else the answer is read
+		if request.AnyOne == "" {
 			token = fence.tokenOrFail(request.Try)
 		}
-		p.token = p.add(token)
+		at.token = len(s)
+		s = append(s, token)
 	}
 	if request.Look != nil {
-		p.Script = append(p.Script, scriptOf(*request.Look)...)
-		p.look = len(p.Script) - 1
+		s = append(s, scriptOf(*request.Look)...)
+		at.look = len(s) - 1
 	}
-	return nil
+	switch {
+	case on.nest != "": // inside the first savepoint, so that a cancel costs no more than any other
+		s = append(s, sqltext.Silent(on.nest))
+	case on.joined:
+		s = append(s, client.ReleaseWait)
+	case on.mark == "":
+		s = append(s, dropSnapshot)
+	}
+	return s, at, nil
 }
 
 // dropSnapshot comes last in the lock of a session that then is idle. The server keeps the
@@ -140,213 +94,290 @@ func (p *plan) addRest(request dialects.Request, on terms) error {
 // the transaction.
 var dropSnapshot = sqltext.Silent("set local txlock.idle = ''")
 
-func (t terms) isShort(request dialects.Request) bool {
-	return t.as == owner && t.flight == nil && isShort(request)
+var clientCheck = sqltext.Milliseconds(client.ClientCheck)
+
+// queued are the numbers of queue locks, in the order in which every session passes them.
+//
+// In front of a row of the caller's a queue lock makes the order of the queue, and nothing else:
+// its number is a hash, and a table that is spelled in two ways has two of them. In front of a row
+// of our own table it also keeps others out while a held lock is renewed. So its numbers come from
+// the server: the table's, whichever way it is spelled, and the row's.
+type queued []int64
+
+func queueLocks(request dialects.Request) queued {
+	numbers := make(queued, len(request.Values))
+	for i, row := range request.Values {
+		if !request.Ours {
+			numbers[i] = sqltext.Turnstile(request.Table, request.Column, row.Text)
+			continue
+		}
+		number, err := strconv.ParseInt(row.Text, 10, 32)
+		if err != nil {
+			panic("bug: a row of our own without a number: " + err.Error())
+		}
+		numbers[i] = number
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
 }
 
-// isShort tells whether an owner's lock of request takes one statement for a slot, and two for any
-// other row.
-func isShort(request dialects.Request) bool {
-	return len(request.Values) == 1 && !request.Try
+func (q queued) argument(request dialects.Request) string {
+	if len(request.Values) == 1 && !request.Try {
+		return strconv.FormatInt(q[0], 10)
+	}
+	return sqltext.ArrayOf(q)
 }
 
-// shortScript passes the turnstile of the only row and locks that row, a slot in the same
-// statement. The snapshot of that statement is older than the wait. That does not matter for slots,
-// which nobody changes; but a row of the caller's that came meanwhile would be missed.
-func shortScript(request dialects.Request, on terms) (sqltext.Script, error) {
-	args := make([]string, 0, 3)
-	args = append(args, strconv.FormatInt(turnstileOf(request, request.Values[0]), 10), labelOf(request))
-	if on.mark != "" {
-		args = append(args, on.mark)
-	}
-	if request.Ours {
-		text, err := ourTextOf(ourShape{
-			table: request.Table, column: request.Column, slots: request.Slots,
-			work: on.mark != "", shared: request.Shared, permits: request.AnyOne != "",
-		})
-		return sqltext.Script{sqltext.With(text, args...)}, err
-	}
-	rows, err := rowsOf(request)
-	turnstile := "select " + showSQL("$2") + ", " + sqltext.Pass(request, sqltext.Passing, "$1")
-	if on.mark != "" {
-		turnstile += ", " + sqltext.Set(client.MarkSetting, "$3")
-	}
-	return sqltext.Script{sqltext.With(turnstile, args...), rowStatement(request, rows, on)}, err
+// shape is what the texts of a lock depend on.
+type shape struct {
+	table, column        string
+	slots, values        int
+	ours, shared, permit bool
+	try, joined          bool
+	fails                verdict
 }
 
-// ourShape is what the text that locks a row of our own table depends on.
-type ourShape struct {
-	table, column string
-	slots         int
-	work, shared  bool
-	permits       bool // of a semaphore's queue
+// verdict is when the server is to fail with fewer rows than were named, because something travels
+// behind that must not come without the lock.
+type verdict byte
+
+const (
+	never verdict = iota
+	// ifPassed is for a joined try of one row. One that has not passed its queue lock has taken
+	// nothing, and an error of the server's would stand in its log.
+	ifPassed
+	always
+)
+
+// texts are the statements of a lock. They are constant: prepared statements serve them, and to put
+// them together would take longer than to lock.
+type texts struct {
+	table, column, where string          // quoted
+	set                  map[bool]string // by whether the limit is final; see limitOf
+	queue                string          // empty: a permit
+	rows                 string
 }
 
-// ourTexts keeps the texts: to put one together takes as long as a tenth of the lock. There are
-// four for each table.
-var ourTexts sync.Map // of ourShape, to string
+// known are texts, by their shapes. A program has some for each of its tables, and for each number
+// of values.
+var known = struct {
+	sync.Mutex
+	texts map[shape]*texts
+}{texts: make(map[shape]*texts)}
 
-// ourTextOf passes the turnstile in a condition that is about no row. The server looks at such a
-// condition once, and before it begins to scan (the plan's "One-Time Filter"). A condition on the
-// row would be evaluated during the scan, unless that is one of the index, and would keep VACUUM
-// from the page as long as it waits.
-func ourTextOf(shape ourShape) (string, error) {
-	if text, ok := ourTexts.Load(shape); ok {
-		return text.(string), nil
-	}
-	request := dialects.Request{
-		Table: shape.table, Column: shape.column, Slots: shape.slots, Ours: true, Shared: shape.shared,
-	}
-	if shape.permits {
-		request.AnyOne = " "
-	}
-	rows, err := rowsOf(request)
-	if err != nil {
-		return "", err
-	}
-	marked := "1"
-	if shape.work {
-		marked = sqltext.Set(client.MarkSetting, "$3")
-	}
-	pass := sqltext.Pass(request, sqltext.Passing, "$1") + " is not null"
-	text := "select " + marked + " from " + rows.table + " where (select case when " + showSQL("$2") +
-		" is not null then " + pass + " end) and " + rows.column + " = $1" + rows.seeded + rowLock(request)
-	ourTexts.Store(shape, text)
-	return text, nil
-}
+const mostKnown = 1000
 
-// turnstileStatement returns no row where the isolation level is unsuitable.
-func turnstileStatement(request dialects.Request, as role) sqltext.Statement {
-	where := ""
-	if as == foreign {
-		where = " where " + isolationSQL
-		if request.Shared {
-			where += " and " + primarySQL
+// textsOf also returns the argument that has the values.
+func textsOf(request dialects.Request, on way) (t *texts, values string, err error) {
+	s := shape{
+		request.Table, request.Column, request.Slots, len(request.Values), request.Ours, request.Shared,
+		request.AnyOne != "", request.Try, on.joined, never,
+	}
+	if on.joined || on.behind.list != nil {
+		s.fails = always
+		if s.try && s.values == 1 && on.nest == "" && on.behind.list == nil && !on.blind {
+			s.fails = ifPassed
 		}
 	}
-	numbers := turnstilesOf(request)
-	if len(numbers) == 1 && !request.Try {
-		return sqltext.With("select "+sqltext.Pass(request, sqltext.Passing, "$1")+where,
-			strconv.FormatInt(numbers[0], 10))
+	known.Lock()
+	defer known.Unlock()
+	if t = known.texts[s]; t == nil {
+		if t, err = s.texts(); err != nil {
+			return nil, "", err
+		}
+		if len(known.texts) == mostKnown {
+			clear(known.texts)
+		}
+		known.texts[s] = t
 	}
-	pass := "count(" + sqltext.Pass(request, sqltext.Passing, "t") + ")" // in the order of the list
-	if request.Try {
-		all := "bool_and(" + sqltext.Pass(request, sqltext.Trying, "t") + ")"
-		pass = "set_config('" + passedSetting + "', " + all + "::text, true)"
+	list := make([]string, len(request.Values))
+	for i, value := range request.Values {
+		list[i] = value.Text
+		switch {
+		case value.Binary:
+			list[i] = fmt.Sprintf(`\x%x`, value.Text)
+		case strings.ContainsRune(value.Text, 0) || !utf8.ValidString(value.Text):
+			return nil, "", dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid "+
+				"UTF-8 without NUL; give a []byte for a bytea column", value.Text, t.column)}
+		}
 	}
-	return sqltext.With("select "+pass+" from unnest($1::"+numberType(request)+"[]) t"+where+" having count(*) > 0",
-		sqltext.ArrayOf(numbers))
+	if len(list) == 1 && t.queue != "" {
+		return t, list[0], nil
+	}
+	return t, sqltext.ArrayOf(list), nil
 }
 
-func rowStatement(request dialects.Request, rows rowSet, on terms) sqltext.Statement {
-	lock := sqltext.SelectFrom(rows.table, rows.column) + rows.where
-	if on.as == foreign {
-		lock += " and " + isolationSQL
+func (s shape) texts() (t *texts, err error) {
+	t = &texts{set: settings(s.joined, s.try)}
+	if t.table, err = sqltext.QuoteTable(s.table); err != nil {
+		return nil, err
 	}
-	if request.Try {
-		lock += " and current_setting('" + passedSetting + "', true) = 'true'"
+	if t.column, err = sqltext.QuoteColumn(s.column); err != nil {
+		return nil, err
 	}
-	if len(request.Values) > 1 {
+	if t.where = " where " + t.column + " = any($1)"; s.values == 1 { // the server plans an array anew each time
+		t.where = " where " + t.column + " = $1"
+	}
+	if s.slots > 0 {
+		t.where += " and slots = " + strconv.Itoa(s.slots)
+	}
+	if s.permit && s.try {
+		t.rows = s.permitSQL(t)
+		return t, nil
+	}
+	t.queue, t.rows = s.queueSQL(), s.rowsSQL(t)
+	return t, nil
+}
+
+// request is one for the functions of sqltext.
+func (s shape) request() dialects.Request {
+	return dialects.Request{Table: s.table, Ours: s.ours, Shared: s.shared}
+}
+
+// A session shows its label behind the application's name, as long as the transaction lasts: every
+// role sees that name in pg_stat_activity. The prepared statements do not show what they lock. The
+// server cuts names at 63 bytes. The last 13 are kept for a renewal, see label.Since.
+const nameSQL = "current_setting('application_name')"
+
+// furtherSQL is that name with a further lock of the same transaction, if there is room. Begin is
+// what each label of this process begins with.
+func furtherSQL(begin, of string) string {
+	longer := nameSQL + " || ' ' || " + of + "::text"
+	return "case when strpos(" + nameSQL + ", " + begin + "::text) = 0 then left(left(" + nameSQL + ", 20) || " +
+		begin + "::text || " + of + "::text, 50) when length(" + longer + ") <= 50 then " + longer + " else " +
+		nameSQL + " end"
+}
+
+// shownSQL shows a try that has got its rows, on a condition. In a caller's transaction nothing is
+// shown: its settings are its own.
+func shownSQL(begin, of, got string) string {
+	return "case when " + got + "strpos(" + nameSQL + ", " + begin + "::text) > 0 then " +
+		sqltext.Set("application_name", furtherSQL(begin, of)) + " end"
+}
+
+// settings prepare a wait. Without a final limit, that of the session is kept, if it has one. A
+// joined lock waits for nothing, and locks nothing, where the snapshot of the transaction is older
+// than the wait, and on a standby, which grants an advisory lock apart from its primary.
+func settings(joined, try bool) map[bool]string {
+	text, limit := "", "$5"
+	setting := func(name, value string) {
+		text += ", " + sqltext.Set("txlock."+name, "current_setting('"+name+"')") + ", " + sqltext.Set(name, value)
+	}
+	if !joined {
+		text = "select " + client.LeaseSQL("$1", "$2") + ", " + sqltext.Set(client.MarkSetting, "$4") + ", " +
+			sqltext.Set("application_name", "left(left("+nameSQL+", 20) || $3, 50)")
+	} else {
+		limit = "$4"
+		text = "select case when current_setting('transaction_isolation') not in ('read committed', " +
+			"'read uncommitted') or pg_is_in_recovery() then " + failSQL(unsuitable) + " end"
+	}
+	if try { // nobody waits, and what is joined is shown when it is there
+		return map[bool]string{false: text, true: text}
+	}
+	if joined {
+		setting("client_connection_check_interval", "$1")
+		setting("application_name", furtherSQL("$2", "$3"))
+	}
+	before := text
+	setting("lock_timeout", limit)
+	final := text
+	text = before
+	setting("lock_timeout", "coalesce(nullif(current_setting('lock_timeout'), '0'), "+limit+")")
+	return map[bool]string{false: text, true: final}
+}
+
+func restored(setting string) string {
+	return sqltext.Set(setting, "current_setting('txlock."+setting+"')")
+}
+
+func (s shape) queueSQL() string {
+	if s.values == 1 && !s.try {
+		return "select " + sqltext.Pass(s.request(), sqltext.Passing, "$1")
+	}
+	from := " from unnest($1::bigint[]) t"
+	if s.ours {
+		from = " from unnest($1::int[]) t"
+	}
+	if s.try {
+		all := "bool_and(" + sqltext.Pass(s.request(), sqltext.Trying, "t") + ")::text"
+		return "select " + sqltext.Set(passedSetting, all) + from
+	}
+	return "select count(" + sqltext.Pass(s.request(), sqltext.Passing, "t") + ")" + from // in the order of the list
+}
+
+// passedSetting says whether a try has passed its queue locks. A try that has not must not touch
+// the row either: while it does, the row is locked for the one that has passed. Of several tries at
+// the same time, none would get the lock.
+const (
+	passedSetting = "txlock.passed"
+	passedSQL     = " and current_setting('" + passedSetting + "', true) = 'true'"
+)
+
+// rowsSQL locks the rows and counts them, and ends the settings of the wait.
+func (s shape) rowsSQL(t *texts) string {
+	lock, count := "select 1 from "+t.table+t.where, "count(*)"
+	if s.values > 1 {
+		lock, count = "select "+t.column+" from "+t.table+t.where, "count(distinct locked)"
+	}
+	if s.try {
+		lock += passedSQL
+	}
+	if s.values > 1 {
 		lock += " order by 1"
 	}
-	lock += rowLock(request)
-	if request.Try && locksRows(request) {
-		lock += " skip locked"
+	if mode := rowLock(s.ours, s.shared, s.permit, s.slots); mode != "" {
+		lock += mode
+		if s.try {
+			lock += " skip locked"
+		}
 	}
-	if on.as != owner || on.flight != nil {
-		lock = "select " + verdictSQL(request, on) + " from (" + lock + ") rows (locked)"
+	answer := count + "::text"
+	if s.fails != never {
+		fails := count + " < " + strconv.Itoa(s.values)
+		if s.fails == ifPassed {
+			fails += passedSQL
+		}
+		answer = "case when " + fails + " then " + failSQL(others) + " else " + count + " end"
 	}
-	return sqltext.With(lock, rows.values)
+	switch {
+	case s.try && s.joined:
+		answer += ", " + shownSQL("$2", "$3", count+" > 0 and ")
+	case s.joined:
+		answer += ", " + restored("client_connection_check_interval") + ", case when strpos(" +
+			"current_setting('txlock.application_name'), $2::text) = 0 then " + restored("application_name") + " end"
+	}
+	if !s.try {
+		answer += ", " + restored("lock_timeout")
+	}
+	return "select " + answer + " from (" + lock + ") rows (locked)"
 }
 
-// rowLock is how rows are locked.
-func rowLock(request dialects.Request) string {
+// rowLock is how rows are locked; empty: not at all.
+//
+// Who shares a slot passes its queue lock in shared form, and locks no row: that writes nothing,
+// takes no transaction number and holds nobody back. The exclusive form excludes it. Everybody who
+// locks the slot alone has that until the end of the transaction. The row is read all the same: a
+// table that is missing, or seeded otherwise, must not go unnoticed.
+func rowLock(ours, shared, permit bool, slots int) string {
 	switch {
-	case !locksRows(request):
+	case permit, shared && slots > 0:
 		return ""
-	case request.Shared:
+	case shared:
 		return sqltext.ForShare
-	case request.Ours:
+	case ours:
 		return " for update"
 	}
 	return sqltext.ForNoKeyUpdate
 }
 
-// permitStatement takes the first row of the list that is free. A row of another semaphore, in a
-// table that was made anew, is none of them. The CASE keeps the server from trying it first.
-func permitStatement(request dialects.Request, as role) sqltext.Statement {
-	table, _ := sqltext.QuoteTable(request.Table)
-	rows := make([]string, len(request.Values))
-	for i, value := range request.Values {
-		rows[i] = value.Text
-	}
-	statement := sqltext.With("", sqltext.ArrayOf(rows), request.AnyOne)
+// permitSQL takes the first row of the list that is free. A row of another semaphore, in a table
+// that was made anew, is none of them. The CASE keeps the server from trying it first.
+func (s shape) permitSQL(t *texts) string {
 	shown := "null"
-	if as == guest {
-		shown = alsoSQL(statement.Bind(furtherLabelOf(request)))
+	if s.joined {
+		shown = shownSQL("$3", "$4", "")
 	}
-	statement.SQL = "select n::text, " + shown + " from (select n from unnest($1::int[]) n where case when exists " +
-		"(select from " + table + " own where own.id = n and own.hash = $2) then " +
-		sqltext.Pass(request, sqltext.Trying, "n") + " end limit 1) permit"
-	return statement
-}
-
-// passedSetting says whether a try has passed its turnstiles. A try that has not must not touch the
-// row either: while it does, the row is locked for the one that has passed. Of several tries at the
-// same time, none would get the lock.
-const passedSetting = "txlock.passed"
-
-// passedLabel shows what a guest's try has locked. Before, the name shows what is waited for.
-func passedLabel(request dialects.Request) sqltext.Statement {
-	passed := " where current_setting('" + passedSetting + "', true) = 'true'"
-	return sqltext.With("select "+alsoSQL("$1")+passed, furtherLabelOf(request))
-}
-
-// existScript reads which rows of request exist, without locking.
-func existScript(request dialects.Request) (sqltext.Script, error) {
-	rows, err := rowsOf(request)
-	if err != nil {
-		return nil, err
-	}
-	read := sqltext.SelectFrom(rows.table, rows.column+"::text") + rows.where
-	return sqltext.Script{sqltext.With(read, rows.values)}, nil
-}
-
-type rowSet struct {
-	table, column, where string
-	seeded               string // the condition that slots are as many as the caller believes
-	values               string
-}
-
-func rowsOf(request dialects.Request) (rowSet, error) {
-	table, err := sqltext.QuoteTable(request.Table)
-	if err != nil {
-		return rowSet{}, err
-	}
-	column, err := sqltext.QuoteColumn(request.Column)
-	if err != nil {
-		return rowSet{}, err
-	}
-	rows := rowSet{table: table, column: column}
-	texts := make([]string, len(request.Values))
-	for i, value := range request.Values {
-		if !value.Binary && (strings.ContainsRune(value.Text, 0) || !utf8.ValidString(value.Text)) {
-			return rowSet{}, dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid "+
-				"UTF-8 without NUL; give a []byte for a bytea column", value.Text, column)}
-		}
-		texts[i] = value.Text
-		if value.Binary {
-			texts[i] = fmt.Sprintf(`\x%x`, value.Text)
-		}
-	}
-	if len(texts) == 1 {
-		rows.where, rows.values = " where "+column+" = $1", texts[0]
-	} else {
-		rows.where, rows.values = " where "+column+" = any($1)", sqltext.ArrayOf(texts)
-	}
-	if request.Slots > 0 {
-		rows.seeded = " and slots = " + strconv.Itoa(request.Slots)
-	}
-	rows.where += rows.seeded
-	return rows, nil
+	return "select n::text, " + shown + " from (select n from unnest($1::int[]) n where case when exists " +
+		"(select from " + t.table + " own where own.id = n and own.hash = $2) then " +
+		sqltext.Pass(s.request(), sqltext.Trying, "n") + " end limit 1) permit"
 }

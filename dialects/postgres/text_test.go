@@ -10,20 +10,20 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Every session takes turnstiles in one order, whatever the order of the rows, and one of each row.
-func TestTurnstiles(t *testing.T) {
+// Every session takes queue locks in one order, whatever the order of the rows, one for each row.
+func TestQueueLocks(t *testing.T) {
 	request := dialects.Request{Table: "t", Column: "id"}
 	for i := range 256 {
 		request.Values = append(request.Values, dialects.Value{Text: strconv.Itoa(i)})
 	}
-	numbers := turnstilesOf(request)
+	numbers := queueLocks(request)
 	require.Len(t, numbers, 256)
 	require.True(t, slices.IsSorted(numbers))
 	other := request
 	other.Table = "u"
-	require.NotEqual(t, numbers, turnstilesOf(other))
+	require.NotEqual(t, numbers, queueLocks(other))
 	other.Ours = true
-	slots := turnstilesOf(other)
+	slots := queueLocks(other)
 	require.Equal(t, int64(0), slots[0], "our own rows have their numbers")
 	require.Equal(t, int64(255), slots[255])
 }

@@ -242,60 +242,48 @@ func ClaimNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	second := s.Locks.Claim(s.OnceKey("second", "claim:"))
 	wrong := errors.New("wrong")
 	outer := s.Locks.Mutex(s.Key("outer"))
+	held, gone := s.take(t, "cart"), s.take(t, "cart")
+	other, err := second.TryTake(background, "cart", time.Minute)
+	require.NoError(t, err)
 	require.ErrorIs(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
-		held, err := s.claim.Take(ctx, "cart", time.Minute)
-		require.NoError(t, err)
 		require.NoError(t, held.Do(ctx, s.sell("cart")))
+		require.NoError(t, held.Release(ctx))
+		require.ErrorIs(t, held.Do(ctx, s.sell("none")), txlock.ErrClaimEnded)
 		return wrong
 	}), wrong)
-	state, err := s.claim.State(background)
-	require.NoError(t, err)
-	require.Zero(t, state)
 	require.Zero(t, s.sold(t))
+	s.refused(t, "cart")
 
-	held := s.take(t, "cart")
-	gone := s.take(t, "cart")
 	require.NoError(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
-		other, err := second.TryTake(ctx, "cart", time.Minute)
-		require.NoError(t, err)
 		require.NoError(t, other.Do(ctx, func(ctx context.Context, _ Tx) error {
 			return held.Do(ctx, s.sell("both"))
 		}))
-		_, err = held.Extend(ctx, time.Minute)
+		_, err := held.Extend(ctx, time.Minute)
 		require.NoError(t, err)
-		_, err = s.claim.Take(ctx, "another", time.Minute) // does not wait
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		require.NoError(t, held.Release(ctx))
 		require.ErrorIs(t, gone.Do(ctx, s.sell("none")), txlock.ErrLost)
 		return nil
 	}))
 	require.Equal(t, 1, s.sold(t))
-	state, err = second.State(background)
-	require.NoError(t, err)
-	require.Equal(t, "cart", state.By)
 	s.over(t, held)
 
-	// Each claim that is taken has a token of its own, also in one transaction.
-	held = s.take(t, "cart")
-	var taken *txlock.Claimed[Tx]
-	require.NoError(t, held.Do(background, func(ctx context.Context, _ Tx) error {
-		before := held
-		for _, by := range []string{"second", "third"} {
-			require.NoError(t, before.Release(ctx))
-			taken, err = s.claim.TryTake(ctx, by, time.Minute)
-			require.NoError(t, err)
-			require.Greater(t, taken.Token(), before.Token())
-			before = taken
-		}
-		return nil
-	}))
-	s.over(t, held)
-	require.NoError(t, taken.Release(background))
+	// A claim is taken outside of sessions.
+	refused := func(ctx context.Context) {
+		_, err := s.claim.TryTake(ctx, "cart", time.Minute)
+		require.ErrorContains(t, err, "inside a Do or a Lock")
+	}
 	lock, err := s.Locks.Mutex(s.Key("lock")).Lock(background)
 	require.NoError(t, err)
-	_, err = s.claim.TryTake(lock.Context(), "cart", time.Minute)
+	refused(lock.Context())
+	_, err = other.Extend(lock.Context(), time.Minute)
 	require.ErrorIs(t, err, txlock.ErrInsideLock)
 	require.NoError(t, lock.Unlock(background))
+	require.NoError(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
+		refused(ctx)
+		held, err = s.claim.TryTake(txlock.Apart(ctx), "cart", time.Minute)
+		return err
+	}))
+	require.NoError(t, held.Release(background))
 }
 
 // ClaimOwn shows that who has a claim takes it again behind another call of his, and keeps its

@@ -2,7 +2,7 @@ package guarantees
 
 import (
 	"context"
-	"encoding/base64"
+	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +38,7 @@ func ClaimGuessed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		changed[at] = text
 		return strings.Join(changed, ".")
 	}
-	thief := base64.RawURLEncoding.EncodeToString([]byte("thief"))
+	thief := hex.EncodeToString([]byte("thief"))
 	later := strings.Split(elsewhere.String(), ".")
 	later[textToken] = fields[textToken]
 	guesses := map[string]string{
@@ -77,7 +77,7 @@ func ClaimGuessed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.Equal(t, before, state)
 	require.Zero(t, s.sold(t))
 	for _, bad := range []string{"", "\xff", "a\x00", strings.Repeat("x", 256)} {
-		_, err := s.Locks.Claimed(with(textBy, base64.RawURLEncoding.EncodeToString([]byte(bad))))
+		_, err := s.Locks.Claimed(with(textBy, hex.EncodeToString([]byte(bad))))
 		require.ErrorContains(t, err, "no claim")
 	}
 	again, err := s.Locks.Claimed(held.String())

@@ -281,7 +281,7 @@ func LateRecord[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.NotContains(t, lines, "lost")
 		require.NotContains(t, lines, "resigned")
 	}
-	lateRecord := func() { late(sql.Write, leading.number-1, "late", hash, leading.number-1) }
+	lateRecord := func() { late(sql.Write, leading.number-1, "late", hash) }
 	lateRecord()
 	late(sql.Resign, hash, leading.number-1)
 	leader, err := f.Locks.Election(name, "me").Leader(background)

@@ -41,14 +41,20 @@ func NoFence(table string, err error) error { return notInstalled(run, table, "h
 // Older says that a table beside the lock table is one of version 0.1, which knows semaphores and
 // elections by their names. Clients of both versions would not exclude each other, so nothing
 // changes it while it may be in use.
-func Older(table string, err error) error {
+func Older(table string) error {
 	return notInstalled(" (stop what leads or takes permits, run DROP TABLE "+table+", and then Install)", table,
-		"was made by version 0.1: %w", err)
+		"was made by version 0.1")
 }
 
 func notInstalled(advice, table, what string, args ...any) error {
 	args = append([]any{dialects.ErrNotInstalled, table}, args...)
 	return advised{fmt.Errorf("%w: table %.100s "+what, args...), advice}
+}
+
+// ManyWriters refuses a node of a cluster whose nodes all take writes.
+func ManyWriters(reason string) error {
+	return fmt.Errorf("%w: all nodes of its cluster take writes (%s), and row locks exclude the sessions of one node "+
+		"only", dialects.ErrUnsafeEngine, reason)
 }
 
 // advised is an error with advice to a program.
@@ -78,27 +84,29 @@ type Census struct {
 	MinSlots, MaxSlots     int
 }
 
-// CensusSQL asks a quoted table for its Census: by all rows or, at the edges, by the first and the
-// last. An empty table may give no row.
-func CensusSQL(quoted string, edges bool) string {
+// CensusSQL asks a quoted table for its Census, with its name behind: by all rows or, at the edges,
+// by the first and the last. An empty table may give no row.
+func CensusSQL(quoted, name string, edges bool) string {
 	if !edges {
 		return "SELECT CONCAT_WS(' ', COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), " +
-			"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0)) FROM " + quoted
+			"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0), " + name + ") FROM " + quoted
 	}
 	edge := "(SELECT slot, slots FROM " + quoted + " ORDER BY slot"
 	return "SELECT CONCAT_WS(' ', z.slot - a.slot + 1, a.slot, z.slot, LEAST(a.slots, z.slots), GREATEST(a.slots, " +
-		"z.slots)) FROM " + edge + " LIMIT 1) a CROSS JOIN " + edge + " DESC LIMIT 1) z"
+		"z.slots), " + name + ") FROM " + edge + " LIMIT 1) a CROSS JOIN " + edge + " DESC LIMIT 1) z"
 }
 
 // CensusOf reads the answer to CensusSQL.
-func CensusOf(table string, answer []string) (c Census, err error) {
+func CensusOf(table string, answer []string) (c Census, name string, err error) {
 	if len(answer) == 0 {
-		return c, nil
+		return c, "", nil
 	}
-	if _, err = fmt.Sscan(answer[0], &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots); err != nil {
-		err = NotInstalled(table, err)
+	_, err = fmt.Sscan(answer[0], &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+	fields := strings.SplitN(answer[0], " ", 6)
+	if err != nil || len(fields) < 6 {
+		return c, "", NotInstalled(table, cmp.Or(err, errors.New("it does not say its name")))
 	}
-	return c, err
+	return c, fields[5], nil
 }
 
 // Seeded is the number of slots of a complete table; any other table is an error. Every row carries
@@ -113,6 +121,15 @@ func (c Census) Seeded(table string) (int, error) {
 		return 0, notInstalled(" (run Install to complete it)", table, "has %d of %d slots", c.Rows, c.MaxSlots)
 	}
 	return c.Rows, nil
+}
+
+// Found is the number of slots of a lock table, and its full name, by the answer to CensusSQL.
+func Found(table string, answer []string) (slots int, name string, err error) {
+	c, name, err := CensusOf(table, answer)
+	if err == nil {
+		slots, err = c.Seeded(table)
+	}
+	return slots, name, err
 }
 
 func (c Census) mixed(table string) error {

@@ -44,7 +44,7 @@ type Lookout struct {
 	running bool
 }
 
-// line is who waits for the same.
+// line is who waits for the same. A turn is where to say whether it was taken.
 type line struct {
 	callers int
 	turns   chan chan<- bool
@@ -55,20 +55,27 @@ func New(closing context.Context, look Look) *Lookout {
 	return &Lookout{closing: closing, look: look, soon: make(chan struct{}, 1), waiting: map[Want]*line{}}
 }
 
-// Wait returns when the claim may be free, with the turn to try. Done ends the turn, and says
-// whether it was taken. Left is how long another has it, as far as is known.
-func (o *Lookout) Wait(ctx context.Context, want Want, left time.Duration) (done func(taken bool), err error) {
+// Wait calls try each time the claim may be free, until that says that it is not to be called
+// again. Left is how long another has the claim, as far as is known.
+func (o *Lookout) Wait(ctx context.Context, want Want, left time.Duration,
+	try func() (left time.Duration, again bool),
+) (err error) {
 	l := o.enter(want)
 	defer o.leave(want, l)
-	defer time.AfterFunc(max(left, apart), o.Wake).Stop()
-	select {
-	case turn := <-l.turns:
-		return func(taken bool) { turn <- taken }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-o.closing.Done():
-		return nil, context.Cause(o.closing)
+	for again := true; again && err == nil; {
+		ends := time.AfterFunc(max(left, apart), o.Wake)
+		select {
+		case turn := <-l.turns:
+			left, again = try()
+			turn <- !again
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-o.closing.Done():
+			err = context.Cause(o.closing)
+		}
+		ends.Stop()
 	}
+	return err
 }
 
 // Wake has the next look come soon.
@@ -106,8 +113,8 @@ func (o *Lookout) leave(want Want, l *line) {
 	}
 }
 
-// run looks as long as somebody waits. Who has taken a claim has not kept it from those who say the
-// same.
+// run looks as long as somebody waits. Who has taken a claim has kept it from those who say another
+// name.
 func (o *Lookout) run() {
 	for {
 		select {
@@ -115,18 +122,19 @@ func (o *Lookout) run() {
 		case <-o.soon:
 		case <-o.closing.Done():
 		}
-		wants := o.wants()
-		if wants == nil {
+		o.mu.Lock()
+		wants := slices.Collect(maps.Keys(o.waiting))
+		o.running = len(wants) > 0 && o.closing.Err() == nil
+		running := o.running
+		o.mu.Unlock()
+		if !running {
 			return
 		}
 		misses, taken := 0, map[[32]byte]bool{}
 		for _, want := range o.look(o.closing, wants) {
-			for again := misses < mostMisses && !taken[want.Claim]; again; {
-				took, asked := o.giveTurn(want)
-				if again = took; took {
+			for took := !taken[want.Claim]; took && misses < mostMisses; {
+				if took = o.giveTurn(want, &misses); took {
 					taken[want.Claim] = true
-				} else if asked {
-					misses++
 				}
 			}
 		}
@@ -134,33 +142,26 @@ func (o *Lookout) run() {
 	}
 }
 
-// wants is nil when there is nothing to look for any more.
-func (o *Lookout) wants() []Want {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.running = len(o.waiting) > 0 && o.closing.Err() == nil; !o.running {
-		return nil
-	}
-	return slices.Collect(maps.Keys(o.waiting))
-}
-
 // giveTurn gives a turn to a caller, if there is one left.
-func (o *Lookout) giveTurn(want Want) (taken, asked bool) {
+func (o *Lookout) giveTurn(want Want, misses *int) (took bool) {
 	o.mu.Lock()
 	l := o.waiting[want]
 	o.mu.Unlock()
 	if l == nil {
-		return false, false
+		return false
 	}
 	turn := make(chan bool, 1)
 	select {
 	case l.turns <- turn:
 	default:
-		return false, false
+		return false
 	}
 	select {
-	case taken = <-turn:
+	case took = <-turn:
 	case <-time.After(longestTurn):
 	}
-	return taken, true
+	if !took {
+		*misses++
+	}
+	return took
 }

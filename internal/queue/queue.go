@@ -45,13 +45,13 @@ func New[K comparable](limit int) *Lines[K] {
 	return &Lines[K]{limit: limit, lines: make(map[K]*line)}
 }
 
-// Enter gives the caller a place, which Leave gives back. Of a blind one nobody learns when its
-// session is granted: it waits, works and ends in one trip.
-func (l *Lines[K]) Enter(name K, blind bool) *Place[K] {
+// Enter gives the caller a place, which Leave gives back. Of one that goes alone nobody learns when
+// its session is granted: it waits, works and ends in one trip.
+func (l *Lines[K]) Enter(name K, alone bool) *Place[K] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.place(name)
-	p.asks = !blind
+	p.asks = !alone
 	if p.admit() {
 		return p
 	}
@@ -84,8 +84,8 @@ func (l *Lines[K]) place(name K) *Place[K] {
 }
 
 // admit takes a session if there is room, with the mutex held. One is left for who holds: a second
-// that asks could overtake the first on the way. A blind one counts as one that holds: else that
-// session would be missing for as long as it is on the way.
+// that asks could overtake the first on the way. One that goes alone counts as one that holds: else
+// that session would be missing for as long as it is on the way.
 func (p *Place[K]) admit() bool {
 	limit := p.lines.limit
 	return p.in.sessions < limit && p.in.asking < max(limit-1, 1) && p.take()

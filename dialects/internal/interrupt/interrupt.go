@@ -39,16 +39,13 @@ const (
 // first has two seconds to end the wait by itself.
 var ErrNoConnection = errors.New("no connection to interrupt the statement from")
 
-// Await runs statement, and calls interrupt to end it on the server when ctx ends first. Told says
-// that the server knows ctx's deadline, so that an interrupt is needed only if the server is late.
-//
-// The context that statement gets does not end with ctx. Client libraries would close the
-// connection, and the waiter would stay in the server's queue. When interrupts do not help within
-// patience, cut is called, which closes the connection. With cut that context never ends, so that
-// no library has to watch it. Where cut is nil, the context ends instead.
-//
-// Await returns the error of statement, which is nil also when it succeeded after the end of ctx.
-// No interrupt is under way then, nor a cut: a late one would hit the connection's next statement.
+// Await runs statement, and calls interrupt to end it on the server when ctx ends first; where told
+// says that the server knows ctx's deadline, only if the server is late. The context of statement
+// does not end with ctx: client libraries would close the connection, and the waiter would stay in
+// the server's queue. When interrupts do not help within patience, cut closes the connection; where
+// cut is nil, the context of statement ends instead. Await returns the error of statement, which is
+// nil also when it succeeded after the end of ctx. No interrupt is under way then, nor a cut: a
+// late one would hit the connection's next statement.
 func Await(ctx context.Context, told bool, patience time.Duration, interrupt func(context.Context) error,
 	cut func(), statement func(context.Context) error,
 ) error {

@@ -86,7 +86,7 @@ func refusesCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	_, err = m.Within(time.Second).Exec(background,
 		txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (1), (1)"},
 		txlock.Statement{SQL: "SELECT pg_sleep(1.1)"})
-	require.ErrorContains(t, err, "commit: ")
+	require.ErrorContains(t, err, "duplicate key")
 	require.NotErrorIs(t, err, txlock.ErrNotAcquired)
 	require.NotErrorIs(t, err, txlock.ErrLost)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
@@ -191,8 +191,8 @@ func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	require.Equal(t, 1, f.ran(t))
 }
 
-// The types of arguments are asked for once, and may be others later. What the server cannot count,
-// and what only pgx can send, takes the way of a Do.
+// The types of arguments are asked for once, and may be others later: then a statement may fail,
+// and costs nothing but itself. What only pgx can send is sent by pgx.
 func TestNestedExecOfOtherTypes(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
@@ -222,31 +222,34 @@ func otherTypes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		t.Helper()
 		return exec(txlock.Statement{SQL: "UPDATE " + table + " SET n = $1 WHERE id = $2", Args: []any{value, 1}})
 	}
+	again := func(value any) { // the first time pgx may send it as what the column was
+		t.Helper()
+		_ = set(value)
+		require.NoError(t, set(value))
+	}
 	require.NoError(t, set(1))
 	require.NoError(t, set(2))
-	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE text")
-	require.ErrorContains(t, set("x"), "invalid input syntax", "it is sent as an int, as pgx would")
-	require.NoError(t, set("x"))
-	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE int USING 0")
-	require.NoError(t, set(nil), "the server refuses it as a text")
-	require.NoError(t, set(3))
-	require.NoError(t, set("4"))
-	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE bool USING true")
-	require.NoError(t, set(true), "pgx refuses it as an int")
-	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE int USING 3")
+	mood := table + "_mood"
+	f.AsAdmin(t, "CREATE TYPE "+mood+" AS ENUM ('x')")
+	for _, change := range []struct {
+		to    string
+		value any
+	}{
+		{"text", "x"},
+		{"int USING 0", nil},
+		{"bool USING true", true},
+		{"int USING 3", 4},
+		{mood + " USING 'x'", "x"},
+		{"int USING 4", 4},
+	} {
+		f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE "+change.to)
+		again(change.value)
+	}
 	require.NoError(t, exec(txlock.Statement{
 		SQL: "UPDATE " + table + " SET n = @n WHERE id = 1", Args: []any{pgx.NamedArgs{"n": 4}},
 	}))
 	require.Equal(t, 4, f.Total(t, "SELECT n FROM "+table+" WHERE id = 1"))
-	mood := table + "_mood"
-	f.AsAdmin(t, "CREATE TYPE "+mood+" AS ENUM ('x')")
-	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE "+mood+" USING 'x'")
-	require.Error(t, set("x"), "it is sent as a number")
-	require.NoError(t, set("x"))
-	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE int USING 4")
 	f.AsAdmin(t, "DROP TYPE "+mood)
-	_ = set(4)
-	require.NoError(t, set(4), "the type that was told is gone")
 	f.AsAdmin(t, "CREATE RULE r AS ON UPDATE TO "+table+" DO ALSO INSERT INTO "+table+" VALUES (9, 0, '')")
 	require.NoError(t, set(5))
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id = 9"))

@@ -64,7 +64,7 @@ func recordGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx])
 	found, err := driver.Find(background, e.Table())
 	require.NoError(t, err)
 	of, hash := found.Kinds.Leaders, testbed.HashOf(f.Key("appoint"))
-	_, err = driver.Run(background, dialects.Query{SQL: of.Make, Args: []any{hash, "", hash}, Table: of.Table})
+	_, err = driver.Run(background, dialects.Query{SQL: of.Make, Args: []any{hash, ""}, Table: of.Table})
 	require.NoError(t, err)
 	locks := txlock.New(driver, txlock.WithTable(e.Table()))
 	settings := func() (text string) {
@@ -82,7 +82,7 @@ func recordGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx])
 		}
 		ctx, cancel := context.WithTimeout(background, limit)
 		term := limit.Microseconds()
-		write := dialects.Query{SQL: of.Write, Args: []any{term, "me", hash, term}, Table: of.Table}
+		write := dialects.Query{SQL: of.Write, Args: []any{term, "me", hash}, Table: of.Table}
 		_, err := driver.Run(ctx, write)
 		cancel()
 		require.True(t, err != nil || limit < 2*time.Millisecond)

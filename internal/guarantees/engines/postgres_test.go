@@ -4,15 +4,17 @@ import (
 	"context"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
-	"github.com/txlock/txlock/internal/wire/pooler"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // Rows that the work leaves unread keep COMMIT from being sent.
@@ -37,8 +39,8 @@ func TestUnreadRowsAreNotACommit(t *testing.T) {
 	}
 }
 
-// Work that commits through its handle cannot go on by it. What it sends past the handle commits by
-// itself.
+// Pgx's handle does not end the transaction. What work sends behind a COMMIT as text commits by
+// itself, and the Do is lost.
 func TestWorkCommitsByItself(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
@@ -48,63 +50,15 @@ func TestWorkCommitsByItself(t *testing.T) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		table := f.MakeTable(t, "id int primary key")
 		err := f.Locks.Mutex(f.Key("self")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-			conn := tx.Conn()
 			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-			require.NoError(t, tx.Commit(ctx))
-			require.ErrorIs(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"), pgx.ErrTxClosed)
-			_, err := conn.Exec(ctx, "INSERT INTO "+table+" VALUES (3)")
-			return err
+			require.ErrorContains(t, tx.Commit(ctx), "the transaction is that of the lock")
+			require.ErrorContains(t, tx.Rollback(ctx), "the transaction is that of the lock")
+			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+			require.NoError(t, f.Exec(ctx, tx, "COMMIT"))
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (3)")
 		})
 		require.ErrorIs(t, err, txlock.ErrLost)
 		require.Equal(t, 4, f.Total(t, "SELECT SUM(id) FROM "+table))
-		f.Free(t, f.Key("self"))
-	}
-}
-
-// The handle refuses whatever comes behind a COMMIT that was sent as text, also in a nested Do and
-// in a transaction that the work has nested itself.
-func TestNothingBehindTheEnd(t *testing.T) {
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		if e.Kind != servers.Postgres18 {
-			continue
-		}
-		shared, err := pooler.Listen(e.DSN, 2)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, shared.Close()) })
-		f := testbed.NewSizedFixture(t, e, testbed.PgxOnPool("simple protocol"), 2, shared.Addr())
-		table := f.MakeTable(t, "id int")
-		insert := "INSERT INTO " + table + " VALUES (2)"
-		m := f.Locks.Mutex(f.Key("self"))
-		for _, nested := range []bool{false, true} {
-			work := func(ctx context.Context, tx pgx.Tx) error {
-				own, err := tx.Begin(ctx)
-				require.NoError(t, err)
-				require.NoError(t, f.Exec(ctx, own, "INSERT INTO "+table+" VALUES (1)"))
-				require.NoError(t, f.Exec(ctx, own, "COMMIT"))
-				for _, ended := range []pgx.Tx{own, tx} {
-					require.ErrorIs(t, f.Exec(ctx, ended, insert), pgx.ErrTxClosed)
-				}
-				_, err = tx.Query(ctx, insert)
-				require.ErrorIs(t, err, pgx.ErrTxClosed)
-				require.ErrorIs(t, tx.QueryRow(ctx, insert+" RETURNING id").Scan(new(int)), pgx.ErrTxClosed)
-				batch := &pgx.Batch{}
-				batch.Queue(insert)
-				require.ErrorIs(t, tx.SendBatch(ctx, batch).Close(), pgx.ErrTxClosed)
-				_, err = tx.CopyFrom(ctx, pgx.Identifier{table}, []string{"id"}, pgx.CopyFromRows([][]any{{2}}))
-				require.ErrorIs(t, err, pgx.ErrTxClosed)
-				_, err = tx.Begin(ctx)
-				require.ErrorIs(t, err, pgx.ErrTxClosed)
-				require.ErrorIs(t, tx.Commit(ctx), pgx.ErrTxClosed)
-				return nil
-			}
-			if nested {
-				inner := work
-				work = func(ctx context.Context, _ pgx.Tx) error { return m.Do(ctx, inner) }
-			}
-			require.ErrorIs(t, m.Do(background, work), txlock.ErrLost)
-		}
-		require.Equal(t, 2, f.Total(t, "SELECT SUM(id) FROM "+table))
 		f.Free(t, f.Key("self"))
 	}
 }
@@ -255,4 +209,61 @@ func keysShareStatements(t *testing.T, e *testbed.Engine, c testbed.Client[pgx.T
 	}
 	require.Equal(t, before, prepared())
 	require.NotEqual(t, "0", before)
+}
+
+// A call in the work of a Do whose rows are open is an error that says so, and nothing is lost.
+func TestCallsWhileRowsAreOpen(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		table := f.MakeTable(t, "id int")
+		require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, "SELECT generate_series(1, 100000)")
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			further := f.Locks.Mutex(f.Key("further"))
+			nothing := func(context.Context, pgx.Tx) error { return nil }
+			for name, call := range map[string]func() error{
+				"Lock":         func() error { _, err := further.Lock(ctx); return err },
+				"TryLock":      func() error { _, err := further.TryLock(ctx); return err },
+				"Do":           func() error { return further.Do(ctx, nothing) },
+				"Do of a held": func() error { return f.Locks.Mutex(f.Key("outer")).Do(ctx, nothing) },
+				"LockTx":       func() error { return further.LockTx(ctx, tx) },
+				"Exec": func() error {
+					_, err := further.Exec(ctx, txlock.Statement{SQL: "SELECT 1"})
+					return err
+				},
+			} {
+				err := call()
+				require.ErrorContains(t, err, "close them, first", name)
+				require.NotErrorIs(t, err, txlock.ErrLost, name)
+			}
+			rows.Close()
+			require.NoError(t, further.Do(ctx, nothing))
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+		}))
+		require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	})
+}
+
+// A session that the server has ended before the COMMIT was sent is known not to have committed.
+func TestDeadBeforeCommit(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 2)
+		defer pool.Close()
+		found, err := driver.Find(background, e.Table())
+		require.NoError(t, err)
+		session, _, err := driver.Begin(background, dialects.Request{
+			Table: found.Name, Slots: found.Slots, Column: "slot", Values: []dialects.Value{{Text: "7"}},
+			Ours: true, Lease: time.Minute, Work: true,
+		})
+		require.NoError(t, err)
+		f.KillSession(t, session.Tx())
+		eventually.True(t, "the end has arrived", (peer.Conn{Conn: session.Socket()}).Gone)
+		err = session.Commit(background, time.Now().Add(time.Minute))
+		require.ErrorIs(t, err, txlock.ErrLost)
+		require.NotErrorIs(t, err, txlock.ErrUnknown)
+	})
 }

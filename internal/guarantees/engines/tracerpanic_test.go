@@ -2,6 +2,7 @@ package engines
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"runtime"
 	"sync/atomic"
@@ -174,6 +175,13 @@ func panickingCalls[Tx any](f *testbed.Fixture[Tx], locks *txlock.Locker[Tx]) ma
 				})
 			})
 		}},
+		"Claim": {func(ctx context.Context) error {
+			held, err := locks.Claim(f.Label).TryTake(ctx, rand.Text(), time.Minute)
+			if err != nil {
+				return err
+			}
+			return held.Release(background)
+		}, nil},
 		"Lead": {lead, func(t *testing.T) func() {
 			return holdWhile(t, func(holds func()) {
 				_ = election.Lead(background, func(context.Context, int64) error {

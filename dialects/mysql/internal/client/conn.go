@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"net"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/wrapped"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // Conn is a connection of a pool, with what it is made of.
@@ -31,6 +33,19 @@ type Conn struct {
 
 // Link is where statements of the session go.
 func (c Conn) Link() Link { return Link{c.Conn, c.Several} }
+
+// Busy is ErrBusy while rows of the work are open. To send something then costs the connection.
+func (c Conn) Busy() (err error) {
+	_ = c.Raw(func(pooled any) error {
+		valid, known := wrapped.Innermost(pooled).(driver.Validator)
+		closed := c.Socket != nil && (peer.Conn{Conn: c.Socket}).Gone()
+		if known && !valid.IsValid() && !closed {
+			err = server.ErrBusy
+		}
+		return nil
+	})
+	return err
+}
 
 func connOf(conn *sql.Conn) (c Conn) {
 	c.Conn = conn

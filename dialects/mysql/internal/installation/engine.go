@@ -1,3 +1,5 @@
+// Package installation has the lock table and those beside it, as data, and finds out whether the
+// rows of a table can be locked.
 package installation
 
 import (

@@ -3,10 +3,36 @@
 package kinds
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
+
+// argument stands in a text in front of the number of one. No name of a table has it.
+const argument = "\x00"
+
+const (
+	// now is the same in all of a statement: the time at which it began.
+	now = "UTC_TIMESTAMP(6)"
+	// at1 is a time of so many microseconds since the Unix epoch as the first argument says.
+	at1 = "(TIMESTAMP '1970-01-01 00:00:00' + INTERVAL $1 MICROSECOND)"
+	at2 = "(TIMESTAMP '1970-01-01 00:00:00' + INTERVAL $2 MICROSECOND)"
+)
+
+func micros(time string) string { return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + time + ")" }
+
+// of is a text about the table {}, with $1 and so on for its arguments.
+func of(table, text string) string {
+	for i := range 9 {
+		text = strings.ReplaceAll(text, "$"+strconv.Itoa(i+1), argument+strconv.Itoa(i+1))
+	}
+	return strings.ReplaceAll(text, "{}", table)
+}
 
 // Of are the texts for a lock table.
 func Of(table string, galera bool) (k dialects.Kinds, err error) {
@@ -21,4 +47,33 @@ func Of(table string, galera bool) (k dialects.Kinds, err error) {
 		Once: onceOf(once), Claims: claimsOf(claims, galera), Permits: permitsOf(permits),
 		Leaders: leadersOf(leaders),
 	}, err
+}
+
+// StatementsOf are those of a query, with its arguments as literals.
+func StatementsOf(q dialects.Query) ([]string, error) {
+	var with []string
+	for i, arg := range q.Args {
+		literal, err := literalOf(arg)
+		if err != nil {
+			return nil, err
+		}
+		with = append(with, argument+strconv.Itoa(i+1), literal)
+	}
+	statements := strings.Split(q.SQL, ";\n")
+	for i, text := range statements {
+		statements[i] = strings.NewReplacer(with...).Replace(text)
+	}
+	return statements, nil
+}
+
+func literalOf(arg any) (string, error) {
+	switch arg := arg.(type) {
+	case int64:
+		return strconv.FormatInt(arg, 10), nil
+	case []byte:
+		return fmt.Sprintf("x'%x'", arg), nil
+	case string:
+		return sqltext.Literal(dialects.Value{Text: arg, Binary: !utf8.ValidString(arg)})
+	}
+	return "", fmt.Errorf("bug: an argument of type %T", arg)
 }

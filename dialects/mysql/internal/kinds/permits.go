@@ -2,6 +2,7 @@ package kinds
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -9,17 +10,19 @@ import (
 )
 
 func permitsOf(table string) dialects.PermitSQL {
-	queue := strconv.Itoa(locktable.QueuePermit)
-	own := " FROM " + table + " FORCE INDEX (PRIMARY) WHERE id = ? AND hash = ?"
+	fill := func(text string) string {
+		return of(table, strings.ReplaceAll(text, "QUEUE", strconv.Itoa(locktable.QueuePermit)))
+	}
+	own := " FROM {} FORCE INDEX (PRIMARY) WHERE id = $1 AND hash = $2"
 	return dialects.PermitSQL{
 		Table: table,
-		Find: "SELECT id FROM " + table + " WHERE hash = ? AND permit >= 0 AND (permit < ? OR permit = " + queue +
-			") ORDER BY permit LIMIT 1001",
-		Make: "INSERT IGNORE INTO " + table + " (hash, permit, name) SELECT own.hash, IF(list.i > own.n, " + queue +
-			", list.i - 1), shown.name FROM (SELECT ? AS hash, ? AS n) AS own, JSON_TABLE(CONCAT('[0', " +
-			"REPEAT(',0', own.n), ']'), '$[*]' COLUMNS (i FOR ORDINALITY)) AS list, " +
-			"(SELECT NULLIF(?, '') AS name) AS shown",
-		Look: sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT 'is'" + own + ") UNION ALL (SELECT 'free'" + own + " " +
-			sqltext.Sharing + sqltext.SkipLocked + ")",
+		Find: fill("SELECT id FROM {} WHERE hash = $1 AND permit >= 0 AND (permit < $2 OR permit = QUEUE) " +
+			"ORDER BY permit LIMIT 1001"),
+		Make: fill("INSERT IGNORE INTO {} (hash, permit, name) SELECT $1, IF(list.i > own.n, QUEUE, list.i - 1), " +
+			"NULLIF($3, '') FROM (SELECT $2 AS n) AS own, JSON_TABLE(CONCAT('[0', REPEAT(',0', own.n), ']'), '$[*]' " +
+			"COLUMNS (i FOR ORDINALITY)) AS list"),
+		Look: fill(sqltext.OnMariaDB(sqltext.SomeWait) + "(SELECT 'is'" + own + ") UNION ALL (SELECT 'free'" + own +
+			" " +
+			sqltext.Sharing + sqltext.SkipLocked + ")"),
 	}
 }

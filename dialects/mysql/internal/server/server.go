@@ -222,8 +222,9 @@ func Broken(err error) bool {
 	return false
 }
 
-// Busy tells whether a statement was not sent because rows of another are still open.
-func Busy(err error) bool { return errors.Is(err, mysql.ErrBusyBuffer) }
+// ErrBusy says that nothing can be sent yet, and that nothing is lost.
+var ErrBusy = errors.New("rows of a query of the work are still open on this connection, or it is broken: close " +
+	"them first")
 
 // Outcome does what Classify of dialects.Driver promises.
 func Outcome(err error) dialects.Outcome {

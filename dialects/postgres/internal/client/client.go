@@ -28,9 +28,6 @@ type Conn[Tx any] interface {
 	Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
 	// Tx is the transaction as work gets it.
 	Tx() Tx
-	// Nested presents what follows a savepoint as a transaction. Release releases it by that
-	// statement.
-	Nested(statement string) (nested Tx, release func(context.Context) error)
 	// Commit commits only the transaction that holds mark, with what comes behind that proof. An
 	// error that matches dialects.ErrLost means that nothing is committed.
 	Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error
@@ -48,11 +45,8 @@ type Conn[Tx any] interface {
 type channel interface {
 	// Exec runs statements without arguments, in one simple query.
 	Exec(ctx context.Context, statements string) error
-	// Carries tells whether a script that begins a transaction may have statements of the caller's,
-	// and an error then shows which has failed. Counted is for those that are all
-	// sqltext.Work.Counted: then the error may also be a syntax error in front of all. Inside is
-	// for those, behind a savepoint in the same script: they fail behind it.
-	Carries() (any, counted, inside bool)
+	// Carries tells whether a script that begins a transaction may have statements of the caller's.
+	Carries() bool
 	// Status is the state of the session, as far as it is known without asking the server.
 	Status() Status
 	// Shown is the state of the session as the server's last answer has shown it; Open: the client

@@ -7,43 +7,30 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/txlock/txlock/dialects/internal/network"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
 )
 
-// pgxConn is the channel of a pgx connection. A script is a batch of pgx's: one round trip, and
-// a second one for statements that pgx prepares, or asks about, in front of them all.
-//
-// In a transaction that second trip must not come in front of a savepoint, which would not guard
-// from its errors. Nor may the statements of the caller's be read in front of the lock: to read
-// one, the server locks its tables. So what pgx does not know yet comes in a batch of its own.
+// pgxConn is the channel of a pgx connection. A script is a batch of pgx's: one round trip, and a
+// second one for statements that pgx prepares, or asks about, in front of them all.
 type pgxConn struct {
 	conn    *pgx.Conn
 	through through // conn, or a transaction of the caller's
 	mode    pgx.QueryExecMode
 	backend *backend                      // nil: cancel requests interrupt
 	alone   func(work func() error) error // runs work while nobody else uses the connection; nil: as it is
-	known   *known
+	known   map[string]bool               // texts that pgx has prepared, unless it has dropped one to make room
+	most    int                           // that pgx keeps
 }
 
 // through is what pgx.Conn and pgx.Tx have in common.
 type through interface {
 	Exec(ctx context.Context, statements string, args ...any) (pgconn.CommandTag, error)
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
-}
-
-// known are statements that pgx has prepared on a connection. Pgx may have dropped one since, to
-// make room. Then it prepares it anew, which fails only where it has become another one.
-type known struct {
-	texts map[string]bool
-	types map[string]*pgconn.StatementDescription // of the arguments of the caller's
-	most  int                                     // that pgx keeps
 }
 
 // kept is what the library knows of a connection as long as the connection lives.
@@ -60,35 +47,15 @@ func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
 		config := conn.Config()
 		c := &pgxConn{
 			conn: conn, through: conn, mode: config.DefaultQueryExecMode, backend: backendOf(conn),
-			known: &known{most: config.StatementCacheCapacity},
+			known: make(map[string]bool), most: config.StatementCacheCapacity,
 		}
 		if c.mode == pgx.QueryExecModeCacheDescribe {
-			c.known.most = config.DescriptionCacheCapacity
+			c.most = config.DescriptionCacheCapacity
 		}
-		c.known.forget()
 		k = &kept{c, c.lineTo(pool)}
 		data[key] = k
 	}
 	return k
-}
-
-func (k *known) forget() {
-	k.texts, k.types = make(map[string]bool), make(map[string]*pgconn.StatementDescription)
-}
-
-// note says what has become of a batch. After an error pgx prepares all its statements anew.
-func (k *known) note(s sqltext.Script, err error) {
-	if len(k.texts) > k.most {
-		k.forget()
-	}
-	for _, statement := range s {
-		if err == nil {
-			k.texts[statement.SQL] = true
-			continue
-		}
-		delete(k.texts, statement.SQL)
-		delete(k.types, statement.SQL)
-	}
 }
 
 // unfit is an error where a setting does not serve, as far as the server has told.
@@ -114,17 +81,23 @@ func (c *pgxConn) use(work func() error) error {
 	return c.alone(work)
 }
 
+// send begins a script again, once, where the server has forgotten what pgx has prepared: the
+// server has then forgotten all.
 func (c *pgxConn) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	err = c.use(func() (err error) {
-		prepared := !c.prepares(s) && !s.Works()
-		columns, err = c.inTurn(ctx, s)
-		again := isForgotten(err) || prepared && mayBeOutdated(err)
-		if undo := undoOf(s); again && undo != "" && !c.conn.IsClosed() {
-			if err = c.undo(ctx, undo, err); err == nil {
-				columns, err = c.inTurn(ctx, s[1:])
-				columns = append([][]string{nil}, columns...)
-			}
+		columns, err = c.batch(ctx, s)
+		undo := undoOf[s[0].SQL]
+		if !isForgotten(err) || undo == "" {
+			return err
 		}
+		if _, failed := c.through.Exec(ctx, undo); failed != nil {
+			return errors.Join(failed, err)
+		}
+		clear(c.known)
+		if failed := c.conn.DeallocateAll(ctx); failed != nil {
+			return errors.Join(failed, err)
+		}
+		columns, err = c.batch(ctx, s)
 		return err
 	})
 	if isForgotten(err) {
@@ -133,29 +106,10 @@ func (c *pgxConn) send(ctx context.Context, s sqltext.Script) (columns [][]strin
 	return columns, err
 }
 
-// undoOf undoes all of a script but its first statement.
-func undoOf(s sqltext.Script) string {
-	switch s[0].SQL {
-	case BeginSQL:
-		return "rollback; " + BeginSQL
-	case WaitSavepoint.SQL:
-		return UndoWait.SQL
-	}
-	return ""
-}
-
-// undo rolls a script back for which what pgx has prepared may not serve any more. Where the server
-// has forgotten one statement, it has forgotten all.
-func (c *pgxConn) undo(ctx context.Context, undo string, failed error) error {
-	_, err := c.through.Exec(ctx, undo)
-	if err == nil && undo != UndoWait.SQL && isForgotten(failed) {
-		c.known.forget()
-		err = c.conn.DeallocateAll(ctx)
-	}
-	if err != nil {
-		return errors.Join(err, failed)
-	}
-	return nil
+// undoOf undoes a script that begins with that.
+var undoOf = map[string]string{
+	BeginSQL:          "rollback",
+	WaitSavepoint.SQL: UndoWait.SQL + "; " + ReleaseWait.SQL,
 }
 
 // isForgotten tells whether the server has not had what pgx has prepared, or had another one.
@@ -164,54 +118,53 @@ func isForgotten(err error) bool {
 	return state == server.UnknownStatement || state == server.KnownStatement
 }
 
-// mayBeOutdated tells whether an error of the server may come from what a statement was when it was
-// prepared, or from types that have changed, or are gone. A verdict of ours does not.
-func mayBeOutdated(err error) bool {
-	const data, internal = "22", "XX" // classes
-	state := server.State(err)
-	if state == server.NotSupported { // which alone may mean something else
-		var pg *pgconn.PgError
-		return errors.As(err, &pg) && pg.Routine == "RevalidateCachedQuery"
-	}
-	return strings.HasPrefix(state, server.BadText) || strings.HasPrefix(state, internal) ||
-		strings.HasPrefix(state, data) && !strings.Contains(err.Error(), `"txlock: `)
-}
-
-// inTurn sends a script in as few batches as may be.
-func (c *pgxConn) inTurn(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-	for len(s) > 0 && err == nil {
-		part := s[:c.together(ctx, s)]
-		s = s[len(part):]
-		if part[0].Work != nil && c.inTx() {
-			if err := c.fit(ctx, part, true); err != nil {
-				return columns, err
-			}
+// batch sends a script. In an open transaction, what pgx does not know yet comes behind the
+// savepoint, in a batch of its own: pgx prepares in front of a whole batch, and the savepoint would
+// not guard from an error there.
+func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+	columns = make([][]string, 0, len(s))
+	if len(s) > 1 && s[0].Opens && c.conn.PgConn().TxStatus() == 'T' && c.prepares(s[1:]) {
+		if _, err = c.through.Exec(ctx, s[0].SQL); err != nil {
+			return columns, err
 		}
-		var some [][]string
-		some, err = c.sendBatch(ctx, part)
-		columns = append(columns, some...)
+		columns, s = append(columns, nil), s[1:]
+	}
+	if len(s) == 1 && s[0].Silent && len(s[0].Args) == 0 { // pgx has nothing to prepare then
+		if _, err = c.through.Exec(ctx, s[0].Sent()); err == nil {
+			columns = append(columns, nil)
+		}
+		return columns, err
+	}
+	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, len(s))}
+	for _, statement := range s {
+		batch.Queue(statement.Sent(), statement.Values()...)
+	}
+	results := c.through.SendBatch(ctx, &batch)
+	for i := 0; i < len(s) && err == nil; i++ {
+		var rows pgx.Rows
+		var column []string
+		if rows, err = results.Query(); err == nil {
+			column, err = firstColumn(rows, s[i].Work)
+		}
+		if err == nil {
+			columns = append(columns, column)
+		}
+	}
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	if len(c.known) > c.most {
+		clear(c.known)
+	}
+	for _, statement := range s {
+		if err == nil {
+			c.known[statement.SQL] = true
+		} else { // pgx prepares all of them anew
+			delete(c.known, statement.SQL)
+		}
 	}
 	return columns, err
 }
-
-// together is how many statements of a script may go in one batch.
-func (c *pgxConn) together(ctx context.Context, s sqltext.Script) int {
-	work := s.FirstWork()
-	front := s
-	if work >= 0 {
-		front = s[:work]
-	}
-	switch {
-	case !c.inTx():
-	case s[0].Opens && (c.prepares(front[1:]) || work >= 0 && c.mode == pgx.QueryExecModeSimpleProtocol):
-		return 1
-	case work > 0 && (c.prepares(s[work:]) || c.fit(ctx, s[work:], false) != nil):
-		return work
-	}
-	return len(s)
-}
-
-func (c *pgxConn) inTx() bool { return c.conn.PgConn().TxStatus() == 'T' }
 
 // prepares tells whether pgx has the server read a statement in front of them all.
 func (c *pgxConn) prepares(s sqltext.Script) bool {
@@ -219,67 +172,14 @@ func (c *pgxConn) prepares(s sqltext.Script) bool {
 	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
 		return false
 	case pgx.QueryExecModeDescribeExec:
-		return len(s) > 0
+		return true
 	}
-	return slices.ContainsFunc(s, func(statement sqltext.Statement) bool { return !c.known.texts[statement.SQL] })
+	return slices.ContainsFunc(s, func(statement sqltext.Statement) bool { return !c.known[statement.SQL] })
 }
 
-// fit is an error where pgx cannot encode the arguments of a statement of the caller's. Pgx itself
-// finds out when it has begun to send, and closes the connection. Ask says that the server may be
-// asked for their types.
-func (c *pgxConn) fit(ctx context.Context, s sqltext.Script, ask bool) error {
-	for _, statement := range s {
-		if statement.Work == nil || c.mode == pgx.QueryExecModeSimpleProtocol {
-			continue
-		}
-		if err := c.fitOne(ctx, statement, ask); err != nil {
-			return sqltext.RefusedError{Work: statement.Work, Err: err}
-		}
-	}
-	return nil
-}
-
-func (c *pgxConn) fitOne(ctx context.Context, statement sqltext.Statement, ask bool) (err error) {
-	text, args := statement.SQL, statement.Work.Args
-	if len(args) > 0 {
-		if rewriter, is := args[0].(pgx.QueryRewriter); is {
-			if text, args, err = rewriter.RewriteQuery(ctx, c.conn, text, args[1:]); err != nil {
-				return err
-			}
-		}
-	}
-	const most = 1<<16 - 1
-	if len(args) > most {
-		return fmt.Errorf("%d arguments, and PostgreSQL takes %d at most", len(args), most)
-	}
-	var b pgx.ExtendedQueryBuilder
-	if c.mode == pgx.QueryExecModeExec { // pgx asks for no types
-		return b.Build(c.conn.TypeMap(), nil, args)
-	}
-	types, known := c.known.types[statement.SQL]
-	if known {
-		err = b.Build(c.conn.TypeMap(), types, args)
-	} else if !ask {
-		err = errors.New("arguments whose types are not known")
-	}
-	if known && err == nil || !ask {
-		return err
-	}
-	now, failed := c.conn.PgConn().Prepare(ctx, "", text, nil)
-	switch {
-	case failed != nil:
-		return failed
-	case known && slices.Equal(now.ParamOIDs, types.ParamOIDs):
-		return err
-	case known: // pgx would go on with the old types
-		c.known.forget()
-		if err = c.conn.DeallocateAll(ctx); err != nil {
-			return err
-		}
-	}
-	c.known.types[statement.SQL] = now
-	return b.Build(c.conn.TypeMap(), now, args)
-}
+// IsUnsent tells whether pgx has refused a batch before it has sent any of it, but for what it
+// prepares.
+func IsUnsent(err error) bool { return errors.As(err, new(pgx.ErrPreprocessingBatch)) }
 
 func (c *pgxConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
 	columns, err := c.backend.run(ctx, append(append(make(sqltext.Script, 0, 1+len(s)), Begin), s...), c.send)
@@ -308,9 +208,7 @@ func (c *pgxConn) commitAlone(ctx context.Context) error {
 }
 
 // Carries implements channel. Statements that travel as one text are read before any runs.
-func (c *pgxConn) Carries() (any, counted, inside bool) {
-	return c.mode != pgx.QueryExecModeSimpleProtocol, true, true
-}
+func (c *pgxConn) Carries() bool { return c.mode != pgx.QueryExecModeSimpleProtocol }
 
 func (c *pgxConn) Ask(context.Context) Status { return c.Status() }
 
@@ -334,82 +232,37 @@ func (c *pgxConn) Busy() (busy bool) {
 	return busy
 }
 
-// sendBatch sends what nothing needs to come between. One statement of the library's without
-// arguments is sent as it is: pgx has nothing to prepare then.
-func (c *pgxConn) sendBatch(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-	if len(s) == 1 && s[0].Silent && len(s[0].Args) == 0 {
-		if _, err = c.through.Exec(ctx, s[0].Sent()); err == nil {
-			columns = make([][]string, 1)
-		}
-		return columns, err
-	}
-	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, len(s))}
-	for _, statement := range s {
-		batch.Queue(statement.Sent(), statement.Values()...)
-	}
-	results := c.through.SendBatch(ctx, &batch)
-	columns, err = firstColumns(results, s)
-	if closed := results.Close(); err == nil {
-		err = closed
-	}
-	c.known.note(s, err)
-	return columns, refused(err, batch.QueuedQueries, s)
-}
-
-// refused says which statement of the caller's pgx means with an error in front of all, unless that
-// is the end of the connection.
-func refused(err error, sent []*pgx.QueuedQuery, s sqltext.Script) error {
-	var of pgx.ErrPreprocessingBatch
-	if !errors.As(err, &of) || network.Failed(of.Unwrap()) {
-		return err
-	}
-	for i, statement := range s {
-		if statement.Work != nil && sent[i].SQL == of.SQL() {
-			return sqltext.RefusedError{Work: statement.Work, Err: of.Unwrap()}
-		}
-	}
-	return err
-}
-
-func firstColumns(results pgx.BatchResults, s sqltext.Script) ([][]string, error) {
-	columns := make([][]string, 0, len(s))
-	for _, statement := range s {
-		rows, err := results.Query()
-		if err != nil {
-			return columns, err
-		}
-		column, err := firstColumn(rows, statement.Work)
-		if err != nil {
-			return columns, err
-		}
-		columns = append(columns, column)
-	}
-	return columns, nil
-}
-
 // firstColumn is that of a statement of the library's. Of one of the caller's it is how many rows
 // were affected, or have come where one is asked for.
 func firstColumn(rows pgx.Rows, work *sqltext.Work) (column []string, err error) {
+	if work != nil {
+		affected, err := Affected(rows, work.Into)
+		return []string{strconv.FormatInt(affected, 10)}, err
+	}
 	defer rows.Close()
-	count := int64(0)
-	for ; rows.Next(); count++ {
-		if work != nil && !work.Counted {
-			if work.Into != nil && count == 0 {
-				if err := rows.Scan(work.Into...); err != nil {
-					return nil, sqltext.RefusedError{Work: work, Err: err}
-				}
-			}
-		} else if text, is := firstOf(rows); is {
+	for rows.Next() {
+		if text, is := firstOf(rows); is {
 			column = append(column, text)
 		}
 	}
-	if work != nil && !work.Counted {
-		if work.Into == nil {
-			count = rows.CommandTag().RowsAffected()
-		}
-		column = []string{strconv.FormatInt(count, 10)}
-	}
 	return column, rows.Err()
+}
+
+// Affected is how many rows a statement of the caller's has affected. The first one goes into into,
+// and then it is how many have come.
+func Affected(rows pgx.Rows, into []any) (count int64, err error) {
+	defer rows.Close()
+	for ; rows.Next(); count++ {
+		if into != nil && count == 0 {
+			if err := rows.Scan(into...); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if into == nil {
+		count = rows.CommandTag().RowsAffected()
+	}
+	return count, rows.Err()
 }
 
 // firstOf is the first value of a row, as text: pgx may have asked for it in another form.

@@ -66,6 +66,10 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 // that size, or with another one below it. Each is closed, so none is taken twice.
 func mayBeDead(size int) int { return max(size, 100) }
 
+// ErrRowsOpen says that nothing can be sent, and nothing is lost.
+var ErrRowsOpen = errors.New("rows of a query in the same transaction are still open: read them to the end, or close " +
+	"them, first")
+
 var errDead = errors.New("the server has ended one connection of the pool after the other")
 
 func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (Line, error) {
@@ -76,6 +80,9 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (Line, error) {
 	open := func() error { return tx.SendBatch(context.WithoutCancel(ctx), &pgx.Batch{}).Close() }
 	if err := open(); err != nil {
 		return Line{}, err
+	}
+	if tx.Conn().PgConn().IsBusy() {
+		return Line{}, ErrRowsOpen
 	}
 	if err := unfit(tx.Conn()); err != nil {
 		return Line{}, err
@@ -125,7 +132,7 @@ func (p pgxPool) Close() {
 type pooledPgx struct {
 	*kept
 	pooled *pgxpool.Conn
-	begun  handle // of the transaction; none: no work runs in it
+	begun  pgx.BatchResults // has the handle of the transaction; nil: no work runs in it
 }
 
 func (c *pooledPgx) Line() Line { return c.line }
@@ -133,29 +140,16 @@ func (c *pooledPgx) Line() Line { return c.line }
 func (c *pooledPgx) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
 	columns, err := c.begin(ctx, mark, s)
 	if err == nil && mark != "" {
-		c.begun = handleOf(c.conn, "")
+		c.begun = handleOf(c.conn)
 	}
 	return columns, err
 }
 
-func (c *pooledPgx) Tx() pgx.Tx { return workTx{c.begun} }
-
-func (c *pooledPgx) Nested(statement string) (pgx.Tx, func(context.Context) error) {
-	nested := handleOf(c.conn, statement)
-	return nested, func(ctx context.Context) error {
-		if err := nested.Tx.Commit(ctx); !errors.Is(err, pgx.ErrTxClosed) {
-			return err
-		}
-		return nil // work has ended its nested transaction itself
-	}
-}
+func (c *pooledPgx) Tx() pgx.Tx { return workTx{c.begun.Tx()} }
 
 func (c *pooledPgx) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
 	_, err := c.commit(ctx, mark, behind...)
-	switch {
-	case c.Status() == Idle: // also when the server has refused the COMMIT
-		c.begun.open()
-	case err == nil:
+	if err == nil && c.Status() != Idle {
 		c.Destroy()
 		err = dialects.Lost(errors.New("the server has not ended the transaction"))
 	}
@@ -163,11 +157,8 @@ func (c *pooledPgx) Commit(ctx context.Context, mark string, behind ...sqltext.S
 }
 
 func (c *pooledPgx) Rollback(ctx context.Context) error {
-	switch {
-	case c.Status() == Idle:
+	if c.Status() == Idle {
 		return nil
-	case c.begun.Tx != nil:
-		return c.begun.Tx.Rollback(ctx)
 	}
 	return c.Exec(ctx, "rollback")
 }
@@ -177,4 +168,13 @@ func (c *pooledPgx) Destroy() { _ = c.conn.Close(over) }
 // over is a context that has ended: nothing is sent in it.
 var over, _ = context.WithDeadline(context.Background(), time.Time{})
 
-func (c *pooledPgx) GiveBack() { c.pooled.Release() }
+// GiveBack closes a connection that is still in a transaction, as Release does.
+func (c *pooledPgx) GiveBack() {
+	if c.begun != nil {
+		if c.Status() != Idle {
+			c.Destroy()
+		}
+		_ = c.begun.Close()
+	}
+	c.pooled.Release()
+}

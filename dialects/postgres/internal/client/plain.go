@@ -96,16 +96,12 @@ func (l *plainConn) lineTo(ctx context.Context, p *sqlPool) (Line, error) {
 // newTag is for a query of several statements. A wrapper may put a comment of its own in front.
 func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
 
-// behindTag is in a query with statements of the caller's whose savepoint was set before.
-const behindTag = "/* behind it */ "
-
 // interruptTagged cancels a tagged query while it waits for a lock, and so not in front of the
 // savepoint that it sets.
 func interruptTagged(tag string, p *sqlPool) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return p.ask(ctx, nil, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where "+
-			"state = 'active' and (wait_event_type = 'Lock' or strpos(query, '"+behindTag+"') > 0) "+
-			"and strpos(query, $1) > 0 and pid <> pg_backend_pid()", tag))
+			"state = 'active' and wait_event_type = 'Lock' and strpos(query, $1) > 0 and pid <> pg_backend_pid()", tag))
 	}
 }
 
@@ -179,8 +175,8 @@ func (l *plainConn) takesSeveral(ctx context.Context) (can bool, err error) {
 	return can, err
 }
 
-// Carries implements channel. The server reads the text of several statements before it runs any.
-func (l *plainConn) Carries() (any, counted, inside bool) { return false, l.several, l.several }
+// Carries implements channel.
+func (l *plainConn) Carries() bool { return false }
 
 func (l *plainConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
 	columns, err := l.backend.run(ctx, append(sqltext.Script{Begin}, s...), l.send)
@@ -210,9 +206,6 @@ func (l *plainConn) together(ctx context.Context, s sqltext.Script) (columns [][
 	text, err := s.Text()
 	if err != nil {
 		return nil, err
-	}
-	if l.tag != "" && s.Works() && !s[0].Opens {
-		text = behindTag + text
 	}
 	results, err := firstColumnsOf(l.own.QueryContext(ctx, l.tag+text))
 	for _, statement := range s {
@@ -268,7 +261,7 @@ func (l *plainConn) commitAlone(ctx context.Context) error {
 }
 
 func (l *plainConn) note(err error) {
-	l.broken = l.broken || server.Broken(err) && !errors.Is(err, sqltext.ErrNoText) // which was not sent
+	l.broken = l.broken || server.Broken(err)
 }
 
 func (l *plainConn) Status() Status {

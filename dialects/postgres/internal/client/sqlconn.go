@@ -50,7 +50,7 @@ func (c *sqlConn) alone(work func() error) (workErr error) {
 // from then on, so that database/sql keeps it apart from what begun sends.
 func (c *sqlConn) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
 	columns, err := c.begin(ctx, mark, s)
-	if err != nil || mark == "" || s.Works() {
+	if err != nil || mark == "" {
 		return columns, err
 	}
 	return columns, c.conn.Raw(func(driverConn any) (err error) {
@@ -65,10 +65,8 @@ func (c *sqlConn) Begin(ctx context.Context, mark string, s sqltext.Script) ([][
 
 func (c *sqlConn) Tx() *sql.Tx { return c.begun }
 
-// Nested presents the whole transaction: database/sql knows no nested ones.
-func (c *sqlConn) Nested(statement string) (*sql.Tx, func(context.Context) error) {
-	return c.begun, func(ctx context.Context) error { return c.Exec(ctx, statement) }
-}
+// Carries implements channel: the statements go one by one through the *sql.Tx.
+func (c *sqlConn) Carries() bool { return false }
 
 func (c *sqlConn) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
 	if err := c.closeTx(); err != nil {

@@ -2,14 +2,13 @@ package installation
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // identity asks who the server is: for the extensions that make it a node of a cluster whose nodes
@@ -45,7 +44,7 @@ func (i *Identity) Ask(ctx context.Context, q client.Line) error {
 	for _, reason := range columns[0] {
 		setting, value, is := strings.Cut(reason, "=")
 		if !is {
-			return manyWriters(reason)
+			return locktable.ManyWriters(reason)
 		}
 		if err := server.Unfit(setting, value); err != nil {
 			return err
@@ -53,9 +52,4 @@ func (i *Identity) Ask(ctx context.Context, q client.Line) error {
 	}
 	i.known.Store(true)
 	return nil
-}
-
-func manyWriters(reason string) error {
-	return fmt.Errorf("%w: all nodes of its cluster take writes (%s), and row locks exclude the sessions of one node "+
-		"only", dialects.ErrUnsafeEngine, reason)
 }

@@ -1,77 +1,72 @@
+// Package installation has the lock table and those beside it, as data, and asks who the server is.
 package installation
 
 import (
-	"strconv"
+	"fmt"
+	"hash/fnv"
 	"strings"
 
-	"github.com/txlock/txlock/dialects/internal/fencing"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// table is one to be created, or what else is created as a table is.
-type table struct{ kind, name, definition string }
-
-// create leaves alone what exists.
-func (t table) create() string { return "CREATE " + t.kind + " IF NOT EXISTS " + t.name + t.definition }
-
-// tables are the lock table, and what stands beside it.
-type tables struct {
-	locks                                 table
-	epochs, runs, tokens                  table // what tokens are drawn from
-	leaders, permits, markers, markersAge table
-	claims, claimsEnd                     table
-}
-
-// completion adds what the epochs lack that were made by version 0.1. Install runs it only there:
-// it would wait for all who hold a lock with a token.
-func (t tables) completion() string {
-	return "ALTER TABLE " + t.epochs.name + " ADD COLUMN IF NOT EXISTS server timestamptz[]"
-}
-
-// noClaim is the row from which the tokens of new claims count on.
-const noClaim = "decode(repeat('0', 64), 'hex')"
-
-// claimed makes that row, with more than all tokens that were drawn from the epochs: claims of
-// version 0.1 had those.
-func (t tables) claimed() string {
-	return "INSERT INTO " + t.claims.name + " (claim, holder, token, secret, since, until)\nSELECT " + noClaim +
-		", '', coalesce(max(epoch) + 1, 0) << " + strconv.Itoa(fencing.CountBits) +
-		", 0, to_timestamp(0), to_timestamp(0) FROM " + t.epochs.name + "\nON CONFLICT DO NOTHING"
-}
-
-func tablesOf(locks string) (tables, error) {
+// Layout is that of a lock table.
+func Layout(locks string) (l dialects.Layout, err error) {
 	beside, err := sqltext.Beside(locks)
-	index := func(of, name, column string) table {
-		name = beside(of + name)
-		return table{"INDEX", name[strings.LastIndex(name, `."`)+1:], " ON " + beside(of) + " (" + column + ")"}
+	table := func(kind, suffix, definition string) dialects.Part {
+		name := beside(suffix)
+		return dialects.Part{
+			Table: name, Missing: missing(name), SQL: "CREATE " + kind + " IF NOT EXISTS " + name + definition,
+		}
 	}
-	return tables{
+	// Where its table is there, an index is not looked for: CREATE INDEX would wait for work that
+	// is under way, also where there is one. It stands in the schema of its table.
+	index := func(of, name, column string) dialects.Part {
+		name = beside(of + name)
+		return dialects.Part{
+			Table: name, Missing: missing(beside(of)), SQL: "CREATE INDEX IF NOT EXISTS " +
+				name[strings.LastIndex(name, `."`)+1:] + " ON " + beside(of) + " (" + column + ")",
+		}
+	}
+	named := func(suffix, definition string) dialects.Part { // version 0.1 had no hashes
+		part := table("TABLE", suffix, definition)
+		part.Former = lacks(part.Table, "hash")
+		return part
+	}
+	epochs, claims := beside(locktable.Epochs), beside(locktable.Claims)
+	l.Parts = []dialects.Part{
 		// The primary key is unnamed: the server finds a free name. Every row states the number of
 		// slots: missing rows show, and a client with an old number finds no row to lock instead of
 		// a wrong one.
-		locks: table{"TABLE", beside(""), ` (
+		table("TABLE", "", ` (
     slot integer NOT NULL PRIMARY KEY,
     slots integer NOT NULL,
     CHECK (slot >= 0 AND slot < slots)
-)`},
+)`),
 
-		epochs: table{"TABLE", beside(locktable.Epochs), ` (
+		// What tokens are drawn from. The first holder inserts the row of runs. The epochs of
+		// version 0.1 lack a column. To add it waits for all who hold a lock with a token.
+		table("TABLE", locktable.Epochs, ` (
     epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     begun boolean NOT NULL DEFAULT false,
     server timestamptz[]
-)`},
-		// The first holder inserts the row.
-		runs: table{"UNLOGGED TABLE", beside(locktable.Runs), ` (
+)`),
+		{
+			Table: epochs, Missing: lacks(epochs, "server"),
+			SQL: "ALTER TABLE " + epochs + " ADD COLUMN IF NOT EXISTS server timestamptz[]",
+		},
+		table("UNLOGGED TABLE", locktable.Runs, ` (
     running boolean NOT NULL PRIMARY KEY CHECK (running),
     epoch bigint NOT NULL,
     start bigint NOT NULL
-)`},
-		tokens: table{"SEQUENCE", beside(sqltext.Tokens), ""},
+)`),
+		table("SEQUENCE", sqltext.Tokens, ""),
 
 		// Clients agree on the hash of an election's name. The name is for people. Nobody writes a
 		// seat: its waiters would chase the versions of the row.
-		leaders: table{"TABLE", beside(locktable.Leaders), ` (
+		named(locktable.Leaders, ` (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     hash text NOT NULL,
     name text,
@@ -80,29 +75,28 @@ func tablesOf(locks string) (tables, error) {
     term bigint NOT NULL DEFAULT 0,
     since timestamptz,
     UNIQUE (hash, part)
-)`},
+)`),
 
 		// Clients agree on the hash of a semaphore's key. The name is for people. Nobody locks or
 		// writes a row: its number is that of an advisory lock.
-		permits: table{"TABLE", beside(locktable.Permits), ` (
+		named(locktable.Permits, ` (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     hash text NOT NULL,
     name text,
     permit integer NOT NULL CHECK (permit >= 0),
     UNIQUE (hash, permit)
-)`},
+)`),
 
-		// Sweep finds old markers by the index, which stands in the schema of its table. Install
-		// makes both only where the table is missing: CREATE INDEX would wait for work that is
-		// under way also where there is an index.
-		markers: table{"TABLE", beside(locktable.Markers), ` (
+		// Sweep finds old markers, and claims that ended long ago, by the indexes.
+		table("TABLE", locktable.Markers, ` (
     marker bytea NOT NULL PRIMARY KEY,
     done_at timestamptz NOT NULL
-)`},
-		markersAge: index(locktable.Markers, "_at", "done_at"),
+)`),
+		index(locktable.Markers, "_at", "done_at"),
 
-		// Sweep finds what ended long ago by the index. A claim is its holder's by the secret.
-		claims: table{"TABLE", beside(locktable.Claims), ` (
+		// A claim is its holder's by the secret. From the row of zeros on the tokens of new claims
+		// are counted.
+		table("TABLE", locktable.Claims, ` (
     claim bytea NOT NULL PRIMARY KEY,
     name text,
     holder text NOT NULL,
@@ -110,7 +104,56 @@ func tablesOf(locks string) (tables, error) {
     secret bigint NOT NULL,
     since timestamptz NOT NULL,
     until timestamptz NOT NULL
-)`},
-		claimsEnd: index(locktable.Claims, "_until", "until"),
-	}, err
+)`),
+		index(locktable.Claims, "_until", "until"),
+		{
+			Table: claims, Missing: "true", // there is no looking at what is not there yet
+			SQL: "INSERT INTO " + claims + " (claim, holder, token, secret, since, until)\n" +
+				"SELECT decode(repeat('0', 64), 'hex'), '', 0, 0, to_timestamp(0), to_timestamp(0)\n" +
+				"ON CONFLICT DO NOTHING",
+		},
+	}
+	l.Census = locktable.CensusSQL(beside(""), "''", false)
+	// For clusters that Identity does not know of, because what it would ask for may serve others,
+	// too: Spock, and a lock table that is replicated both ways.
+	l.Writers = "select concat('it has the extension ', extname) " +
+		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all " +
+		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, " +
+		"' carries them out') from pg_subscription s join pg_subscription_rel r on r.srsubid = s.oid " +
+		"join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace " +
+		"join pg_publication_tables p on p.tablename = c.relname and p.schemaname = n.nspname " +
+		"where s.subenabled and c.oid = " + sqltext.Literal(beside("")) + "::regclass::oid"
+	l.Seed = func(slots int) string {
+		return fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT slot, %d FROM generate_series(0, %[2]d - 1) AS slot\n"+
+			"WHERE NOT EXISTS (SELECT FROM %[1]s WHERE slots <> %[2]d)\nON CONFLICT DO NOTHING", beside(""), slots)
+	}
+	l.Together = func(statements ...string) string { return together(beside(""), statements) }
+	return l, err
+}
+
+func missing(name string) string { return "to_regclass(" + sqltext.Literal(name) + ") IS NULL" }
+
+// lacks says that a table is there and has no such column.
+func lacks(name, column string) string {
+	class := "to_regclass(" + sqltext.Literal(name) + ")"
+	return class + " IS NOT NULL AND NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = " + class +
+		"::oid AND attname = '" + column + "')"
+}
+
+// together is one statement, because pgx would prepare some of several before others have made what
+// they need. CREATE TABLE IF NOT EXISTS alone fails when two clients run it at once: so an advisory
+// lock keeps others out. The limit on statements would end the seeding, again and again.
+func together(locks string, statements []string) string {
+	lock := fnv.New64a()
+	lock.Write([]byte("txlock install\x00" + locks))
+	body := identifier.Qualified(fmt.Sprintf("begin perform pg_advisory_xact_lock(%d); %s; end", int64(lock.Sum64()),
+		strings.Join(statements, "; ")))
+	return "select set_config('statement_timeout', '0', true);\ndo " + sqltext.Literal(body)
+}
+
+// FindSQL asks by the edges of a lock table, and for its full name.
+func FindSQL(table string) (string, error) {
+	quoted, err := sqltext.QuoteTable(table)
+	return locktable.CensusSQL(quoted, "(select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+
+		"on n.oid = relnamespace where c.oid = "+sqltext.Literal(quoted)+"::regclass::oid)", true), err
 }

@@ -28,15 +28,10 @@ func onceOf(table string) dialects.OnceSQL {
 		Mark:   insert(at("$2")) + "case when " + old + " then excluded.done_at end",
 		First:  insert("clock_timestamp()") + "excluded.done_at where " + old + " returning $2::bigint",
 		Forget: "delete from " + table + " where marker = $1::bytea",
-		Sweep:  sweepOf(table, "marker", "done_at"),
+		Sweep: "with old as (select marker, done_at from " + table + " where done_at >= " + at("$1") +
+			" and done_at < now() - $2::float8 * interval '1 microsecond' order by done_at limit $3::bigint " +
+			"for update skip locked), gone as (delete from " + table + " former using old " +
+			"where former.marker = old.marker) select concat_ws(' ', count(*), " + micros("max(done_at)") + ") " +
+			"from old",
 	}
-}
-
-// sweepOf deletes rows of a table whose time is over.
-func sweepOf(table, key, time string) string {
-	return "with old as (select " + key + ", " + time + " from " + table + " where " + time + " >= " + at("$1") +
-		" and " + time + " < now() - $2::float8 * interval '1 microsecond' order by " + time +
-		" limit $3::bigint for update skip locked), gone as (delete from " + table + " former using old " +
-		"where former." + key + " = old." + key + ") " +
-		"select concat_ws(' ', count(*), " + micros("max("+time+")") + ") from old"
 }

@@ -4,10 +4,8 @@
 package sqltext
 
 import (
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,31 +32,6 @@ type Statement struct {
 type Work struct {
 	Args []any // in the place of Statement.Args, as the client library takes them
 	Into []any // where the first row goes; nil: nowhere
-	// Counted says that the statement returns one row, with the number of those that it has
-	// affected. Otherwise the client library tells that number.
-	Counted bool
-}
-
-// RefusedError occurs when the client library, or the server, has refused a statement of the
-// caller's before it ran, or has refused a row of it.
-type RefusedError struct {
-	Work *Work
-	Err  error
-}
-
-// Error is Err's.
-func (e RefusedError) Error() string { return e.Err.Error() }
-
-// Unwrap returns Err.
-func (e RefusedError) Unwrap() error { return e.Err }
-
-// Works tells whether a statement of the caller's is among them. Only the client library knows how
-// its arguments travel.
-func (s Script) Works() bool { return s.FirstWork() >= 0 }
-
-// FirstWork is the position of the first statement of the caller's, or -1.
-func (s Script) FirstWork() int {
-	return slices.IndexFunc(s, func(statement Statement) bool { return statement.Work != nil })
 }
 
 // With is a statement with arguments.
@@ -125,7 +98,6 @@ func (s Statement) writeTo(b *strings.Builder) error {
 	if err != nil {
 		return err
 	}
-	used := 0
 	var quote byte // that is open
 	for i := 0; i < len(text); i++ {
 		c := text[i]
@@ -143,75 +115,27 @@ func (s Statement) writeTo(b *strings.Builder) error {
 			}
 			number, err := strconv.Atoi(text[i+1 : end])
 			if err != nil || number < 1 || number > len(literals) {
-				return fmt.Errorf("%w: bug: no argument for %s in %s", ErrNoText, text[i:end], text)
+				return fmt.Errorf("bug: no argument for %s in %s", text[i:end], text)
 			}
 			b.WriteString(literals[number-1])
-			used = max(used, number)
 			i = end - 1
-			continue
-		case c == '-' && strings.HasPrefix(text[i:], "--"): // a comment
-			line, _, ends := strings.Cut(text[i:], "\n")
-			if !ends {
-				return fmt.Errorf("%w: a comment does not end in %s", ErrNoText, text)
-			}
-			b.WriteString(line)
-			i += len(line) - 1
 			continue
 		}
 		b.WriteByte(c)
 	}
-	if s.Work != nil && used < len(literals) {
-		return fmt.Errorf("%w: %d arguments, and %d placeholders in %s", ErrNoText, len(literals), used, text)
-	}
 	return nil
 }
 
-// ErrNoText occurs when a statement of the caller's cannot stand in a text without arguments.
-var ErrNoText = errors.New("not to be sent without arguments")
-
-// literals are the arguments as they stand in a text. Where a statement of the caller's may have
-// them in a literal or in a comment, they do not. Nor does one with a backslash: the session's
-// settings say what that is, and its encoding says whether it is one. The space in front of the
-// caller's keeps them apart from a name, which may have a $ in it.
+// literals are the arguments as they stand in a text.
 func (s Statement) literals() ([]string, error) {
-	if s.Work == nil {
-		literals := make([]string, len(s.Args))
-		for i, arg := range s.Args {
-			if strings.ContainsRune(arg, 0) {
-				return nil, errors.New("text in PostgreSQL is without NUL")
-			}
-			literals[i] = inText(arg)
+	literals := make([]string, len(s.Args))
+	for i, arg := range s.Args {
+		if strings.ContainsRune(arg, 0) {
+			return nil, errors.New("text in PostgreSQL is without NUL")
 		}
-		return literals, nil
-	}
-	literals := make([]string, len(s.Work.Args))
-	for i, arg := range s.Work.Args {
-		value, err := driver.DefaultParameterConverter.ConvertValue(arg)
-		if err != nil || hasMore(s.SQL) {
-			return nil, fmt.Errorf("%w: %w", ErrNoText, err)
-		}
-		switch v := value.(type) {
-		case nil:
-			literals[i] = " NULL"
-		case []byte: // of a bytea, or the text of anything else: only the server knows which
-			return nil, ErrNoText
-		case time.Time:
-			literals[i] = " " + Literal(v.Format("2006-01-02 15:04:05.999999999Z07:00:00"))
-		default:
-			text := fmt.Sprint(v)
-			if strings.ContainsAny(text, "\x00\\") {
-				return nil, ErrNoText
-			}
-			literals[i] = " " + Literal(text)
-		}
+		literals[i] = inText(arg)
 	}
 	return literals, nil
-}
-
-// hasMore tells whether a text has more than quotes that are doubled, and comments of a line:
-// comments that may be nested, escapes, quotes of dollars.
-func hasMore(text string) bool {
-	return strings.Contains(text, "/*") || strings.ContainsAny(text, `\`) || strings.Contains(text, "$$")
 }
 
 // inText is a literal whatever standard_conforming_strings is. The space in front keeps it apart
