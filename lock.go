@@ -108,6 +108,9 @@ type heldSession interface {
 func (l *Lock) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.session == nil {
+		panic("txlock: a zero Lock: Mutex.Lock makes one")
+	}
 	if l.ctx == nil {
 		l.ctx, l.cancel = l.session.own(l.callCtx, l.calls)
 	}
@@ -139,7 +142,7 @@ func (l *Lock) Permit() int { return l.permit }
 // session broke before: others may have held the lock since, nobody knows from when.
 func (l *Lock) Unlock(ctx context.Context) error {
 	l.mu.Lock()
-	again := l.unlocked
+	again := l.unlocked || l.session == nil
 	if l.unlocked = true; !again && l.trace != nil {
 		l.trace.unfollow() // the error of the release tells more than the end of the context
 	}

@@ -107,6 +107,14 @@ func tooMany(rows int) error {
 	return fmt.Errorf("%d rows at once, at most %d are possible; lock a coarser key", rows, maxRows)
 }
 
+// made is a part that only a value has which was made as it must be.
+func made[Part any](part *Part, by string) *Part {
+	if part == nil {
+		panic("txlock: a zero " + by + " makes one")
+	}
+	return part
+}
+
 // ready is an error for what is wrong without a look at the database.
 func (m *Mutex[Tx]) ready() error {
 	if err := m.locker.ready(); err != nil {
