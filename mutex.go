@@ -106,3 +106,105 @@ func tooMany(rows int) error {
 	}
 	return fmt.Errorf("%d rows at once, at most %d are possible; lock a coarser key", rows, maxRows)
 }
+
+// made is a part that only a value has which was made as it must be.
+func made[Part any](part *Part, by string) *Part {
+	if part == nil {
+		panic("txlock: a zero " + by + " makes one")
+	}
+	return part
+}
+
+// ready is an error for what is wrong without a look at the database.
+func (m *Mutex[Tx]) ready() error {
+	if err := m.locker.ready(); err != nil {
+		return err
+	}
+	return m.err
+}
+
+// limitWait checks what can be checked without the database, and bounds the wait by Within.
+func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
+	if err := m.ready(); err != nil {
+		return nil, nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrNotAcquired, err)
+	}
+	if m.within == 0 {
+		return ctx, nothing, nil
+	}
+	wait, cancel = context.WithTimeout(ctx, m.within)
+	return wait, cancel, nil
+}
+
+// waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or
+// Within has ended the wait, but for those that say more.
+func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
+	if err == nil || isOfWork(err) {
+		return err
+	}
+	for _, certain := range []error{
+		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade,
+	} {
+		if errors.Is(err, certain) {
+			return err
+		}
+	}
+	ended := ctx.Err()
+	if ended == nil && isOver(wait) {
+		ended = context.DeadlineExceeded
+	}
+	switch {
+	case ended == nil && m.locker.closed.Load() && !errors.Is(err, ErrClosed):
+		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words
+	case ended == nil:
+		return err
+	case errors.Is(err, ErrNotAcquired):
+		return fmt.Errorf("%w (%w)", err, ended)
+	}
+	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, ended)
+}
+
+// isOver tells whether a wait has ended. The server's clock, or a busy machine, may be ahead of the
+// timer of its context.
+func isOver(wait context.Context) bool {
+	deadline, limited := wait.Deadline()
+	return wait.Err() != nil || limited && !time.Now().Before(deadline)
+}
+
+// wrap says where an error comes from.
+func wrap(where string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("txlock: %s: %w", where, err)
+}
+
+func (m *Mutex[Tx]) wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return wrap(verb+" "+m.target.String(), err)
+}
+
+// asLost is reason as the loss of a session.
+func asLost(reason error) error {
+	if errors.Is(reason, ErrLost) {
+		return reason
+	}
+	return fmt.Errorf("%w: %w", ErrLost, reason)
+}
+
+// joinErrors is err, and a further error, as of the way out, unless err says that already.
+func joinErrors(err, further error) error {
+	switch {
+	case further == nil || errors.Is(err, further):
+		return err
+	case err == nil:
+		return further
+	case errors.Is(err, ErrLost) && errors.Is(further, ErrLost):
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, further)
+}
