@@ -78,7 +78,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 // Info implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) Info() dialects.Info {
 	info := dialects.Info{System: "mysql", MinLease: time.Second, Layout: installation.Layout}
-	if d == nil || d.pool.DB == nil {
+	if d == nil || d.pool == nil || d.pool.DB == nil {
 		info.Err = errors.New("nil database: give mysql.New a *sql.DB")
 	} else {
 		info.PoolSize = d.pool.DB.Stats().MaxOpenConnections
@@ -180,7 +180,7 @@ func (d *Driver) Classify(err error) dialects.Outcome { return server.Outcome(er
 
 // Close implements dialects.Driver. It closes the pool of Open.
 func (d *Driver) Close() error {
-	if d == nil {
+	if d == nil || d.pool == nil {
 		return nil
 	}
 	return d.pool.Close()
