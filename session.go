@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -104,70 +103,6 @@ func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g gr
 	return g, err
 }
 
-// acquireUntilClose is acquire for a wait that Close ends: other callers, whose own contexts say
-// nothing of it, queue behind a batch, and a candidate may wait for ever. Close leaves the driver
-// open until then, since ending a wait may take another connection.
-func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context, work bool) (g grant[Tx], err error) {
-	l := m.locker
-	l.mu.Lock()
-	closed := l.closed.Load() // and Close may have waited for all already
-	if !closed {
-		l.atServer.Add(1)
-	}
-	l.mu.Unlock()
-	if closed {
-		return g, ErrClosed
-	}
-	defer l.atServer.Done()
-	wait, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(l.closing, cancel)()
-	g, err = m.acquire(ctx, wait, false, work)
-	if err != nil && l.closing.Err() != nil {
-		err = ErrClosed
-	}
-	return g, err
-}
-
-// heldHere adds to the error of a wait in a new session that has ended that another session of the
-// Locker was begun for the same rows. Who waits for himself learns it so: no database sees that
-// circle.
-func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, err error) error {
-	if !isOver(wait) || !errors.Is(err, ErrNotAcquired) || !l.isHeldHere(request, time.Time{}) {
-		return err
-	}
-	return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
-}
-
-// isHeldHere tells whether a session of the Locker was begun for the rows of request: if before is
-// not zero, before that time.
-func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool {
-	if len(request.Values) == 0 || request.AnyOne != "" {
-		return false
-	}
-	wanted := lineOf(request.Table, request.Column, request.Values...)
-	return slices.ContainsFunc(l.sessions.All(), func(s *session[Tx]) bool {
-		return s.life.Err() == nil && (before.IsZero() || s.since.Before(before)) &&
-			lineOf(s.first.Table, s.first.Column, s.first.Values...) == wanted
-	})
-}
-
-// longWait is how long a call waits before the log says that the process itself holds the lock.
-const longWait = 5 * time.Second
-
-// warnOfOwn says in the log, while the wait for request lasts for long, that a call of this Locker
-// has held the lock from the begin of the wait on. The one may wait for the other.
-func (l *Locker[Tx]) warnOfOwn(of fmt.Stringer, request dialects.Request) (over func() bool) {
-	begun := time.Now()
-	return time.AfterFunc(longWait, func() {
-		if l.isHeldHere(request, begun) {
-			l.config.logger.Warn("txlock: a call waits for a lock that another call of this Locker holds; if that one "+
-				"waits for this one, neither ends: give it the context of that Lock or Do", "lock", of.String(),
-				"waiting", longWait.String())
-		}
-	}).Stop
-}
-
 // sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
 // will ask for one, and then has a connection already.
 func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
@@ -230,8 +165,14 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 }
 
 // join locks the rows of m for a Lock in the session of its caller, which it has entered.
-func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownership, try bool) (grant[Tx], error) {
-	g := grant[Tx]{session: s, calls: of.calls}
+func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownership, try bool) (g grant[Tx], err error) {
+	joined := false
+	defer func() {
+		if !joined { // also when the client library panicked
+			g, err = grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
+		}
+	}()
+	g.session, g.calls = s, of.calls
 	request, err := m.sessionRequest(wait, try, false, true)
 	if err == nil {
 		err = s.call(wait, of, func() (err error) {
@@ -240,10 +181,9 @@ func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownershi
 		})
 	}
 	m.locker.invalidate(err)
-	if err = m.waitError(ctx, wait, err); err != nil {
-		return grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
-	}
-	return g, nil
+	err = m.waitError(ctx, wait, err)
+	joined = err == nil
+	return g, err
 }
 
 // errBeside is the error of a call for which the connection of a Do is not free.

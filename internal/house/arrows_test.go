@@ -21,7 +21,7 @@ import (
 // core are the files of the root package that make the verbs. All others are those of kinds.
 var core = []string{
 	"attached.go", "check.go", "do.go", "install.go", "lock.go", "locktx.go", "mutex.go", "names.go", "nowait.go",
-	"options.go", "queue.go", "rows.go", "session.go", "sharding.go", "trace.go", "txlock.go",
+	"options.go", "queue.go", "rows.go", "session.go", "sharding.go", "trace.go", "txlock.go", "wait.go",
 }
 
 // notYet are the names that a kind should not use, and does. The list only gets shorter.
