@@ -25,11 +25,12 @@ type place struct {
 	// joined says that the transaction has more to lose than the lock: it began before it. There
 	// the lock is the last statement of its query: a KILL QUERY that falls between two statements
 	// gets no answer.
-	joined bool
-	limit  time.Duration // of a wait at the server, behind which it asks again; 0: none
-	cut    func()        // closes the connection under a statement; nil: the end of its context does
-	flight *flight       // travels behind the lock; nil: nothing does
-	beat   *string       // gets what a heartbeat sends on Galera; nil: none is to come
+	joined  bool
+	patient bool          // on MariaDB the wait may last, whatever innodb_lock_wait_timeout is
+	limit   time.Duration // of a wait at the server, behind which it asks again; 0: none
+	cut     func()        // closes the connection under a statement; nil: the end of its context does
+	flight  *flight       // travels behind the lock; nil: nothing does
+	beat    *string       // gets what a heartbeat sends on Galera; nil: none is to come
 }
 
 // joinedLimit is how long the server lets a joined lock of a session wait. Then it asks again, at
@@ -178,7 +179,7 @@ func scriptOf(at place, request dialects.Request, limit time.Duration, comment s
 	if permitOf(request) {
 		query, err = permitSQL(request, comment)
 	} else {
-		query, err = lockSQL(request, clause, limit, comment, label)
+		query, err = lockSQL(request, clause, limit, at.patient, comment, label)
 	}
 	if script = append(at.front[:len(at.front):len(at.front)], query); err != nil {
 		return nil, err
@@ -271,7 +272,7 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 	if request.Try && at.joined && (request.Slots > 0 || rollsBackOnTimeout(clean, at)) {
 		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
-	query, err := lockSQL(request, nowait, 0, sqltext.Comment(labelOf(request), ""), "")
+	query, err := lockSQL(request, nowait, 0, false, sqltext.Comment(labelOf(request), ""), "")
 	if err != nil {
 		return got, err
 	}

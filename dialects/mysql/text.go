@@ -22,8 +22,11 @@ const nowait = " NOWAIT"
 // Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
 // the time is over), MariaDB the executable comment (error 1969). Each takes the other's for a
 // plain comment. innodb_lock_wait_timeout would not do: it counts whole seconds, and no hint of
-// MySQL's changes it.
-func lockSQL(request dialects.Request, clause string, limit time.Duration, comment, label string) (string, error) {
+// MySQL's changes it. Patient is for a session of ours where that variable is the caller's: at 0,
+// MariaDB would let nobody stand in the queue.
+func lockSQL(request dialects.Request, clause string, limit time.Duration, patient bool, comment, label string) (
+	string, error,
+) {
 	locking := " " + sqltext.Owning
 	if request.Shared {
 		locking = " " + sqltext.Sharing
@@ -40,15 +43,21 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, comme
 		selects = append(selects, f.token())
 	}
 	selects[0] = comment + selects[0]
-	prefix := ""
+	var settings []string
 	switch {
 	case clause == sqltext.SkipLocked:
-		prefix = sqltext.OnMariaDB(sqltext.SomeWait)
-	case limit > 0:
-		prefix = sqltext.OnMariaDB(fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
+		settings = []string{sqltext.SomeWait}
+	case patient:
+		settings = []string{sqltext.LongWait}
+	}
+	if limit > 0 {
+		settings = append(settings, fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
 		selects[0] = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds()) + selects[0]
 	}
-	return prefix + union(selects), nil
+	if settings == nil {
+		return union(selects), nil
+	}
+	return sqltext.OnMariaDB(settings...) + union(selects), nil
 }
 
 // union is the query of several selects, which lack the word SELECT.
