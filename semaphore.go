@@ -135,18 +135,12 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 	}
 	// The line of the callers of this process.
 	line := lineOf(p.locker.config.table, semaphoreColumn, dialects.Value{Text: p.hash})
-	takeNested := func() error {
-		if err := take(); !errors.Is(err, ErrNoRow) {
-			return err
-		}
-		return take() // the table was made anew
-	}
 	nested := p.locker.carriesOpen(ctx)
 	switch {
 	case nested && try:
-		err = takeNested()
+		err = take()
 	case nested:
-		err = p.retake(wait, wait, takeNested)
+		err = p.retake(wait, wait, take)
 	case !try:
 		var place *place
 		if place, err = p.locker.awaitPlace(ctx, wait, p.locker.candidates, line, false); err == nil {
@@ -185,7 +179,8 @@ func (p *permit[Tx]) lookAndTake(wait context.Context, take func() error) error 
 				return err
 			}
 			queue, _ := strconv.ParseInt(rows[len(rows)-1], 10, 64)
-			is, err := p.locker.ask(ctx, dialects.Query{SQL: texts.Look, Args: []any{queue, p.hash}, Table: texts.Table})
+			look := dialects.Query{SQL: texts.Look, Args: []any{queue, p.hash}, Table: texts.Table}
+			is, err := p.locker.ask(ctx, look)
 			switch {
 			case err != nil:
 				return err

@@ -175,17 +175,16 @@ func countHeld[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy) 
 	for name, m := range map[string]*txlock.Mutex[Tx]{
 		"key": locks.Mutex(f.Key("held")), "permit": locks.Semaphore(f.Key("held"), 2),
 	} {
-		require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
-			first, err := m.Lock(ctx) // draws the token
-			require.NoError(t, err)
-			before := proxy.Bursts()
-			again, err := m.Lock(ctx)
-			require.NoError(t, err)
-			require.Equal(t, before, proxy.Bursts(), name)
-			require.Equal(t, first.Token(), again.Token())
-			require.Equal(t, first.Permit(), again.Permit())
-			return nil
-		}))
+		first, err := m.Lock(background)
+		require.NoError(t, err)
+		before := proxy.Bursts()
+		again, err := m.Lock(first.Context())
+		require.NoError(t, err)
+		require.Equal(t, before, proxy.Bursts(), name)
+		require.Equal(t, first.Token(), again.Token())
+		require.Equal(t, first.Permit(), again.Permit())
+		require.NoError(t, again.Unlock(background))
+		require.NoError(t, first.Unlock(background))
 	}
 }
 
