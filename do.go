@@ -162,7 +162,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 	}
 	switch {
 	case !begun:
-		m.invalidate(err)
+		m.locker.invalidate(err)
 		return nil, m.waitError(ctx, wait, err)
 	case errors.Is(err, ErrLost):
 		return failed, joinErrors(ended, err)

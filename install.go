@@ -157,11 +157,10 @@ func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTa
 // invalidate has the lock table looked up anew after err, if that says that there is none: it may
 // be installed anew, with another number of slots, or in another schema. No call is tried again for
 // that.
-func (l *Locker[Tx]) invalidate(err error) (retry bool) {
+func (l *Locker[Tx]) invalidate(err error) {
 	if errors.Is(err, ErrNotInstalled) {
 		l.found.Store(nil)
 	}
-	return false
 }
 
 // lookUpLimit bounds what takes another connection for a moment, for a caller that holds one

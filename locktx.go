@@ -1,10 +1,6 @@
 package txlock
 
-import (
-	"context"
-
-	"github.com/txlock/txlock/dialects"
-)
+import "context"
 
 // LockTx waits for the lock in a transaction that the caller began and will end. The lock is
 // released with that, and on PostgreSQL when it is rolled back to an earlier savepoint. A limit of
@@ -34,12 +30,10 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 	if m.permit != nil {
 		return m.wrap(verb, errPermitTx)
 	}
-	err = m.retryOutdated(func() error {
-		var request dialects.Request
-		if request, err = m.request(wait, try, true); err == nil {
-			err = m.locker.driver.LockTx(wait, tx, request)
-		}
-		return err
-	})
+	request, err := m.request(wait, try, true)
+	if err == nil {
+		err = m.locker.driver.LockTx(wait, tx, request)
+	}
+	m.locker.invalidate(err)
 	return m.wrap(verb, m.waitError(ctx, wait, err))
 }

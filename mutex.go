@@ -95,24 +95,6 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.
 	return request, err
 }
 
-// retryOutdated runs ask, which asks the server for a request, and runs it once more if what the
-// request was made of is outdated.
-func (m *Mutex[Tx]) retryOutdated(ask func() error) error {
-	for first := true; ; first = false {
-		err := ask()
-		if retry := m.invalidate(err); !retry || !first {
-			return err
-		}
-	}
-}
-
-// invalidate drops what a request was made of, if err says that it is outdated. It tells whether to
-// make it anew.
-func (m *Mutex[Tx]) invalidate(err error) (retry bool) {
-	m.locker.invalidate(err)
-	return m.permit != nil && m.permit.invalidate(err)
-}
-
 // maxRows bounds one Mutex. On PostgreSQL each of its rows has a turnstile, and the server has room
 // for max_locks_per_transaction (64) locks of each connection. MariaDB reads the whole lock table
 // for a list of a thousand slots, and so locks it; MySQL takes seconds for some thousand rows.

@@ -1,7 +1,7 @@
 package txlock
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"log/slog"
 	"time"
@@ -28,17 +28,17 @@ func newConfig(options []Option) config {
 	c := config{table: "txlock_slots", lease: defaultLease, logger: slog.New(slog.DiscardHandler)}
 	for _, option := range options {
 		if option == nil {
-			c.reject(errors.New("nil option"))
-			continue
+			c.need(false, "nil option")
+		} else {
+			option.apply(&c)
 		}
-		option.apply(&c)
 	}
 	return c
 }
 
-func (c *config) reject(err error) {
-	if c.err == nil {
-		c.err = err
+func (c *config) need(good bool, format string, args ...any) {
+	if !good && c.err == nil {
+		c.err = fmt.Errorf(format, args...)
 	}
 }
 
@@ -52,9 +52,7 @@ func (f optionFunc) apply(c *config) { f(c) }
 func WithTable(name string) Option {
 	return optionFunc(func(c *config) {
 		c.table = name
-		if name == "" {
-			c.reject(errors.New("WithTable: empty name"))
-		}
+		c.need(name != "", "WithTable: empty name")
 	})
 }
 
@@ -63,9 +61,7 @@ func WithTable(name string) Option {
 func WithSlots(n int) Option {
 	return optionFunc(func(c *config) {
 		c.slots = n
-		if n < 1 || n > dialects.MaxSlots {
-			c.reject(fmt.Errorf("WithSlots(%d): the number must be from 1 to %d", n, dialects.MaxSlots))
-		}
+		c.need(n >= 1 && n <= dialects.MaxSlots, "WithSlots(%d): the number must be from 1 to %d", n, dialects.MaxSlots)
 	})
 }
 
@@ -86,9 +82,7 @@ const (
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.lease = d
-		if d <= 0 || d > maxLease {
-			c.reject(fmt.Errorf("WithLease(%v): the lease must be positive and at most %v", d, maxLease))
-		}
+		c.need(d > 0 && d <= maxLease, "WithLease(%v): the lease must be positive and at most %v", d, maxLease)
 	})
 }
 
@@ -104,9 +98,7 @@ func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true
 func WithQueue(n int) Option {
 	return optionFunc(func(c *config) {
 		c.queue = n
-		if n < 1 {
-			c.reject(fmt.Errorf("WithQueue(%d): at least 1 session must be allowed", n))
-		}
+		c.need(n >= 1, "WithQueue(%d): at least 1 session must be allowed", n)
 	})
 }
 
@@ -125,21 +117,15 @@ func WithHiddenKeys() Option { return optionFunc(func(c *config) { c.hidden = tr
 // server. Debug: a session has ended with the context of its Do. It must not be nil.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
-		if logger == nil {
-			c.reject(errors.New("WithLogger: nil logger"))
-			return
-		}
-		c.logger = logger
+		c.need(logger != nil, "WithLogger: nil logger")
+		c.logger = cmp.Or(logger, c.logger)
 	})
 }
 
 // WithTracer tells tracer of every call that locks. It must not be nil.
 func WithTracer(tracer Tracer) Option {
 	return optionFunc(func(c *config) {
-		if tracer == nil {
-			c.reject(errors.New("WithTracer: nil tracer"))
-			return
-		}
+		c.need(tracer != nil, "WithTracer: nil tracer")
 		c.tracer = tracer
 	})
 }

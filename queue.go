@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"unique"
+	"strings"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/queue"
@@ -16,35 +15,25 @@ type (
 	place = queue.Place[lineName]
 )
 
-// lineName names a set of rows. Two sets have different names.
-type lineName struct {
-	table, column string
-	values        list
-}
-
-// list is a list of values that is quickly compared with another, however long they are.
-type list struct {
-	dialects.Value
-	more unique.Handle[list] // the rest; zero: there is none
-}
+// lineName names a set of rows, by their values with NUL between them. Sets of binary values that
+// have one themselves may share a line: they wait longer, and nothing else.
+type lineName struct{ table, column, values string }
 
 func lineOf(table, column string, values ...dialects.Value) lineName {
-	var more unique.Handle[list]
-	for _, value := range slices.Backward(values[1:]) {
-		more = unique.Make(list{value, more})
+	texts := make([]string, len(values))
+	for i, value := range values {
+		texts[i] = value.Text
 	}
-	return lineName{table: table, column: column, values: list{values[0], more}}
+	return lineName{table, column, strings.Join(texts, "\x00")}
 }
 
 // waitingHere is how many callers of this Locker wait for each row, without a session.
 func (l *Locker[Tx]) waitingHere() map[row]int {
 	count := map[row]int{}
 	add := func(name lineName, waiting int) {
-		values, last := name.values, unique.Handle[list]{}
-		for ; values.more != last; values = values.more.Value() {
-			count[row{name.table, name.column, values.Text}] += waiting
+		for text := range strings.SplitSeq(name.values, "\x00") {
+			count[row{name.table, name.column, text}] += waiting
 		}
-		count[row{name.table, name.column, values.Text}] += waiting
 	}
 	l.lines().Each(add)
 	l.candidates.Each(add)

@@ -129,7 +129,7 @@ func (p *permit[Tx]) invalidate(err error) (retry bool) {
 func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
 	take := func() error {
 		return answered(wait, func(brief context.Context) error {
-			g, err = m.acquireRows(ctx, brief, true, work)
+			g, err = p.acquireRows(m, ctx, brief, true, work)
 			return err
 		})
 	}
@@ -170,6 +170,15 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 	return g, nil
 }
 
+// acquireRows is that of a Mutex, once more where the rows that are known have gone.
+func (p *permit[Tx]) acquireRows(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (grant[Tx], error) {
+	g, err := m.acquireRows(ctx, wait, try, work)
+	if p.invalidate(err) {
+		return m.acquireRows(ctx, wait, try, work)
+	}
+	return g, err
+}
+
 // lookAndTake takes a permit, unless another session waits.
 func (p *permit[Tx]) lookAndTake(wait context.Context, take func() error) error {
 	err := answered(wait, func(ctx context.Context) error {
@@ -207,8 +216,7 @@ func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
 		return fmt.Errorf("%w, and a wait for one takes two connections, where the pool has one", err)
 	}
 	queue := p.mutex(func(rows []string) []string { return rows[len(rows)-1:] })
-	g, err := queue.acquireRows(Apart(ctx), wait, false, false)
-	p.invalidate(err)
+	g, err := p.acquireRows(queue, Apart(ctx), wait, false, false)
 	if err != nil {
 		return err
 	}

@@ -89,16 +89,14 @@ func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g gr
 	if s, of := m.locker.carried(ctx); s != nil && s.enter() {
 		return m.join(ctx, wait, s, of, try)
 	}
-	var request dialects.Request
-	err = m.retryOutdated(func() error {
-		if request, err = m.sessionRequest(wait, try, work, false); err == nil {
-			if !try {
-				defer m.locker.warnOfOwn(&m.target, request)()
-			}
-			g, err = m.queueAndBegin(ctx, wait, request)
+	request, err := m.sessionRequest(wait, try, work, false)
+	if err == nil {
+		if !try {
+			defer m.locker.warnOfOwn(&m.target, request)()
 		}
-		return err
-	})
+		g, err = m.queueAndBegin(ctx, wait, request)
+	}
+	m.locker.invalidate(err)
 	return g, m.locker.heldHere(request, wait, m.waitError(ctx, wait, err))
 }
 
@@ -173,7 +171,7 @@ func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownershi
 			return cmp.Or(context.Cause(s.life), err) // it may be over meanwhile
 		})
 	}
-	m.invalidate(err)
+	m.locker.invalidate(err)
 	if err = m.waitError(ctx, wait, err); err != nil {
 		return grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
 	}

@@ -188,23 +188,16 @@ type LockTable struct {
 
 // Request names rows to lock.
 type Request struct {
-	// Table is spelled as its user spells it: name or schema.name, each plain or quoted as the
-	// database quotes.
-	Table  string
+	Table  string  // as its user spells it: name or schema.name, each plain or quoted
 	Column string  // of the rows, unique and indexed
 	Values []Value // of Column, each once, in the order in which the rows are locked
-	// Ours says that Table is txlock's own. Its rows have numbers, and nobody else locks them: the
-	// lock of such a row may be renewed while it is held.
-	Ours bool
-	// Slots is the number of slots that Table was seeded with, which its rows must state. It is 0
-	// for a table of the caller's.
-	Slots int
-	Label string // what the session shows to others, see package internal/label
+	Ours   bool    // Table is txlock's own: nobody else locks its rows, whose locks may be renewed
+	Slots  int     // that Table was seeded with, which its rows must state; 0: it has none
+	Label  string  // what the session shows to others, see package internal/label
 	// LockTable looks up the lock table, for a driver that locks slots beside rows of the caller's.
 	LockTable func(ctx context.Context) (*LockTable, error)
-	// Shared says that other sessions may hold the rows at the same time, if they share them too.
-	Shared bool
-	Try    bool // a row that another session holds, or waits for, is ErrNotAcquired at once
+	Shared    bool // other sessions may hold the rows at the same time, if they share them too
+	Try       bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
 	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
 	// enough: Grant.Row says which, the first of the list that is free. On PostgreSQL the lock is

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 
 	library "github.com/go-sql-driver/mysql"
@@ -151,56 +150,41 @@ func (f *flight) send(ctx context.Context, script []string) ([]string, error) {
 }
 
 // explain tells whose error it is: that of the lock, if nothing of the rest has run. Nil: it has
-// not locked all rows.
+// not locked all rows. It asks how far the query has come. An interrupt of that may still arrive.
 func (f *flight) explain(ctx context.Context, failed error) error {
-	number := server.Number(failed)
 	if errors.Is(failed, driver.ErrBadConn) || errors.Is(failed, library.ErrPktTooLarge) { // nothing was sent
 		return failed
 	}
-	at, rows, err := "", "", error(nil)
+	number, err := server.Number(failed), failed
+	done, had, line := -1, int64(0), []string(nil)
 	if number != 0 {
-		at, rows, err = position(ctx, f.conn.Link())
-	}
-	if number == 0 || err != nil || number == server.ConnectionKilled || number == server.SessionKilled {
-		f.ran = true
-		return fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed)
-	}
-	if at == "" {
-		return failed
-	}
-	done, _ := strconv.Atoi(at)
-	had, _ := strconv.ParseInt(rows, 10, 64)
-	judged := number == server.SeveralRows
-	if done == 0 && judged && had < int64(len(f.request.Values)) {
-		return nil
-	}
-	f.ran = true
-	if judged && done > 0 {
-		if err := f.request.Exec.Statements[done-1].Judge(had); err != nil {
-			return &dialects.StatementError{Number: done, Err: err}
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		const query = "SELECT CONCAT_WS(' ', COALESCE(" + reached + ", -1), COALESCE(" + counted + ", 0))"
+		if line, err = f.conn.Link().Ask(clean, query); server.Interrupted(err) {
+			line, err = f.conn.Link().Ask(clean, query)
 		}
 	}
+	if err == nil {
+		_, err = fmt.Sscan(strings.Join(line, ""), &done, &had)
+	}
+	judged := number == server.SeveralRows
+	f.ran = err != nil || done > 0 || done == 0 && !(judged && had < int64(len(f.request.Values)))
 	switch {
+	case err != nil:
+		return fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed)
+	case done < 0:
+		return failed
+	case !f.ran:
+		return nil
+	case judged && done > 0 && f.request.Exec.Statements[done-1].Judge(had) != nil:
+		return &dialects.StatementError{Number: done, Err: f.request.Exec.Statements[done-1].Judge(had)}
 	case done < len(f.texts):
 		return &dialects.StatementError{Number: done + 1, Err: failed}
 	case server.Aborted(failed):
 		return server.Lost(failed)
 	}
 	return &dialects.StatementError{Err: failed}
-}
-
-// position is how far the query has come, and how many rows that had. An interrupt of the query may
-// still arrive.
-func position(ctx context.Context, to client.Link) (at, rows string, err error) {
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	const query = "SELECT CONCAT(" + reached + ", ' ', " + counted + ")"
-	line, err := to.Ask(clean, query)
-	if server.Interrupted(err) {
-		line, err = to.Ask(clean, query)
-	}
-	at, rows, _ = strings.Cut(strings.Join(line, ""), " ")
-	return at, rows, err
 }
 
 // Exec implements dialects.Session.

@@ -23,12 +23,8 @@ import (
 // as well, the rows are then changed, and the change is sent to all nodes at once, as a fragment of
 // the transaction (streaming replication). Of two fragments for one row, the cluster takes the one
 // that comes first in its order, and rolls the other transaction back. Every other node applies the
-// fragment, and so has the row locked there until the transaction ends.
-//
-// A fragment is taken only behind all that came before it in the order, and its node has that
-// committed by then. So what is read behind it is not older than the lock.
-//
-// The rest of the driver calls this room in two places: for a lock, and behind a heartbeat.
+// fragment, and so has the row locked there until the transaction ends. A fragment is taken only
+// behind all that came before it: what is read behind it is not older than the lock.
 
 const (
 	// triesOvertaken is how often a try goes on that was overtaken: by one who has the lock, and
@@ -56,30 +52,24 @@ func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.R
 	}
 	alone, slice, wait := request, at, ctx
 	alone.Fence, alone.Look = "", nil // behind the change
-	for begun := time.Now(); ; {
-		if at.joined {
+	for begun, waits := time.Now(), true; waits; waits = at.joined && errors.Is(err, errWaitOn) {
+		switch {
+		case at.joined && err != nil && ended(ctx):
+			return got, fmt.Errorf("%w: another session holds it", dialects.ErrNotAcquired)
+		case at.limit > 0 && time.Since(begun) > at.limit:
+			return got, fmt.Errorf("%w: it has waited for %v with locks of its own, and no node of Galera sees "+
+				"whether another waits for those", dialects.ErrNotAcquired, at.limit)
+		case at.joined:
 			slice.limit, wait = galeraWait, context.WithoutCancel(ctx)
 			if deadline, ok := ctx.Deadline(); ok {
 				slice.limit = max(min(galeraWait, time.Until(deadline)), time.Millisecond)
 			}
 		}
 		got, err = d.lockHere(wait, slice, alone)
-		switch {
-		case !at.joined || !errors.Is(err, errWaitOn):
-		case ended(ctx):
-			return got, fmt.Errorf("%w: another session holds it", dialects.ErrNotAcquired)
-		case at.limit > 0 && time.Since(begun) > at.limit:
-			return got, fmt.Errorf("%w: it has waited for %v with locks of its own, and no node of Galera sees "+
-				"whether another waits for those", dialects.ErrNotAcquired, at.limit)
-		default:
-			continue
-		}
-		break
 	}
 	if err == nil && request.Ours {
-		if got.Token, err = d.certifyAndDraw(ctx, at, request); err != nil {
-			return got, server.Classify(err, request)
-		}
+		got.Token, err = d.certifyAndDraw(ctx, at, request)
+		err = server.Classify(err, request)
 	}
 	if err == nil && request.Look != nil {
 		got.Answer, err = run(ctx, at.Link, *request.Look)

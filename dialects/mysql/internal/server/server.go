@@ -25,15 +25,12 @@ const (
 	NoDatabasePrivilege = 1044
 	NodeNotReady        = 1047 // Galera
 	UnknownDatabase     = 1049
-	TableExists         = 1050
 	ServerShutdown      = 1053
 	UnknownColumn       = 1054
-	DuplicateKey        = 1062
 	NoSuchThread        = 1094
 	KillDenied          = 1095
 	UnknownError        = 1105
 	NoPrivilege         = 1142
-	NoColumnPrivilege   = 1143
 	NoSuchTable         = 1146
 	TooManyOfUser       = 1203 // connections
 	LockWaitTimeout     = 1205 // on MariaDB also NOWAIT
