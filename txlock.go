@@ -23,7 +23,7 @@
 // [Mutex.Do] does the work in the lock's own transaction. The work commits only if the lock was
 // held from the first statement to the commit. That is the strongest promise a lock can give:
 // prefer Do wherever the work is in this database. [Mutex.Exec] promises the same for work that is
-// a list of statements, in one round trip. [Mutex.LockTx] locks in a transaction of yours.
+// a list of statements, in one round trip or two. [Mutex.LockTx] locks in a transaction of yours.
 // [Combine] does the work of many callers in one transaction, for rows that many want at once.
 // [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
 // session breaks. The Try forms never wait for another holder. [Mutex.Shared] is for readers,

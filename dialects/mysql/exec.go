@@ -140,7 +140,7 @@ func (f *flight) send(ctx context.Context, script []string) ([]string, error) {
 		return nil, err
 	}
 	if f.ran = true; len(all) <= len(script) { // a KILL QUERY fell between two statements
-		server.Destroy(f.conn.Conn)
+		f.conn.Destroy()
 		return nil, fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
 	}
 	for _, place := range f.places {
@@ -196,9 +196,9 @@ func (s *session) Exec(ctx context.Context, list []dialects.Statement) ([]int64,
 		tagged[i].SQL = sqltext.Comment("", tag) + statement.SQL
 	}
 	var counts []int64
-	err := s.driver.pool.Await(ctx, false, tag, interrupt.GuestPatience, s.conn.Cut,
+	err := s.driver.pool.Await(ctx, false, tag, interrupt.GuestPatience, s.conn.Cut(),
 		func(running context.Context) (err error) {
-			counts, err = statements.Run(ctx, running, s.loan.Tx, tagged, affected)
+			counts, err = statements.Run(ctx, running, s.conn.Tx(), tagged, affected)
 			return err
 		})
 	if server.Broken(err) {

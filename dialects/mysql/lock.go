@@ -101,7 +101,7 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptLimit(), at.cut); err != nil {
 		return got, err
 	}
-	limit, told := d.limitOf(ctx, at, request)
+	limit, isDeadline := d.limitOf(ctx, at, request)
 	tag, running := client.NewTag(), ctx
 	script, err := scriptOf(at, request, limit, sqltext.Comment(labelOf(request), tag))
 	if err != nil {
@@ -111,7 +111,7 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 		running = request.Exec.Context
 	}
 	var locked []string
-	err = d.pool.Await(running, told, tag, at.interruptLimit(), at.cut, func(ctx context.Context) (err error) {
+	err = d.pool.Await(running, isDeadline, tag, at.interruptLimit(), at.cut, func(ctx context.Context) (err error) {
 		locked, got.Answer, err = at.send(ctx, request, script)
 		return err
 	})
@@ -213,9 +213,11 @@ func (p place) send(ctx context.Context, request dialects.Request, script []stri
 	return locked, nil, err
 }
 
-// limitOf is how long the server lets a wait last; 0: as long as its settings do. Told says that it
-// is the deadline of ctx. A limit of the session's own on statements, once seen, is overruled.
-func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (limit time.Duration, told bool) {
+// limitOf is how long the server lets a wait last; 0: as long as its settings do. IsDeadline says
+// that it is that of ctx. A limit of the session's own on statements, once seen, is overruled.
+func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (limit time.Duration,
+	isDeadline bool,
+) {
 	limit = interrupt.Limit(ctx, request)
 	switch {
 	case request.Try:

@@ -38,19 +38,17 @@ type inspector = inspection.Inspector
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
 // New returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close does
-// not close it. New costs more round trips than [Open], because the session's settings travel
-// alone, there and back. Where the connections of db are go-sql-driver's own, with
-// multiStatements=true in their DSN, the settings travel with other statements, and New costs as
-// many round trips as Open. The connections may be wrapped, as for traces: all statements go
-// through the wrapper. A nil db is an error from the first call that can return one.
+// not close it. New costs more round trips than [Open]: each statement travels alone, and the
+// session's settings there and back. The connections may be those of a wrapper, as for traces: all
+// statements go through it. A nil db is an error from the first call that can return one.
 //
 // A transaction that is open on a connection of db, as after any statement of a db with
 // autocommit=0, is committed before the lock. BeginTx would do the same.
 //
-// The Stmt and StmtContext of the transaction that Do gives to its work refuse statements that were
-// prepared on db: prepare them on the transaction. A wait that ends by its ctx needs a second
-// connection of db for a moment, and so does a Do whose ctx ends while the server runs a statement
-// of it. Where the pool has none, the waiting connection is closed.
+// A loss is noticed by the heartbeat, or the next statement: go-sql-driver shows no socket. A wait
+// that ends by its ctx needs a second connection of db for a moment, and so does a Do whose ctx
+// ends while the server runs a statement of it. Where the pool has none, the waiting connection is
+// closed.
 // A readTimeout in the DSN ends waits for a lock. go-sql-driver writes about broken connections to
 // stderr, unless mysql.Config.Logger or mysql.SetLogger says otherwise.
 func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
@@ -80,7 +78,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 // Info implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) Info() dialects.Info {
 	info := dialects.Info{System: "mysql", MinLease: time.Second, Layout: installation.Layout}
-	if d == nil || d.pool.DB == nil {
+	if d == nil || d.pool == nil || d.pool.DB == nil {
 		info.Err = errors.New("nil database: give mysql.New a *sql.DB")
 	} else {
 		info.PoolSize = d.pool.DB.Stats().MaxOpenConnections
@@ -115,7 +113,7 @@ func (d *Driver) begin(ctx context.Context, request dialects.Request) (_ dialect
 			s.close()
 		}
 	}()
-	if err = d.pool.Identify(ctx, conn.Conn); err != nil {
+	if err = d.pool.Identify(ctx, conn); err != nil {
 		err = server.Classify(err, request)
 	} else {
 		if s.work {
@@ -182,7 +180,7 @@ func (d *Driver) Classify(err error) dialects.Outcome { return server.Outcome(er
 
 // Close implements dialects.Driver. It closes the pool of Open.
 func (d *Driver) Close() error {
-	if d == nil {
+	if d == nil || d.pool == nil {
 		return nil
 	}
 	return d.pool.Close()

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"database/sql"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,9 +9,15 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// A nil driver is an error from each call that can return one.
+// A driver without a database is an error from each call that can return one.
 func TestNilDriver(t *testing.T) {
-	locks := txlock.New((*Driver)(nil))
+	for _, none := range []*Driver{nil, {}, New(nil)} {
+		refused(t, txlock.New(none))
+	}
+}
+
+func refused(t *testing.T, locks *txlock.Locker[*sql.Tx]) {
+	t.Helper()
 	for name, call := range map[string]func() error{
 		"Check":   func() error { return locks.Check(t.Context()) },
 		"Ping":    func() error { return locks.Ping(t.Context()) },
@@ -23,4 +30,5 @@ func TestNilDriver(t *testing.T) {
 	} {
 		require.ErrorContains(t, call(), "nil database", name)
 	}
+	require.NoError(t, locks.Close())
 }

@@ -26,8 +26,8 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	if err := d.pool.Identify(ctx, conn.Conn); err != nil {
+	defer conn.GiveBack()
+	if err := d.pool.Identify(ctx, conn); err != nil {
 		return nil, err
 	}
 	tag := client.NewTag()
@@ -37,7 +37,7 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 	for i := range script {
 		script[i] = sqltext.Comment("", tag) + script[i]
 	}
-	err = d.pool.Await(ctx, false, tag, interrupt.Patience, conn.Cut, func(ctx context.Context) (err error) {
+	err = d.pool.Await(ctx, false, tag, interrupt.Patience, conn.Cut(), func(ctx context.Context) (err error) {
 		lines, err = runAlone(ctx, conn, script, q.Reads)
 		return err
 	})
@@ -45,7 +45,7 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
-			server.Destroy(conn.Conn) // with whatever was open on it
+			conn.Destroy() // with whatever was open on it
 		}
 	}
 	if q.Reads && err == nil {
@@ -78,15 +78,12 @@ func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool
 			settings = client.Settings
 		}
 		return link.Ask(ctx, append([]string{settings}, append(script, "COMMIT")...)...)
-	case reads && !conn.Several:
+	case reads:
 		return conn.ReadNow(ctx, script[0])
 	}
 	script = slices.Concat([]string{"COMMIT", client.ReadCommitted, "START TRANSACTION"}, script, []string{"COMMIT"})
-	if conn.Several {
-		return link.Ask(ctx, script...)
-	}
 	// The server sees them one by one, and this process may be stopped in between.
-	err = client.Setting(ctx, conn.Conn, func() (err error) {
+	err = client.Setting(ctx, conn.Conn.Conn, func() (err error) {
 		lines, err = link.Ask(ctx, script...)
 		return err
 	}, "wait_timeout", sqltext.Seconds(interrupt.CleanUp))

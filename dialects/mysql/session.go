@@ -25,7 +25,7 @@ type session struct {
 	driver     *Driver
 	conn       client.Conn
 	work       bool          // of the caller's runs in the session
-	loan       *client.Loan  // its transaction; nil before the lock
+	saved      bool          // the savepoint that proves the work's transaction is set
 	changed    bool          // on a caller's pool: its settings have changed, or may have
 	thread     client.Thread // zero: no work runs, or nobody knows
 	abandoned  bool          // a statement of it may still run there
@@ -59,26 +59,32 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 }
 
 func (s *session) lock(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	at := place{Link: s.conn.Link(), label: s.driver.label(request), cut: s.conn.Cut, beat: &s.beat}
-	if settings := s.settingsSQL(request, at.label); settings != "" {
-		at.front = append(at.front, settings)
+	at := place{label: s.driver.label(request), cut: s.conn.Cut(), beat: &s.beat, flight: s.flightOf(request)}
+	settings := s.settingsSQL(request, at.label)
+	if s.conn.Owned == nil { // where they come before the BEGIN of the client library
+		err, settings = s.exec(ctx, settings), ""
 	}
-	if at.flight = s.flightOf(request); request.Work && at.flight == nil {
-		at.front = append(at.front, client.Save)
+	if request.Work && at.flight == nil {
+		if err == nil {
+			err = s.conn.Begin(ctx)
+		}
+		at.front = []string{client.Save}
 	}
+	if err != nil {
+		return got, server.Classify(err, request)
+	}
+	if settings != "" {
+		at.front = append([]string{settings}, at.front...)
+	}
+	at.Link = s.conn.Link()
 	if got, err = s.driver.lock(ctx, at, request); err != nil {
 		return got, err
 	}
 	if s.conn.Owned != nil {
 		s.conn.Owned.Lease = request.Lease
 	}
-	switch {
-	case at.flight != nil:
-		s.committed = true
-	case request.Work:
-		s.loan, err = s.driver.pool.Lend(s.conn)
-	}
-	return got, err
+	s.saved, s.committed = request.Work && at.flight == nil, at.flight != nil
+	return got, nil
 }
 
 const (
@@ -149,7 +155,7 @@ func (s *session) exec(ctx context.Context, statements ...string) error {
 }
 
 // Tx implements dialects.Session.
-func (s *session) Tx() *sql.Tx { return s.loan.Tx }
+func (s *session) Tx() *sql.Tx { return s.conn.Tx() }
 
 // Socket implements dialects.Session.
 func (s *session) Socket() net.Conn { return s.conn.Socket }
@@ -205,7 +211,7 @@ func (s *session) Nest(ctx context.Context, request dialects.Request, work func(
 	if got, err = s.join(ctx, request, name); err != nil {
 		return got, err
 	}
-	return got, s.savepoints.Run(func() error { return work(s.loan.Tx) }, func(undo bool) error {
+	return got, s.savepoints.Run(func() error { return work(s.conn.Tx()) }, func(undo bool) error {
 		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 		defer cancel()
 		if undo {
@@ -234,7 +240,7 @@ func (s *session) join(ctx context.Context, request dialects.Request, front ...s
 	if err != nil || len(request.Values) == 0 {
 		return got, server.Lost(err)
 	}
-	at := place{Link: s.conn.Link(), cut: s.conn.Cut, front: front, limit: joinedLimit(s.lease)}
+	at := place{Link: s.conn.Link(), cut: s.conn.Cut(), front: front, limit: joinedLimit(s.lease)}
 	if _, more, found := strings.Cut(s.driver.label(request), " "); found { // behind the number of the process
 		at.label = "CONCAT(@" + sqltext.Variable + ", ' " + more + ")"
 	}
@@ -269,9 +275,9 @@ func (s *session) Rollback(ctx context.Context, by time.Time) error { return s.e
 // end ends the transaction and gives the connection back, in any case.
 func (s *session) end(ctx context.Context, by time.Time, commit func(context.Context) error) (err error) {
 	defer s.close()
-	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut, s.destroy)
+	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut(), s.destroy)
 	defer done(&err)
-	s.endLoan()
+	s.conn.CloseTx(ctx)
 	if commit == nil {
 		return server.Lost(s.rollback(ctx))
 	}
@@ -292,7 +298,7 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	}
 	if s.conn.Owned != nil {
 		script = append(script, "COMMIT")
-	} else {
+	} else { // and no COMMIT of the client library, which no context would end
 		script = append(script, commitAndRestore)
 	}
 	err := client.ErrUnsent
@@ -301,8 +307,12 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	}
 	switch number := server.Number(err); {
 	case err == nil:
+		s.changed = false
+		if err := s.conn.Finish(ctx, (*sql.Tx).Rollback); err != nil { // there is nothing to roll back
+			s.destroy()
+		}
 		return nil
-	case number == server.NoSuchSavepoint, server.Aborted(err):
+	case number == server.NoSuchSavepoint, server.Aborted(err), errors.Is(err, sql.ErrTxDone):
 		return server.Lost(err)
 	case number == 0 && errors.Is(err, client.ErrUnsent):
 		return fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
@@ -319,7 +329,7 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 // TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the session's.
 func (s *session) rollback(ctx context.Context) (err error) {
 	undo := ""
-	if s.loan != nil {
+	if s.saved {
 		undo = client.Undo
 	}
 	switch {
@@ -329,9 +339,15 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	case !s.work: // and nothing was written
 		err = s.exec(ctx, commitAndRestore)
 	default: // work may have set a savepoint of that name
-		err = s.exec(ctx, undo, "ROLLBACK", "SET "+restored)
+		err = s.exec(ctx, undo)
+		if failed := s.conn.Finish(ctx, (*sql.Tx).Rollback); err == nil {
+			err = failed
+		}
+		if err == nil {
+			err = s.exec(ctx, "SET "+restored)
+		}
 	}
-	if server.Number(err) == server.NoSuchSavepoint { // or COMMIT was refused
+	if server.Number(err) == server.NoSuchSavepoint || errors.Is(err, sql.ErrTxDone) { // or COMMIT was refused
 		err = s.exec(ctx, "ROLLBACK")
 		s.destroy()
 	}
@@ -343,29 +359,18 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	return err
 }
 
-// destroy has the connection closed when it is given back. The socket is cut before: a proxy to
-// which a client says goodbye may keep its session for the next one, with the transaction.
-func (s *session) destroy() {
-	if s.conn.Cut != nil {
-		s.conn.Cut()
-	}
-	server.Destroy(s.conn.Conn)
-}
+// destroy closes the connection. The socket is cut before: a proxy to which a client says goodbye
+// may keep its session for the next one, with the transaction.
+func (s *session) destroy() { s.conn.Destroy() }
 
 // close gives the connection back, and ends at the server a session that cannot be ended over it.
 func (s *session) close() {
-	s.endLoan()
-	if s.loan != nil && s.loan.Strays() {
+	s.conn.CloseTx(context.Background())
+	if s.saved && s.conn.Owned != nil && s.conn.Owned.Strays {
 		s.destroy()
 	}
-	_ = s.conn.Close()
+	s.conn.GiveBack()
 	if s.abandoned {
 		s.driver.pool.End(context.Background(), s.thread)
-	}
-}
-
-func (s *session) endLoan() {
-	if s.loan != nil {
-		s.loan.End()
 	}
 }

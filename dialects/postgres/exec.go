@@ -155,6 +155,7 @@ func (s *session[Tx]) execOne(ctx context.Context, statement dialects.Statement)
 		}
 		return client.Affected(rows, statement.Into)
 	case *sql.Tx:
+		statement.SQL = s.Tag + statement.SQL
 		if statement.Into != nil {
 			return statements.Query(ctx, tx, statement)
 		}

@@ -76,13 +76,9 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 // does not close it. Its connections must speak UTF-8, or each call is an error. A nil db is an
 // error from the first call that can return one.
 //
-// The db is best one of pgx's stdlib driver, or of lib/pq, wrapped or not: the library's statements
-// go to the connection below a wrapper, those of the work of a Do through it. With any other driver
-// for PostgreSQL, and with a wrapper that does not show what it wraps, a lock may take a round trip
-// for each of its statements, and only a heartbeat notices the loss of a session.
-//
-// The *sql.Tx of a Do does not know db. A statement that was prepared on db is refused by its Stmt
-// and StmtContext: prepare it on the *sql.Tx, or send the text, which pgx prepares by itself.
+// The db is best one of pgx's stdlib driver: then the library's statements go together, below a
+// wrapper that shows what it wraps, as otelsql's does. With any other driver each goes by itself,
+// and only a heartbeat notices the loss of a session.
 func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
 
 // driver is dialects.Driver for either client library. What it does beside locking stands in rooms

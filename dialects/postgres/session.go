@@ -77,11 +77,11 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 		return s.renew(ctx)
 	}
 	ping := sqltext.Ping
-	if s.conn.Shown() == client.Open {
+	if s.conn.Status() == client.Open {
 		ping += "\n" + client.AskSQL
 	}
 	err := s.conn.Exec(ctx, ping)
-	switch shown, state := s.conn.Shown(), server.State(err); {
+	switch shown, state := s.conn.Status(), server.State(err); {
 	case shown == client.Failed, state == server.AbortedBefore:
 		return errors.New("its transaction is aborted, which has released the lock")
 	case shown == client.Idle, state == server.NoTransaction:

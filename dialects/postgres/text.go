@@ -33,7 +33,7 @@ func lockScript(request dialects.Request, on way, limit time.Duration, final boo
 		return nil, at, err
 	}
 	s = make(sqltext.Script, 0, 9+len(on.behind.Script))
-	set := sqltext.Statement{SQL: t.set[final], Args: make([]string, 0, 5)}
+	set := sqltext.Statement{SQL: t.set[final], Args: make([]string, 0, 5), Silent: !on.joined}
 	rows := sqltext.Statement{SQL: t.rows, Args: append(make([]string, 0, 4), values)}
 	shown := label.Of(request)
 	if request.AnyOne != "" && request.Try {
@@ -57,7 +57,9 @@ func lockScript(request dialects.Request, on way, limit time.Duration, final boo
 	s = append(s, set)
 	if t.queue != "" {
 		at.passed = len(s)
-		s = append(s, sqltext.Statement{SQL: t.queue, Args: []string{queueLocks(request).argument(request)}})
+		s = append(s, sqltext.Statement{
+			SQL: t.queue, Args: []string{queueLocks(request).argument(request)}, Silent: !on.joined && !request.Try,
+		})
 	}
 	at.rows = len(s)
 	s = append(s, rows)

@@ -5,37 +5,45 @@ package anydriver
 import (
 	"database/sql"
 	"database/sql/driver"
+	"time"
 
 	"github.com/XSAM/otelsql"
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/lib/pq"
 	"github.com/ngrok/sqlmw"
+	"github.com/uptrace/bun/driver/pgdriver"
 )
 
 // Opening is how a program opens its sql.DB.
 type Opening struct {
 	Name   string
 	Open   func(dsn string) (*sql.DB, error)
-	Unseen bool // nobody sees its socket, nor what a wrapper wraps
+	Unseen bool // nobody sees its socket
 }
 
 // Postgres are those of a PostgreSQL.
 var Postgres = []Opening{
-	{"lib pq", func(dsn string) (*sql.DB, error) { return sql.Open("postgres", dsn) }, false},
+	{"lib pq", func(dsn string) (*sql.DB, error) { return sql.Open("postgres", dsn) }, true},
 	{"otelsql around pgx", traced(stdlib.GetDefaultDriver()), false},
-	{"otelsql around lib pq", traced(&pq.Driver{}), false},
-	{"sqlmw around pgx", intercepted(stdlib.GetDefaultDriver()), false},
-	{"sqlmw around lib pq", intercepted(&pq.Driver{}), false},
+	{"otelsql around lib pq", traced(&pq.Driver{}), true},
+	{"sqlmw around pgx", intercepted(stdlib.GetDefaultDriver()), true},
+	{"sqlmw around lib pq", intercepted(&pq.Driver{}), true},
 	{"opaque around pgx", hidden(stdlib.GetDefaultDriver()), true},
 	{"opaque around lib pq", hidden(&pq.Driver{}), true},
+	{"pgdriver of bun", patient, false},
 }
 
 // MySQL are those of a MySQL or MariaDB.
 var MySQL = []Opening{
-	{"otelsql around mysql", traced(&mysql.MySQLDriver{}), false},
-	{"sqlmw around mysql", intercepted(&mysql.MySQLDriver{}), false},
+	{"otelsql around mysql", traced(&mysql.MySQLDriver{}), true},
+	{"sqlmw around mysql", intercepted(&mysql.MySQLDriver{}), true},
 	{"opaque around mysql", hidden(&mysql.MySQLDriver{}), true},
+}
+
+// patient opens bun's driver, which gives up a statement after 10 s unless it is told otherwise.
+func patient(dsn string) (*sql.DB, error) {
+	return sql.OpenDB(pgdriver.NewConnector(pgdriver.WithDSN(dsn), pgdriver.WithReadTimeout(time.Hour))), nil
 }
 
 func traced(below driver.Driver) func(string) (*sql.DB, error) {

@@ -201,7 +201,9 @@ func SwallowedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		_ = f.Exec(ctx, tx, "UPDATE "+table+" SET n = 100 WHERE id = 6")
 		return f.End(ctx, tx, true)
 	}), "it commits by itself")
-	require.Zero(t, f.Total(t, "SELECT n FROM "+table+" WHERE id = 6"))
+	if e.Postgres || c.Name == testbed.MySQLOpened().Name { // elsewhere it is the driver's own COMMIT
+		require.Zero(t, f.Total(t, "SELECT n FROM "+table+" WHERE id = 6"))
+	}
 }
 
 // SwallowedError shows that work that swallows a failed statement is not reported as done when

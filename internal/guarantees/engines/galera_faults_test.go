@@ -25,7 +25,7 @@ func anAnswerThatIsOld(t *testing.T, g *cluster) {
 	proxy, err := wire.Listen(e.Address())
 	require.NoError(t, err)
 	defer proxy.Close()
-	driver, pool := testbed.MySQLSQL[2].Connect(t, strings.Replace(g.Servers()[0].DSN, e.Address(), proxy.Addr(), 1), 4)
+	driver, pool := testbed.MySQLSQL[1].Connect(t, strings.Replace(g.Servers()[0].DSN, e.Address(), proxy.Addr(), 1), 4)
 	defer pool.Close()
 	locks := txlock.New(driver, txlock.WithSlots(4096), txlock.WithLease(time.Second))
 	lock, err := locks.Mutex("late").Lock(background)

@@ -39,7 +39,7 @@ func callersPool(t *testing.T, f *testbed.Fixture[*sql.Tx], change func(params m
 
 // onCallersPools runs test with each client that locks on a pool of the caller's.
 func onCallersPools(t *testing.T, test func(*testing.T, *testbed.Fixture[*sql.Tx])) {
-	onMySQL(t, testbed.MySQLSQL[:2], test)
+	onMySQL(t, testbed.MySQLSQL[:1], test)
 }
 
 // onMySQL runs test with some of the clients of MySQL and MariaDB.

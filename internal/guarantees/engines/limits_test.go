@@ -70,7 +70,7 @@ func TestLimitOnStatements(t *testing.T) {
 
 // A readTimeout of the DSN of mysql.Open is no limit of a wait: the wait is a read.
 func TestReadTimeout(t *testing.T) {
-	onMySQL(t, testbed.MySQLSQL[2:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+	onMySQL(t, testbed.MySQLSQL[1:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
 		require.NoError(t, err)
 		config.ReadTimeout = time.Millisecond

@@ -18,7 +18,7 @@ import (
 // What work sets in its session is set anew for the next lock on that connection. With autocommit
 // left on, each lock would end with the statement that takes it.
 func TestSettingsOfWork(t *testing.T) {
-	onMySQL(t, testbed.MySQLSQL[2:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+	onMySQL(t, testbed.MySQLSQL[1:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		const settings = "SELECT CONCAT_WS(' ', @@autocommit + 0, @@wait_timeout, " +
 			"@@innodb_lock_wait_timeout, /*!80001 @@transaction_isolation, @@transaction_read_only + 0 */ " +
 			"/*M! @@tx_isolation, @@tx_read_only + 0 */)"

@@ -91,7 +91,7 @@ func TestLockTxOnWrappedStdlib(t *testing.T) {
 	})
 }
 
-// The *sql.Tx of a Do refuses what was prepared on the caller's sql.DB, and takes the same text.
+// The *sql.Tx of a Do takes what was prepared on the caller's sql.DB.
 func TestStatementsOfDB(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
@@ -108,7 +108,7 @@ func TestStatementsOfDB(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, ofDB.Close()) })
 			require.NoError(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.StmtContext(ctx, ofDB).ExecContext(ctx)
-				require.ErrorContains(t, err, "different database")
+				require.NoError(t, err)
 				ofTx, err := tx.PrepareContext(ctx, text)
 				require.NoError(t, err)
 				_, err = ofTx.ExecContext(ctx)
@@ -117,6 +117,26 @@ func TestStatementsOfDB(t *testing.T) {
 			}))
 		})
 	}
+}
+
+// Into on a sql.DB of pgx's driver has what Scan of database/sql has.
+func TestIntoScansAsDatabaseSQL(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+		for _, query := range []string{"SELECT 7", "SELECT date '2026-11-26'", "SELECT true", "SELECT 1.5::numeric"} {
+			for _, into := range []func() any{
+				func() any { return new(string) }, func() any { return new([]byte) }, func() any { return new(any) },
+				func() any { return new(sql.NullString) },
+			} {
+				want, got := into(), into()
+				require.NoError(t, f.Pool.DB.QueryRowContext(background, query).Scan(want), "%s into %T", query, want)
+				_, err := f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: query, Into: []any{got}})
+				require.NoError(t, err, "%s into %T", query, got)
+				require.Equal(t, want, got, query)
+			}
+		}
+	})
 }
 
 // A statement that the work has left behind does not hold up the end of its Do for long, which then

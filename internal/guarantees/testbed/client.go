@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	client "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -212,20 +211,6 @@ func SQLOnPool(name string, open func(dsn string) (*sql.DB, error),
 	return c
 }
 
-// mysqlSeveral is a caller's pool whose connections take several statements in one query.
-func mysqlSeveral() Client[*sql.Tx] {
-	c := SQLOnPool("sql.DB", named("mysql"), func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) })
-	c.Name += " multiStatements"
-	connect := c.Connect
-	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
-		config, err := client.ParseDSN(dsn)
-		require.NoError(t, err)
-		config.MultiStatements = true
-		return connect(t, config.FormatDSN(), size)
-	}
-	return c
-}
-
 // MySQLOpened is a pool of the library's own.
 func MySQLOpened() Client[*sql.Tx] {
 	c := sqlClient(named("mysql"))
@@ -254,7 +239,6 @@ var (
 	}
 	MySQLSQL = []Client[*sql.Tx]{
 		SQLOnPool("sql.DB", named("mysql"), func(db *sql.DB) dialects.Driver[*sql.Tx] { return mysql.New(db) }),
-		mysqlSeveral(),
 		MySQLOpened(),
 	}
 )

@@ -1,74 +1,74 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"net"
 	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/internal/wrapped"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
 
-// Conn is a connection of a pool, with what it is made of.
-//
-// go-sql-driver/mysql shows to nobody its socket, without which only the next heartbeat would
-// notice the loss of a session, and whether it takes several statements in one query. The socket is
-// watched, never used, and found below what a program has wrapped around the connection. Statements
-// go through the wrapper, which may not pass on several of them. With another driver, or a version
-// with other names for the fields, there is no socket, and statements travel alone.
+// Conn is a connection of a pool.
 type Conn struct {
-	*sql.Conn
-	Socket  net.Conn // nil when it cannot be seen
-	Cut     func()   // closes the socket; nil without
-	Several bool     // it takes several statements in one query
-	Owned   *Owned   // nil on a caller's pool
+	*sqlconn.Conn
+	Owned *Owned // nil on a caller's pool
 }
 
-// Link is where statements of the session go.
-func (c Conn) Link() Link { return Link{c.Conn, c.Several} }
+// Link is where statements of the session go, in one query on a connection of Open.
+func (c Conn) Link() Link { return Link{c, c.Owned != nil} }
 
-// Busy is ErrBusy while rows of the work are open. To send something then costs the connection.
+// QueryContext implements server.Querier, for what is not the work's.
+func (c Conn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return c.Querier().QueryContext(context.WithValue(ctx, ours{}, true), query, args...)
+}
+
+// ExecContext implements server.Querier, for what is not the work's.
+func (c Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return c.Querier().ExecContext(context.WithValue(ctx, ours{}, true), query, args...)
+}
+
+// Busy is ErrBusy while rows of the work are open, as far as that is seen. To send something then
+// costs the connection.
 func (c Conn) Busy() (err error) {
-	_ = c.Raw(func(pooled any) error {
-		valid, known := wrapped.Innermost(pooled).(driver.Validator)
-		closed := c.Socket != nil && (peer.Conn{Conn: c.Socket}).Gone()
-		if known && !valid.IsValid() && !closed {
-			err = server.ErrBusy
-		}
-		return nil
-	})
+	if c.Owned != nil && !(peer.Conn{Conn: c.Socket}).Gone() {
+		_ = c.Raw(func(any) error {
+			if !c.Owned.IsValid() {
+				err = server.ErrBusy
+			}
+			return nil
+		})
+	}
 	return err
 }
 
-func connOf(conn *sql.Conn) (c Conn) {
-	c.Conn = conn
-	_ = conn.Raw(func(pooled any) error {
-		if c.Owned, _ = pooled.(*Owned); c.Owned != nil {
-			c.Socket, c.Several = c.Owned.socket, true
-			return nil
+// Fly runs several statements in one query, on a connection of Open, and returns how many rows each
+// has affected, which database/sql does not tell.
+func (c Conn) Fly(ctx context.Context, query string) (affected []int64, err error) {
+	failed := c.Raw(func(any) error {
+		var result driver.Result
+		if result, err = c.Owned.pooledConn.ExecContext(ctx, query, nil); err == nil {
+			affected = result.(mysql.Result).AllRowsAffected()
 		}
-		config := wrapped.Field[*mysql.Config](pooled, "cfg")
-		c.Socket, c.Several = socketOf(wrapped.Innermost(pooled)), config != nil && config.MultiStatements
-		return nil
+		return nil // not err: database/sql would try again on what looks like a bad connection
 	})
-	if socket := c.Socket; socket != nil {
-		c.Cut = func() { _ = socket.Close() }
-	}
-	return c
+	return affected, cmp.Or(failed, err)
 }
 
-func socketOf(conn any) net.Conn {
-	if socket := wrapped.Field[net.Conn](conn, "rawConn"); socket != nil { // below TLS; nil without
-		return socket
+// CloseTx closes the handle of the work's transaction on a connection of Open, with its rows, and
+// sends nothing: the session ends the transaction.
+func (c Conn) CloseTx(ctx context.Context) {
+	if c.Owned != nil {
+		c.Owned.over.Store(true)
+		_ = c.Finish(ctx, (*sql.Tx).Rollback)
 	}
-	return wrapped.Field[net.Conn](conn, "netConn")
 }
 
 const (
@@ -83,17 +83,14 @@ const (
 // begins with ReadsNow: where that is 0, an older transaction is committed, as START TRANSACTION
 // would, and the query runs again.
 func (c Conn) ReadNow(ctx context.Context, query string) (answer []string, err error) {
-	level := ReadCommitted
-	switch {
-	case c.Owned != nil: // which has it
-		level = ""
-	case !c.Several:
-		answer, err = c.Link().Ask(ctx, query)
-		if err != nil || len(answer) == 0 || !strings.HasPrefix(answer[0], "0") {
-			return answer, err
-		}
+	if c.Owned != nil { // which has the level
+		return c.Link().Ask(ctx, "COMMIT", query, "ROLLBACK")
 	}
-	return c.Link().Ask(ctx, "COMMIT", level, query, "ROLLBACK")
+	answer, err = c.Link().Ask(ctx, query)
+	if err != nil || len(answer) == 0 || !strings.HasPrefix(answer[0], "0") {
+		return answer, err
+	}
+	return c.Link().Ask(ctx, "COMMIT", ReadCommitted, query, "ROLLBACK")
 }
 
 // Setting runs work while variables of the session, given by name and value, have other values.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -26,12 +27,28 @@ import (
 //     50 s.
 type connector struct{ driver.Connector }
 
+// dialed, in a context, is where a socket goes that was opened for it.
+type dialed struct{}
+
+// dial opens the sockets of a pool of Open, as the client library does.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var d net.Dialer
+	socket, err := d.DialContext(ctx, network, address)
+	if to, ok := ctx.Value(dialed{}).(*net.Conn); ok {
+		*to = socket
+	}
+	return socket, err
+}
+
 // Settings is the statement that gives a connection of Open its settings. A lease may follow.
 const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.AtReadCommitted + ", " +
 	"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */ = 0"
 
 func newConnector(config *mysql.Config) (driver.Connector, error) {
 	config.MultiStatements = true
+	if config.Net == "tcp" || config.Net == "unix" { // else it is the caller's to open
+		config.DialFunc = dial
+	}
 	config.ReadTimeout = 0 // the answer to a lock comes when it is granted; a dead network shows without it
 	inner, err := mysql.NewConnector(config)
 	if err != nil {
@@ -42,7 +59,8 @@ func newConnector(config *mysql.Config) (driver.Connector, error) {
 
 // Connect implements driver.Connector.
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	opened, err := c.Connector.Connect(ctx)
+	var socket net.Conn
+	opened, err := c.Connector.Connect(context.WithValue(ctx, dialed{}, &socket))
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +74,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 		_ = opened.Close()
 		return nil, err
 	}
-	return &Owned{pooledConn: inner, socket: socketOf(opened)}, nil
+	return &Owned{pooledConn: inner, socket: socket}, nil
 }
 
 // pooledConn is a connection of go-sql-driver/mysql, with what database/sql uses of it.
@@ -80,10 +98,13 @@ func statementsOf(conn driver.Conn) (statements pooledConn, err error) {
 	return statements, err
 }
 
-// Owned is a connection of a pool of Open.
+// Owned is a connection of a pool of Open, and its transaction. That begins by itself: so to begin
+// one sends nothing, and to end it is the session's.
 type Owned struct {
 	pooledConn
 	Lease  time.Duration // that the server keeps; 0: nobody knows the settings
+	Strays bool          // the work may have left a lock of the server's, or names mean other tables
+	over   atomic.Bool   // the session ends the transaction
 	socket net.Conn      // nil when it cannot be seen
 }
 
@@ -92,6 +113,66 @@ type Owned struct {
 func (c *Owned) Close() error {
 	_ = c.pooledConn.Close()
 	return nil
+}
+
+// BeginTx implements driver.ConnBeginTx.
+func (c *Owned) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+	c.Strays = false
+	c.over.Store(false)
+	return ownedTx{c}, nil
+}
+
+// ownedTx is the transaction, for work that ends it itself.
+type ownedTx struct{ conn *Owned }
+
+// Commit implements driver.Tx. It commits none but the transaction that took the lock. The
+// session's end then finds that its savepoint is gone.
+func (t ownedTx) Commit() error { return t.send(Release + "; COMMIT") }
+
+// Rollback implements driver.Tx.
+func (t ownedTx) Rollback() error { return t.send("ROLLBACK") }
+
+func (t ownedTx) send(query string) error {
+	if t.conn.over.Load() {
+		return nil
+	}
+	_, err := t.conn.pooledConn.ExecContext(context.Background(), query, nil)
+	return err
+}
+
+// ours, in a context, says that a statement is not the work's.
+type ours struct{}
+
+// watch has the next lock on the connection set its settings anew, unless it is certain that a
+// statement of the work leaves them alone. Work that leaves autocommit on would end each later lock
+// with the statement that takes it. To set them for each lock would cost MariaDB 35 µs.
+func (c *Owned) watch(ctx context.Context, query string) {
+	if ctx.Value(ours{}) != nil {
+		return
+	}
+	plain := leavesSettings(query)
+	c.Strays = c.Strays || keepsLock.MatchString(query) || !plain && renames.MatchString(query)
+	if !plain {
+		c.Lease = 0
+	}
+}
+
+// ExecContext implements driver.ExecerContext.
+func (c *Owned) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	c.watch(ctx, query)
+	return c.pooledConn.ExecContext(ctx, query, args)
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c *Owned) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	c.watch(ctx, query)
+	return c.pooledConn.QueryContext(ctx, query, args)
+}
+
+// PrepareContext implements driver.ConnPrepareContext.
+func (c *Owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	c.watch(ctx, query)
+	return c.pooledConn.PrepareContext(ctx, query)
 }
 
 // renames is in each statement that changes the default database, or hides a table by a temporary

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -17,6 +16,7 @@ import (
 	"weak"
 
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
@@ -66,32 +66,32 @@ const enoughUnseen = 3
 
 // kill ends the statement that carries tag, from another connection. The transaction goes on. The
 // client library itself would close the socket, and leave the waiter in the server's queue.
-func (p *Pool) kill(ctx context.Context, tag string, patience time.Duration) error {
-	brief, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn, err := p.Control.Conn(brief)
-	if err != nil {
-		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection) // the server is slow, or the pool is full
-	}
-	defer conn.Close()
-	thread, err := threadOf(ctx, conn, tag)
-	if err != nil {
+func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) error {
+	return sqlconn.Beside(ctx, p.Control, limit, func(conn *sql.Conn) error {
+		thread, err := threadOf(ctx, conn, tag)
+		if err != nil {
+			return err
+		}
+		if thread == "" {
+			return errUnseen
+		}
+		_, err = conn.ExecContext(ctx, "KILL QUERY "+thread)
 		return err
-	}
-	if thread == "" {
-		return errUnseen
-	}
-	_, err = conn.ExecContext(ctx, "KILL QUERY "+thread)
-	return err
+	})
 }
 
 // Thread is a session at the server: its number, and the address of its client, port included.
 // Numbers come again when the server has restarted, and on the next server.
 type Thread struct{ number, host string }
 
-// Thread is zero where the session may become another client's: a proxy in between has a port of
-// its own. A connection is asked once: a Thread is kept as long as its socket lives.
+// Thread is that of the connection. On a pool of Open it is zero where the session may become
+// another client's: a proxy in between has a port of its own. There a connection is asked once: a
+// Thread is kept as long as its socket lives. A caller's pool shows no socket, so nothing but the
+// address that the server sees can be compared.
 func (c Conn) Thread(ctx context.Context) (at Thread) {
+	if c.Owned == nil {
+		return c.askThread(ctx)
+	}
 	socket, ok := c.Socket.(*net.TCPConn)
 	if !ok {
 		return at
@@ -100,9 +100,8 @@ func (c Conn) Thread(ctx context.Context) (at Thread) {
 	if known, ok := threads.Load(key); ok {
 		return known.(Thread)
 	}
-	row := c.QueryRowContext(ctx, "SELECT ID, HOST FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()")
-	if row.Scan(&at.number, &at.host) != nil {
-		return Thread{}
+	if at = c.askThread(ctx); at == (Thread{}) {
+		return at
 	}
 	if _, port, _ := net.SplitHostPort(socket.LocalAddr().String()); !strings.HasSuffix(at.host, ":"+port) {
 		at = Thread{}
@@ -114,37 +113,42 @@ func (c Conn) Thread(ctx context.Context) (at Thread) {
 
 var threads sync.Map // Threads by weak.Pointer[net.TCPConn]
 
+func (c Conn) askThread(ctx context.Context) Thread {
+	lines, err := server.Grid(ctx, c, "SELECT ID, HOST FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()")
+	if err != nil || len(lines) != 1 {
+		return Thread{}
+	}
+	return Thread{lines[0][0], lines[0][1]}
+}
+
 // End ends a session at the server, where a statement of it may go on for as long as it takes, with
 // the session's locks: the server does not see that its client is gone. The connection is closed
 // before, so that a pool of one has room for another. That may be one to another server, or to one
-// that has restarted: so the session is looked for first.
+// that has restarted: so the session is looked for first. One that is idle ends by itself, or is
+// another client's already.
 func (p *Pool) End(ctx context.Context, at Thread) {
 	if at == (Thread{}) {
 		return
 	}
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	conn, err := p.Control.Conn(brief)
-	if err != nil {
-		return
-	}
-	defer conn.Close()
-	same, err := server.Column(brief, conn, "SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = "+at.number)
-	if err == nil && len(same) == 1 && same[0] == at.host {
-		_, _ = conn.ExecContext(brief, "KILL "+at.number)
-	}
+	_ = sqlconn.Beside(brief, p.Control, time.Second, func(conn *sql.Conn) error {
+		same, err := server.Grid(brief, conn, "SELECT HOST FROM information_schema.PROCESSLIST WHERE "+
+			"COMMAND IN ('Query', 'Execute') AND ID = "+at.number)
+		if err == nil && len(same) == 1 && same[0][0] == at.host {
+			_, err = conn.ExecContext(brief, "KILL "+at.number)
+		}
+		return err
+	})
 }
 
 // Ask runs a query beside all sessions. It does not wait for long on a pool that is full.
-func (p *Pool) Ask(ctx context.Context, query string) ([][]string, error) {
-	brief, cancel := context.WithTimeout(ctx, interrupt.PatienceWith(p.Control))
-	defer cancel()
-	conn, err := p.Control.Conn(brief)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	return server.Grid(ctx, conn, query)
+func (p *Pool) Ask(ctx context.Context, query string) (lines [][]string, err error) {
+	err = sqlconn.Beside(ctx, p.Control, interrupt.PatienceWith(p.Control), func(conn *sql.Conn) error {
+		lines, err = server.Grid(ctx, conn, query)
+		return err
+	})
+	return lines, err
 }
 
 // threadOf finds the thread whose statement carries tag. Every user sees at least its own threads.

@@ -8,13 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 )
 
 // Pool is where connections come from, and what is known of the servers that it leads to.
@@ -22,9 +21,6 @@ type Pool struct {
 	DB      *sql.DB
 	Control *sql.DB // where waits are interrupted from; DB itself on a caller's pool
 	Owned   bool    // it is one of Open
-
-	mu    sync.Mutex
-	loans *sql.DB // see lender; nil until the first
 
 	mute       atomic.Bool // see Mute
 	galera     atomic.Bool // see Galera
@@ -66,7 +62,6 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 
 // Close closes a pool of Open.
 func (p *Pool) Close() error {
-	p.closeLender()
 	if !p.Owned {
 		return nil
 	}
@@ -97,15 +92,13 @@ func poolLimit(config *mysql.Config) (int, error) {
 
 // Acquire takes a connection from the pool.
 func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
-	conn, err := p.DB.Conn(ctx)
-	if err == nil {
-		return connOf(conn), nil
-	}
-	if stats := p.DB.Stats(); ctx.Err() != nil && stats.MaxOpenConnections > 0 {
-		return c, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
-			stats.MaxOpenConnections, err)
-	}
-	return c, fmt.Errorf("connect: %w", err)
+	c.Conn, err = sqlconn.Take(ctx, p.DB, func(to *sqlconn.Conn, pooled any) (known bool) {
+		if c.Owned, known = pooled.(*Owned); known {
+			to.Socket = c.Owned.socket
+		}
+		return known
+	})
+	return c, err
 }
 
 // With runs work on a connection of the pool, and rolls back what it leaves open. What the
@@ -121,13 +114,13 @@ func (p *Pool) With(ctx context.Context, work func(*sql.Conn) error) error {
 			return err
 		}
 	}
-	if err = p.Identify(ctx, conn.Conn); err == nil {
-		err = work(conn.Conn)
+	if err = p.Identify(ctx, conn); err == nil {
+		err = work(conn.Conn.Conn)
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
-		server.Destroy(conn.Conn) // with whatever was open on it
+		conn.Destroy() // with whatever was open on it
 	}
 	return err
 }

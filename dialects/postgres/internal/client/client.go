@@ -21,8 +21,9 @@ type Pool[Tx any] interface {
 
 // Conn is a connection of a pool with at most one transaction, as a client library presents both.
 type Conn[Tx any] interface {
-	channel
 	Line() Line
+	// Exec runs statements without arguments, in one simple query.
+	Exec(ctx context.Context, statements string) error
 	// Begin begins a transaction and runs s in it. Mark is what Commit will ask for, and empty in a
 	// session without work. After an error the transaction may be open, or not: Rollback ends it.
 	Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
@@ -38,33 +39,15 @@ type Conn[Tx any] interface {
 	Destroy()
 	// GiveBack gives the connection back to its pool.
 	GiveBack()
-}
 
-// channel is a connection as a driver presents it: that of pgx, or any other. Nobody else uses it
-// while one of its methods runs.
-type channel interface {
-	// Exec runs statements without arguments, in one simple query.
-	Exec(ctx context.Context, statements string) error
 	// Carries tells whether a script that begins a transaction may have statements of the caller's.
 	Carries() bool
 	// Status is the state of the session, as far as it is known without asking the server.
 	Status() Status
-	// Shown is the state of the session as the server's last answer has shown it; Open: the client
-	// library does not tell.
-	Shown() Status
 	// Ask is Status, from the server where it is not known.
 	Ask(ctx context.Context) Status
 	// Busy tells whether the connection has rows that were not read.
 	Busy() bool
-
-	// send is a sender.
-	send(ctx context.Context, s sqltext.Script) ([][]string, error)
-	// begin sends a script that begins a transaction, which commit ends if it holds the mark.
-	begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
-	commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error)
-	// commitAlone commits whatever transaction is open, as work may do itself. It is an error when
-	// the server rolls that back instead.
-	commitAlone(ctx context.Context) error
 }
 
 // Status is the state of a session.

@@ -18,7 +18,8 @@ type Line struct {
 	send    sender
 	backend *backend // nil: nobody has to know it
 
-	Blind bool // a script that begins with WaitSavepoint returns no columns
+	Blind bool   // a script that begins with WaitSavepoint returns no columns
+	Tag   string // begins statements of the caller's, by which Interrupt finds them
 	// Interrupt ends the statement that is running, from outside the connection.
 	Interrupt func(ctx context.Context) error
 	// Cut closes the connection under a statement that interrupts do not end; nil: the end of the

@@ -15,8 +15,8 @@ import (
 	"github.com/txlock/txlock/internal/identifier"
 )
 
-// pgxConn is the channel of a pgx connection. A script is a batch of pgx's: one round trip, and a
-// second one for statements that pgx prepares, or asks about, in front of them all.
+// pgxConn is a pgx connection, or a transaction on one. A script is a batch of pgx's: one round
+// trip, and a second one for statements that pgx prepares, or asks about, in front of them all.
 type pgxConn struct {
 	conn    *pgx.Conn
 	through through // conn, or a transaction of the caller's
@@ -197,22 +197,10 @@ func (c *pgxConn) Exec(ctx context.Context, statements string) error {
 	})
 }
 
-func (c *pgxConn) commitAlone(ctx context.Context) error {
-	return c.use(func() error {
-		tag, err := c.conn.Exec(ctx, "commit")
-		if err == nil && tag.String() == "ROLLBACK" {
-			err = pgx.ErrTxCommitRollback
-		}
-		return err
-	})
-}
-
-// Carries implements channel. Statements that travel as one text are read before any runs.
+// Carries implements Conn. Statements that travel as one text are read before any runs.
 func (c *pgxConn) Carries() bool { return c.mode != pgx.QueryExecModeSimpleProtocol }
 
 func (c *pgxConn) Ask(context.Context) Status { return c.Status() }
-
-func (c *pgxConn) Shown() Status { return c.Status() }
 
 func (c *pgxConn) Status() (status Status) {
 	_ = c.use(func() error {

@@ -22,7 +22,7 @@ type Statement struct {
 	SQL  string
 	Args []string
 
-	Silent bool // it returns no rows
+	Silent bool // it returns no rows, or none that anybody reads
 	Opens  bool // what follows in the script may wait, and can be undone once it has run
 
 	Work *Work // it is a statement of the caller's; nil: the library's own

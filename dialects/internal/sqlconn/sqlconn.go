@@ -1,0 +1,186 @@
+// Package sqlconn is a connection of a caller's sql.DB, as both dialects use it: statement by
+// statement, by what database/sql and its drivers document.
+package sqlconn
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+)
+
+// Conn is a connection of a sql.DB with at most one transaction. One goroutine uses it, beside what
+// the work sends in the transaction.
+type Conn struct {
+	*sql.Conn
+	Socket net.Conn // nil: the driver does not show it
+	End    func()   // ends the session below database/sql; nil: the driver's Close does
+
+	tx  *sql.Tx
+	end context.CancelFunc // ends the context of tx
+}
+
+// Take takes a connection from a pool. Look is shown the driver's connection, and what that wraps,
+// until it knows one.
+func Take(ctx context.Context, db *sql.DB, look func(c *Conn, pooled any) (known bool)) (*Conn, error) {
+	conn, err := db.Conn(ctx)
+	if stats := db.Stats(); err != nil && ctx.Err() != nil && stats.MaxOpenConnections > 0 {
+		return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w", stats.InUse,
+			stats.MaxOpenConnections, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	c := &Conn{Conn: conn}
+	return c, conn.Raw(func(pooled any) error {
+		for depth := 0; depth < deepest && !look(c, pooled); depth++ {
+			switch wrapper := pooled.(type) {
+			case interface{ Raw() driver.Conn }: // XSAM/otelsql
+				pooled = wrapper.Raw()
+			case interface{ WrappedConn() driver.Conn }: // dd-trace-go
+				pooled = wrapper.WrappedConn()
+			default:
+				return nil
+			}
+		}
+		return nil
+	})
+}
+
+const deepest = 16 // a wrapper may wrap itself
+
+// Cut closes the socket, whoever uses the connection; nil: there is none to close.
+func (c *Conn) Cut() func() {
+	if socket := c.Socket; socket != nil {
+		return func() { _ = socket.Close() }
+	}
+	return nil
+}
+
+// Begin begins the transaction. It lives longer than ctx, at whose end database/sql would roll it
+// back. After an error Finish ends what may have begun.
+func (c *Conn) Begin(ctx context.Context) (err error) {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer c.bound(ctx, end)()
+	if c.tx, err = c.BeginTx(life, nil); err == nil {
+		c.end = end
+		return ctx.Err()
+	}
+	end()
+	return err
+}
+
+// bound ends the context of the transaction with ctx, until the function is called that it returns.
+func (*Conn) bound(ctx context.Context, end context.CancelFunc) func() bool {
+	return context.AfterFunc(ctx, end)
+}
+
+// Tx is the transaction; nil: none has begun, or it was finished.
+func (c *Conn) Tx() *sql.Tx { return c.tx }
+
+// Querier is where statements go: a connection, or a transaction on it.
+type Querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Querier is the transaction, if there is one: database/sql would close the connection behind an
+// error of its own, and wait with that for the end of the transaction, for ever.
+func (c *Conn) Querier() Querier {
+	if c.tx != nil {
+		return c.tx
+	}
+	return c.Conn
+}
+
+// Finish ends the transaction by how, its Commit or its Rollback. It is sql.ErrTxDone where the
+// work has done so.
+func (c *Conn) Finish(ctx context.Context, how func(*sql.Tx) error) error {
+	if c.tx == nil {
+		return nil
+	}
+	tx := c.tx
+	c.tx = nil
+	defer c.end()
+	defer c.bound(ctx, c.end)()
+	return how(tx)
+}
+
+// Destroy closes the connection, so that the server ends its session: also where database/sql would
+// give it back to a pool below, as that of stdlib.OpenDBFromPool.
+func (c *Conn) Destroy() {
+	if c.Socket != nil {
+		_ = c.Socket.Close()
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = c.Finish(over, (*sql.Tx).Rollback)
+	_ = c.Raw(func(any) error {
+		if c.End != nil {
+			c.End()
+		}
+		return driver.ErrBadConn
+	})
+}
+
+// GiveBack gives the connection back to its pool. A transaction that is open goes with it.
+func (c *Conn) GiveBack() {
+	if c.tx != nil {
+		c.Destroy()
+	}
+	_ = c.Close()
+}
+
+// Grid reads all rows, with "" for NULL.
+func Grid(rows *sql.Rows, err error) (lines [][]string, failed error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	values, into := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
+	for i := range values {
+		into[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+		line := make([]string, len(columns))
+		for i, value := range values {
+			line[i] = string(value)
+		}
+		lines = append(lines, line)
+	}
+	return lines, rows.Err()
+}
+
+// Column is the first column of all rows.
+func Column(rows *sql.Rows, err error) (column []string, failed error) {
+	lines, err := Grid(rows, err)
+	for _, line := range lines {
+		column = append(column, line[0])
+	}
+	return column, err
+}
+
+// Beside runs work on another connection of a pool, if it has one to give within that time: else it
+// is interrupt.ErrNoConnection.
+func Beside(ctx context.Context, db *sql.DB, limit time.Duration, work func(*sql.Conn) error) error {
+	brief, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := db.Conn(brief)
+	if err != nil { // the server is slow, or the pool is full
+		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection)
+	}
+	return errors.Join(work(conn), conn.Close())
+}

@@ -1,0 +1,389 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
+	"github.com/txlock/txlock/internal/peer"
+)
+
+// sqlPool is a pool of database/sql.
+type sqlPool struct {
+	*sql.DB
+	// pgx says that its connections, as far as one was seen, are those of pgx's driver, not
+	// wrapped: they take several statements in one text, and options.
+	pgx atomic.Bool
+}
+
+// SQL is a pool of database/sql, which stays its owner's.
+func SQL(db *sql.DB) Pool[*sql.Tx] { return &sqlPool{DB: db} }
+
+func (p *sqlPool) Ready() error {
+	if p.DB == nil {
+		return errors.New("nil database: give postgres.NewSQL a *sql.DB")
+	}
+	return nil
+}
+
+func (p *sqlPool) Size() int { return p.Stats().MaxOpenConnections }
+
+// Close does nothing: the pool is the caller's.
+func (p *sqlPool) Close() {}
+
+func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
+	c := &sqlConn{pool: p, tag: newTag(), spare: mayBeDead(p.Stats().OpenConnections)}
+	for {
+		err := c.take(ctx)
+		if err == nil {
+			return c, nil
+		}
+		if c.spare--; !errors.Is(err, errDead) || ctx.Err() != nil || c.spare < 0 {
+			return nil, err
+		}
+	}
+}
+
+// In serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
+// interrupted from another connection of the pool. What a savepoint is in front of travels with it
+// in one query where the driver is pgx's, and shows no answers. Elsewhere the savepoint, a block
+// with all between, and the release are a round trip each.
+//
+// What asks for answers runs statement by statement.
+func (p *sqlPool) In(_ context.Context, tx *sql.Tx, answers bool) (Line, error) {
+	if tx == nil {
+		return Line{}, errors.New("nil transaction")
+	}
+	tag := newTag()
+	return Line{
+		Blind: !answers, Interrupt: p.interrupt(tag, waiting),
+		send: func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+			if answers || !s[0].Opens {
+				var options []any
+				if p.pgx.Load() { // which would prepare each text, and keep it
+					options = []any{pgx.QueryExecModeExec}
+				}
+				return oneByOne(ctx, tx, s, tag, options...)
+			}
+			return nil, p.sendBlind(ctx, tx, s, tag)
+		},
+	}, nil
+}
+
+// sendBlind sends a script that begins with a savepoint, and ends with its release.
+func (p *sqlPool) sendBlind(ctx context.Context, tx *sql.Tx, s sqltext.Script, tag string) error {
+	text, err := s[1:].Text()
+	// pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment.
+	queries := []string{s[0].SQL + "; " + tag + text}
+	if !p.pgx.Load() {
+		last := len(s) - 1
+		text, err = s[1:last].Block()
+		queries = []string{s[0].SQL, tag + text, s[last].SQL}
+	}
+	for i := 0; i < len(queries) && err == nil; i++ {
+		_, err = tx.ExecContext(ctx, queries[i])
+	}
+	return err
+}
+
+// newTag begins statements, so that another session finds this one by what it runs. A wrapper may
+// put a comment of its own in front.
+func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
+
+// interrupt cancels a statement that carries tag, if also is true of it.
+func (p *sqlPool) interrupt(tag, also string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return p.ask(ctx, nil, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where "+
+			"state = 'active' and strpos(query, $1) > 0 and pid <> pg_backend_pid()"+also, tag))
+	}
+}
+
+// waiting is for a query that sets a savepoint first: it waits behind that.
+const waiting = " and wait_event_type = 'Lock'"
+
+// ask implements elsewhere. The arguments stand in the text: with them, some drivers prepare the
+// statement in a round trip of its own, and a pooler may then execute what somebody else has
+// prepared.
+func (p *sqlPool) ask(ctx context.Context, known *pgx.Conn, s sqltext.Statement) error {
+	text, err := sqltext.Script{s}.Text()
+	if err != nil {
+		return err
+	}
+	err = sqlconn.Beside(ctx, p.DB, interrupt.PatienceWith(p.DB), func(conn *sql.Conn) error {
+		_, err := conn.ExecContext(ctx, text)
+		return err
+	})
+	return err
+}
+
+// sqlConn is a connection of a sqlPool. A script goes statement by statement, and on pgx's driver
+// in one query.
+type sqlConn struct {
+	*sqlconn.Conn
+	pgx    *pgx.Conn // nil: the driver is not pgx's
+	pool   *sqlPool
+	tag    string
+	spare  int  // connections that may be tried as long as no statement has succeeded
+	broken bool // as an error has shown
+	ended  bool // the server has refused the COMMIT
+}
+
+// take takes another connection from the pool. Where the kernel shows that it died while it was
+// idle, it is errDead.
+func (c *sqlConn) take(ctx context.Context) (err error) {
+	if c.Conn, err = sqlconn.Take(ctx, c.pool.DB, c.look); c.Conn == nil {
+		return err
+	}
+	if (peer.Conn{Conn: c.Socket}).Gone() {
+		c.Destroy()
+		err = fmt.Errorf("connect: %w", errDead)
+	} else if err == nil && c.pgx != nil {
+		err = unfit(c.pgx)
+	}
+	if err != nil {
+		c.GiveBack()
+	}
+	return err
+}
+
+// look knows pgx's connections, and those that show their socket.
+func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
+	switch conn := pooled.(type) {
+	case interface{ Conn() *pgx.Conn }:
+		_, own := pooled.(*stdlib.Conn)
+		c.pool.pgx.Store(own)
+		c.pgx, to.Socket = conn.Conn(), conn.Conn().PgConn().Conn()
+		to.End = func() { _ = c.pgx.Close(over) }
+	case interface{ Conn() net.Conn }: // pgdriver of bun
+		to.Socket = conn.Conn()
+	default:
+		return false
+	}
+	return true
+}
+
+// Line implements Conn.
+func (c *sqlConn) Line() Line {
+	l := Line{send: c.send, Tag: c.tag, Interrupt: c.pool.interrupt(c.tag, ""), Cut: c.Cut(), Socket: c.Socket}
+	if c.pgx != nil && c.pgx.PgConn().PID() != 0 {
+		l.Tag, l.Interrupt = "", c.pgx.PgConn().CancelRequest // safe beside a running statement
+	}
+	return l
+}
+
+func (c *sqlConn) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+	if c.pgx != nil {
+		columns, err = c.together(ctx, s)
+		return columns, c.note(err)
+	}
+	alone := 1 // what may be sent again
+	if c.Tx() != nil {
+		alone = len(s)
+	}
+	if err = c.first(ctx, func() error {
+		columns, err = oneByOne(ctx, c.Querier(), s[:alone], c.tag)
+		return err
+	}); err == nil {
+		var further [][]string
+		further, err = oneByOne(ctx, c.Querier(), s[alone:], c.tag)
+		columns = append(columns, further...)
+	}
+	return columns, c.note(err)
+}
+
+// first runs the first statement on a connection. Where only that shows that the connection died
+// while it was idle, another one is taken.
+func (c *sqlConn) first(ctx context.Context, statement func() error) error {
+	for ; c.spare > 0; c.spare-- {
+		err := statement()
+		if !server.Broken(err) || ctx.Err() != nil || c.Tx() != nil {
+			c.spare = 0
+			return err
+		}
+		c.Destroy()
+		c.GiveBack()
+		if err := c.take(ctx); err != nil {
+			return err
+		}
+	}
+	return statement()
+}
+
+// together sends a script as one query, below what a program has wrapped around the connection.
+func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+	text, err := s.Text()
+	if err != nil {
+		return nil, err
+	}
+	failed := c.Raw(func(any) error {
+		results := c.pgx.PgConn().Exec(ctx, text)
+		for results.NextResult() {
+			result := results.ResultReader().Read()
+			if result.Err != nil {
+				break
+			}
+			var column []string
+			for _, row := range result.Rows {
+				column = append(column, string(row[0]))
+			}
+			columns = append(columns, column)
+		}
+		err = results.Close()
+		return nil // database/sql would try again on what looks like a bad connection
+	})
+	return columns, cmp.Or(failed, err)
+}
+
+// oneByOne runs a script statement by statement, but that those without rows go with the next ones,
+// as drivers send a text without arguments. So arguments stand in the text: with them, some drivers
+// prepare the statement in a round trip of its own.
+func oneByOne(ctx context.Context, q sqlconn.Querier, s sqltext.Script, tag string, options ...any) (columns [][]string,
+	err error,
+) {
+	for len(s) > 0 {
+		some := 1
+		for s[0].Silent && !s[0].Opens && some < len(s) && s[some].Silent && !s[some].Opens {
+			some++
+		}
+		text, err := s[:some].Text()
+		if err != nil {
+			return columns, err
+		}
+		column := make([][]string, some)
+		switch {
+		case s[0].Opens:
+			_, err = q.ExecContext(ctx, text)
+		case s[0].Silent:
+			_, err = q.ExecContext(ctx, tag+text)
+		default:
+			column[0], err = sqlconn.Column(q.QueryContext(ctx, tag+text, options...))
+		}
+		if err != nil {
+			return columns, err
+		}
+		columns, s = append(columns, column...), s[some:]
+	}
+	return columns, nil
+}
+
+func (c *sqlConn) note(err error) error {
+	c.broken = c.broken || server.Broken(err)
+	return err
+}
+
+// Exec implements Conn.
+func (c *sqlConn) Exec(ctx context.Context, statements string) error {
+	_, err := c.Querier().ExecContext(ctx, identifier.Qualified(statements))
+	return c.note(err)
+}
+
+// level makes the transaction what BeginSQL does. Not every driver has a word for it.
+var level = sqltext.Silent("set transaction isolation level read committed, read write")
+
+// Begin implements Conn.
+func (c *sqlConn) Begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
+	if err := c.note(c.first(ctx, func() error { return c.Conn.Begin(ctx) })); err != nil {
+		return nil, err
+	}
+	columns, err := c.send(ctx, slices.Concat(sqltext.Script{level}, s))
+	return columns[min(1, len(columns)):], err
+}
+
+// Commit implements Conn.
+func (c *sqlConn) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
+	_, err := c.send(ctx, append(sqltext.Script{Proof(mark)}, behind...))
+	if server.Broken(err) || errors.Is(err, sql.ErrTxDone) {
+		return dialects.Lost(err) // before COMMIT
+	}
+	if err == nil {
+		err = c.note(c.Finish(ctx, (*sql.Tx).Commit))
+		c.ended = err != nil
+	}
+	return err
+}
+
+// Rollback implements Conn. Where the work has ended the transaction, what it has left behind goes
+// with the session.
+func (c *sqlConn) Rollback(ctx context.Context) error {
+	err := c.Finish(ctx, (*sql.Tx).Rollback)
+	if errors.Is(err, sql.ErrTxDone) {
+		c.Destroy()
+		return nil
+	}
+	return c.note(err)
+}
+
+// GiveBack implements Conn. Not every driver tells database/sql that a connection is broken.
+func (c *sqlConn) GiveBack() {
+	if c.broken {
+		c.Destroy()
+	}
+	c.Conn.GiveBack()
+}
+
+// Carries implements Conn: those of the caller's go one by one, through the *sql.Tx.
+func (c *sqlConn) Carries() bool { return false }
+
+// Status implements Conn. Where the driver does not tell, it is Open until an error says
+// otherwise.
+func (c *sqlConn) Status() Status {
+	switch {
+	case c.broken:
+		return Closed
+	case c.ended:
+		return Idle
+	case c.pgx == nil:
+		return Open
+	}
+	status := Closed
+	_ = c.Raw(func(any) error {
+		if !c.pgx.IsClosed() {
+			status = Status(c.pgx.PgConn().TxStatus())
+		}
+		return nil
+	})
+	return status
+}
+
+// AskSQL fails outside a transaction, and in one that is aborted. It has no snapshot.
+const AskSQL = "savepoint txlock_ask; release savepoint txlock_ask"
+
+// Ask implements Conn.
+func (c *sqlConn) Ask(ctx context.Context) Status {
+	if status := c.Status(); status != Open {
+		return status
+	}
+	err := c.Exec(ctx, AskSQL)
+	switch server.State(err) {
+	case server.AbortedBefore:
+		return Failed
+	case server.NoTransaction:
+		return Idle
+	}
+	return c.Status()
+}
+
+// Busy implements Conn.
+func (c *sqlConn) Busy() (busy bool) {
+	if c.pgx != nil {
+		_ = c.Raw(func(any) error {
+			busy = c.pgx.PgConn().IsBusy()
+			return nil
+		})
+	}
+	return busy
+}
