@@ -162,8 +162,14 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 }
 
 // join locks the rows of m for a Lock in the session of its caller, which it has entered.
-func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownership, try bool) (grant[Tx], error) {
-	g := grant[Tx]{session: s, calls: of.calls}
+func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownership, try bool) (g grant[Tx], err error) {
+	joined := false
+	defer func() {
+		if !joined { // also when the client library panicked
+			g, err = grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
+		}
+	}()
+	g.session, g.calls = s, of.calls
 	request, err := m.sessionRequest(wait, try, false, true)
 	if err == nil {
 		err = s.call(wait, of, func() (err error) {
@@ -172,10 +178,9 @@ func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownershi
 		})
 	}
 	m.locker.invalidate(err)
-	if err = m.waitError(ctx, wait, err); err != nil {
-		return grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
-	}
-	return g, nil
+	err = m.waitError(ctx, wait, err)
+	joined = err == nil
+	return g, err
 }
 
 // errBeside is the error of a call for which the connection of a Do is not free.

@@ -169,6 +169,7 @@ type Locker[Tx any] struct {
 	semaphores sync.Map // *semaphore, by the hash of its key
 
 	lookout *lookout.Lookout // for claims
+	naming  sync.Mutex       // of who asks the server who has a key
 
 	closing  context.Context // ends with Close, which is its cause
 	close    context.CancelCauseFunc

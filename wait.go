@@ -1,6 +1,7 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,14 +97,51 @@ func isOver(wait context.Context) bool {
 	return wait.Err() != nil || limited && !time.Now().Before(deadline)
 }
 
-// heldHere adds to the error of a wait in a new session that has ended that another session of the
-// Locker was begun for the same rows. Who waits for himself learns it so: no database sees that
-// circle.
+// heldHere adds to the error of a wait in a new session that has ended who holds the lock: another
+// session of the Locker that was begun for the same rows, for who waits for himself learns it so,
+// and no database sees that circle; and else, of a key, whom the server shows.
 func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, err error) error {
-	if !isOver(wait) || !errors.Is(err, ErrNotAcquired) || !l.isHeldHere(request, time.Time{}) {
+	switch {
+	case request.Try || !isOver(wait) || !errors.Is(err, ErrNotAcquired):
+		return err
+	case l.isHeldHere(request, time.Time{}):
+		return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
+	case errors.Is(wait.Err(), context.Canceled) || request.Slots == 0 || !l.naming.TryLock():
 		return err
 	}
-	return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
+	defer l.naming.Unlock()
+	if holder := l.holderOf(context.WithoutCancel(wait), request); holder != "" {
+		err = fmt.Errorf("%w; %s holds it", err, holder)
+	}
+	return err
+}
+
+// holderOf is who has the first of some keys that is held, as far as the server shows it soon.
+func (l *Locker[Tx]) holderOf(ctx context.Context, request dialects.Request) string {
+	inspector, shows := l.driver.(dialects.Inspector)
+	found := l.found.Load()
+	if !shows || found == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	of := dialects.Inspection{Table: *found, Names: []string{}}
+	for _, value := range request.Values {
+		of.Slots = append(of.Slots, value.Text)
+	}
+	states, _ := inspector.Inspect(ctx, of) // an error would say nothing of the lock
+	for _, s := range states {
+		if h := s.Holder; s.Kind == dialects.KindRow && s.Column == "" && h != nil && h.Session != "" &&
+			slices.Contains(of.Slots, s.Value) {
+			process := ""
+			if h.Process > 0 { // else the server does not show it
+				process = fmt.Sprintf("process %d ", h.Process)
+			}
+			return fmt.Sprintf("session %s (%son %s, since %s)", h.Session, process, cmp.Or(h.Host, "a socket"),
+				h.Since.UTC().Format(time.DateTime))
+		}
+	}
+	return ""
 }
 
 // isHeldHere tells whether a session of the Locker was begun for the rows of request: if before is

@@ -18,8 +18,8 @@ import (
 
 // A session that has locked a row has a transaction number, and VACUUM keeps all rows that were
 // deleted since. So a lock that is held for long is renewed: the session ends its transaction and
-// locks the same rows in a new one, in one round trip, and nobody gets in between. It is one that
-// was begun by one request for rows of our own, and has joined nothing.
+// locks the same rows in a new one, in one round trip, and nobody gets in between. All that it
+// holds are rows of our own: others may lock those of a caller's table without us.
 //
 // That rests on the queue locks. Whoever wants one of the rows passes its queue lock first. The
 // session keeps those for itself, apart from any transaction, from before the end of the one until
@@ -32,10 +32,11 @@ import (
 // (LockAcquireExtended). The requests are tries all the same: where one ever had to wait, the
 // renewal would fail at once.
 type renewal struct {
-	request dialects.Request
-	every   time.Duration
-	next    time.Time
-	barred  bool // it is not renewed
+	locked []dialects.Request
+	every  time.Duration
+	next   time.Time
+	barred bool // it is not renewed
+	needed bool // the transaction has a number, or may have one: a token takes one now and then
 }
 
 // renewAtLeast is how often a held lock is renewed. With a short lease it is once in two of them.
@@ -44,30 +45,26 @@ const (
 	leasesToRenew = 2
 )
 
-// renewalOf is that of a session. What locks no row needs one only for the number that a token may
-// have taken.
-func renewalOf(request dialects.Request, got dialects.Grant) renewal {
+// note says what the session has locked.
+func (r *renewal) note(request dialects.Request, got dialects.Grant) {
 	if got.Row != "" {
 		request.Values = []dialects.Value{{Text: got.Row}}
 	}
-	r := renewal{
-		request: request, every: min(renewAtLeast, leasesToRenew*request.Lease),
-		barred: request.Work || !request.Ours || rowLockOf(request) == "" && request.Fence == "",
+	r.locked = append(r.locked, request)
+	r.barred = r.barred || request.Work || !request.Ours
+	r.needed = r.needed || rowLockOf(request) != "" || request.Fence != ""
+	if r.every == 0 && !r.barred {
+		r.every = min(renewAtLeast, leasesToRenew*request.Lease)
+		r.plan()
 	}
-	r.plan()
-	return r
 }
 
 // plan chooses when the next renewal is due: at a random time, because all sessions of a Locker
 // have their heartbeats in one moment. Those that began together, or were stopped together, are
 // renewed a few at a time.
-func (r *renewal) plan() {
-	if !r.barred {
-		r.next = time.Now().Add(r.every/2 + rand.N(r.every/2))
-	}
-}
+func (r *renewal) plan() { r.next = time.Now().Add(r.every/2 + rand.N(r.every/2)) }
 
-func (r *renewal) due() bool { return !r.barred && !time.Now().Before(r.next) }
+func (r *renewal) due() bool { return r.needed && !r.barred && !time.Now().Before(r.next) }
 
 // renew is one simple query, so that a pooler in transaction mode, which sees no end of a
 // transaction in between, leaves the server's session to this connection. After an error the
@@ -92,7 +89,7 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 	if err == nil {
 		since, name, _ := strings.Cut(columns[1][0], " ")
 		begun, _ := strconv.ParseFloat(since, 64)
-		r, unkeep := s.renewal.request, queueLocksSQL(s.renewal.request, sqltext.Unkeeping)
+		r, unkeep := s.renewal.locked, queueLocksSQL(s.renewal.locked, sqltext.Unkeeping)
 		lock := append([]string{"rollback and chain"}, relockSQL(r, s.lease, label.Since(name, begun))...)
 		lock = append(lock, savepoint, unkeep, "release "+savepoint)
 		keep := []string{sqltext.Ping + "\n" + savepoint, queueLocksSQL(r, sqltext.Keeping)}
@@ -122,46 +119,66 @@ const cancelsWithstood = 10
 
 // keptSQL fails by a division by zero unless the session keeps all queue locks for itself. The
 // transaction must have none.
-func keptSQL(request dialects.Request) string {
-	numbers := queueLocks(request)
-	return "select 1 / (count(distinct objid) = " + strconv.Itoa(len(numbers)) + ")::int from pg_locks where " +
-		"locktype = 'advisory' and granted and pid = pg_backend_pid() and objsubid = 2 and classid = " +
-		sqltext.NumberOf(request.Table) + "::oid and objid in (select n::oid from unnest(" +
-		sqltext.Literal(sqltext.ArrayOf(numbers)) + "::int[]) n)"
+func keptSQL(locked []dialects.Request) string {
+	return each(locked, func(request dialects.Request) string {
+		numbers := queueLocks(request)
+		return "select 1 / (count(distinct objid) = " + strconv.Itoa(len(numbers)) + ")::int from pg_locks where " +
+			"locktype = 'advisory' and granted and pid = pg_backend_pid() and objsubid = 2 and classid = " +
+			sqltext.NumberOf(request.Table) + "::oid and objid in (select n::oid from unnest(" +
+			sqltext.Literal(sqltext.ArrayOf(numbers)) + "::int[]) n)"
+	})
+}
+
+func each(locked []dialects.Request, sql func(dialects.Request) string) string {
+	var statements []string
+	for _, request := range locked {
+		if one := sql(request); one != "" {
+			statements = append(statements, one)
+		}
+	}
+	return strings.Join(statements, "; ")
 }
 
 // queueLocksSQL calls function for the queue locks. It fails by a division by zero when one is not
 // granted. What is given up may have been given up before, by a statement that was cancelled then.
-func queueLocksSQL(request dialects.Request, function string) string {
-	all := "bool_and(" + sqltext.Pass(request, function, "n") + ")"
-	if function != sqltext.Unkeeping {
-		all = "1 / (" + all + ")::int"
-	}
-	return "select " + all + " from unnest(" + sqltext.Literal(sqltext.ArrayOf(queueLocks(request))) + "::int[]) n"
+func queueLocksSQL(locked []dialects.Request, function string) string {
+	return each(locked, func(request dialects.Request) string {
+		all := "bool_and(" + sqltext.Pass(request, function, "n") + ")"
+		if function != sqltext.Unkeeping {
+			all = "1 / (" + all + ")::int"
+		}
+		return "select " + all + " from unnest(" + sqltext.Literal(sqltext.ArrayOf(queueLocks(request))) + "::int[]) n"
+	})
 }
 
 // relockSQL locks in a new transaction what was locked in the last. A row that is missing is a
 // division by zero. One that somebody has got who passes no queue locks is an error too. Either is
 // the end of the session.
-func relockSQL(request dialects.Request, lease time.Duration, shown string) []string {
+func relockSQL(locked []dialects.Request, lease time.Duration, shown string) []string {
 	calls := []string{
 		"select " + sqltext.Set("application_name", sqltext.Escaped(shown)) + ", " +
 			client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(lease)), sqltext.Literal(clientCheck)),
-		queueLocksSQL(request, sqltext.Trying),
+		queueLocksSQL(locked, sqltext.Trying),
 	}
-	mode := rowLockOf(request)
-	t, _, err := textsOf(request, way{})
-	if mode == "" || err != nil { // it has been locked by the same text
+	rows := each(locked, func(request dialects.Request) string {
+		mode := rowLockOf(request)
+		t, _, err := textsOf(request, way{})
+		if mode == "" || err != nil { // it has been locked by the same text
+			return ""
+		}
+		values := make([]string, len(request.Values))
+		for i, value := range request.Values {
+			values[i] = value.Text
+		}
+		where := strings.Replace(t.where, "any($1)", "$1", 1)
+		where = strings.Replace(where, "= $1", "in ("+strings.Join(values, ", ")+")", 1)
+		return "select 1 / (count(*) = " + strconv.Itoa(len(values)) + ")::int from (select from " + t.table +
+			where + " order by " + t.column + mode + " nowait) locked"
+	})
+	if rows == "" {
 		return calls
 	}
-	values := make([]string, len(request.Values))
-	for i, value := range request.Values {
-		values[i] = value.Text
-	}
-	where := strings.Replace(t.where, "any($1)", "$1", 1)
-	where = strings.Replace(where, "= $1", "in ("+strings.Join(values, ", ")+")", 1)
-	return append(calls, "select 1 / (count(*) = "+strconv.Itoa(len(values))+")::int from (select from "+t.table+
-		where+" order by "+t.column+mode+" nowait) locked")
+	return append(calls, rows)
 }
 
 func rowLockOf(request dialects.Request) string {

@@ -28,7 +28,8 @@ func TestWhenARenewalIsDue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				due.request.Lease = due.lease
-				r := renewalOf(due.request, dialects.Grant{})
+				var r renewal
+				r.note(due.request, dialects.Grant{})
 				if due.after == 0 {
 					<-time.After(24 * time.Hour)
 					require.False(t, r.due())
@@ -52,7 +53,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 		const sessions, looks = 1200, 12 // from half a minute to a minute, every 2.5 s
 		all := make([]renewal, sessions)
 		for i := range all {
-			all[i] = renewalOf(dialects.Request{Ours: true, Slots: 64, Lease: 30 * time.Second}, dialects.Grant{})
+			all[i].note(dialects.Request{Ours: true, Slots: 64, Lease: 30 * time.Second}, dialects.Grant{})
 		}
 		<-time.After(30 * time.Second)
 		renewed := 0

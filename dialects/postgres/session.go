@@ -52,7 +52,7 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	})
 	if returned = true; err == nil {
 		s.committed = on.behind.list != nil && on.behind.commits
-		s.renewal = renewalOf(request, got)
+		s.renewal.note(request, got)
 		return got, nil
 	}
 	clean, cancel := interrupt.Detached(ctx)
@@ -97,8 +97,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (diale
 	return s.joinAnd(ctx, request, "")
 }
 
-// joinAnd sets a savepoint behind the lock, unless nest is empty. A session that has joined
-// anything is not renewed.
+// joinAnd sets a savepoint behind the lock, unless nest is empty.
 func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nest string) (
 	got dialects.Grant, err error,
 ) {
@@ -110,7 +109,7 @@ func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nes
 		got, err = s.join(ctx, request, way{joined: true, nest: nest, blind: s.Blind})
 		switch {
 		case err == nil:
-			s.renewal.barred = true
+			s.renewal.note(request, got)
 			return got, nil
 		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
 			numbered++
@@ -121,6 +120,14 @@ func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nes
 			}
 		case !errors.Is(err, errAgain):
 			return got, err
+		case !s.renewal.barred:
+			// A new snapshot is as old as the transaction, which somebody may wait for, and no
+			// heartbeat comes beside a wait.
+			clean, cancel := interrupt.Detached(ctx)
+			err = s.renew(clean)
+			if cancel(); err != nil {
+				return got, dialects.Lost(err)
+			}
 		}
 	}
 }

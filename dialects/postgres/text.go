@@ -24,7 +24,8 @@ import (
 // advisory lock to the first waiter in the act of releasing it. Every session locks in the same
 // order, queue locks by number and then rows by value, so that two requests cannot block each
 // other. They are statements of their own, because a statement's snapshot is older than its wait: a
-// row that came meanwhile would be missed.
+// row that came meanwhile would be missed. That does not matter for one row of our own, which
+// nobody changes: see rowsSQL.
 func lockScript(request dialects.Request, on way, limit time.Duration, final bool) (s sqltext.Script, at answers,
 	err error,
 ) {
@@ -156,7 +157,7 @@ const (
 type texts struct {
 	table, column, where string          // quoted
 	set                  map[bool]string // by whether the limit is final; see limitOf
-	queue                string          // empty: a permit
+	queue                string          // empty: in rows
 	rows                 string
 }
 
@@ -203,7 +204,7 @@ func textsOf(request dialects.Request, on way) (t *texts, values string, err err
 				"UTF-8 without NUL; give a []byte for a bytea column", value.Text, t.column)}
 		}
 	}
-	if len(list) == 1 && t.queue != "" {
+	if len(list) == 1 && !(s.permit && s.try) {
 		return t, list[0], nil
 	}
 	return t, sqltext.ArrayOf(list), nil
@@ -227,9 +228,15 @@ func (s shape) texts() (t *texts, err error) {
 		t.rows = s.permitSQL(t)
 		return t, nil
 	}
-	t.queue, t.rows = s.queueSQL(), s.rowsSQL(t)
+	if !s.together() {
+		t.queue = s.queueSQL()
+	}
+	t.rows = s.rowsSQL(t)
 	return t, nil
 }
+
+// together tells whether the queue lock is in the statement of the row.
+func (s shape) together() bool { return s.ours && s.values == 1 && !s.try }
 
 // request is one for the functions of sqltext.
 func (s shape) request() dialects.Request {
@@ -315,14 +322,19 @@ const (
 	passedSQL     = " and current_setting('" + passedSetting + "', true) = 'true'"
 )
 
-// rowsSQL locks the rows and counts them, and ends the settings of the wait.
+// rowsSQL locks the rows, counts them, and ends the settings of the wait. A queue lock in it is a
+// condition that is about no row: the server looks at that once, before it begins to scan (the
+// plan's "One-Time Filter"). One on the row would keep VACUUM from the page as long as it waits.
 func (s shape) rowsSQL(t *texts) string {
 	lock, count := "select 1 from "+t.table+t.where, "count(*)"
 	if s.values > 1 {
 		lock, count = "select "+t.column+" from "+t.table+t.where, "count(distinct locked)"
 	}
-	if s.try {
+	switch {
+	case s.try:
 		lock += passedSQL
+	case s.together():
+		lock += " and (select " + sqltext.Pass(s.request(), sqltext.Passing, "$1") + " is not null)"
 	}
 	if s.values > 1 {
 		lock += " order by 1"

@@ -1,7 +1,11 @@
 // Package savepoint ends a savepoint as the work behind it ended.
 package savepoint
 
-import "strconv"
+import (
+	"cmp"
+	"errors"
+	"strconv"
+)
 
 // Stack is the savepoints of a session, one for each nested Do. It is for whoever may send.
 type Stack struct {
@@ -15,29 +19,21 @@ func (s *Stack) Name() string { return "txlock_" + strconv.Itoa(s.open+1) }
 
 // Run runs work, and then calls end: with undo when work failed or panicked. It returns the error
 // of end, or else that of work.
-func (s *Stack) Run(work func() error, end func(undo bool) error) error {
-	done := false
+func (s *Stack) Run(work func() error, end func(undo bool) error) (err error) {
+	panicked, stuck := true, s.stuck
 	s.open++
 	defer func() {
-		if !done {
-			s.note(end(true))
-		}
 		s.open--
+		s.stuck = errPanicked // unless end returns
+		ended := end(panicked || err != nil)
+		s.stuck, err = cmp.Or(ended, stuck), cmp.Or(ended, err)
 	}()
-	err := work()
-	done = true
-	if ended := end(err != nil); ended != nil {
-		s.note(ended)
-		return ended
-	}
+	err = work()
+	panicked = false
 	return err
 }
 
-func (s *Stack) note(err error) {
-	if err != nil {
-		s.stuck = err
-	}
-}
+var errPanicked = errors.New("the client library panicked at the end of a savepoint")
 
 // Err is why a savepoint could not be ended, or nil. Then nobody can say what is left of the work
 // behind it, which has failed, and the transaction must not be committed.

@@ -18,26 +18,12 @@ import (
 // first.
 func TestKnownUnsafe(t *testing.T) {
 	t.Parallel()
-	t.Run("TiDB", func(t *testing.T) { // played by a MariaDB that calls itself so
-		t.Parallel()
-		server, err := servers.Start(background, servers.MariaDB, servers.Options{Settings: []string{
-			"--version=8.0.11-TiDB-v8.5.0", "--log-output=TABLE",
-		}})
-		require.NoError(t, err)
-		e := testbed.Owned(t, server)
-		require.NoError(t, installBySchema(t, e.Admin, testbed.MySQLSQL[0], server.DSN))
-		_, err = e.Admin.Exec("CREATE TABLE things (id INT PRIMARY KEY)")
-		require.NoError(t, err)
-		_, err = e.Admin.Exec("SET GLOBAL general_log = ON")
-		require.NoError(t, err)
-		for _, c := range testbed.MySQLSQL {
-			t.Run(c.Name, func(t *testing.T) { refusesAll(t, c, server.DSN, "TiDB") })
-		}
-		var locked int
-		require.NoError(t, e.Admin.QueryRow("SELECT COUNT(*) FROM mysql.general_log WHERE "+
-			"argument LIKE '%FOR UPDATE%' OR argument LIKE '%SHARE MODE%' OR argument LIKE '%GET_LOCK%'").Scan(&locked))
-		require.Equal(t, 1, locked, "this query alone")
-	})
+	for name, version := range map[string]string{"TiDB": "8.0.11-TiDB-v8.5.0", "Vitess": "8.4.6-Vitess"} {
+		t.Run(name, func(t *testing.T) { // played by a MariaDB that calls itself so
+			t.Parallel()
+			callsItself(t, name, version)
+		})
+	}
 	for _, e := range testbed.Engines {
 		if !e.Postgres {
 			continue
@@ -76,6 +62,26 @@ func TestKnownUnsafe(t *testing.T) {
 			require.NoError(t, locks.Close())
 		})
 	}
+}
+
+func callsItself(t *testing.T, name, version string) {
+	server, err := servers.Start(background, servers.MariaDB, servers.Options{Settings: []string{
+		"--version=" + version, "--log-output=TABLE",
+	}})
+	require.NoError(t, err)
+	e := testbed.Owned(t, server)
+	require.NoError(t, installBySchema(t, e.Admin, testbed.MySQLSQL[0], server.DSN))
+	_, err = e.Admin.Exec("CREATE TABLE things (id INT PRIMARY KEY)")
+	require.NoError(t, err)
+	_, err = e.Admin.Exec("SET GLOBAL general_log = ON")
+	require.NoError(t, err)
+	for _, c := range testbed.MySQLSQL {
+		t.Run(c.Name, func(t *testing.T) { refusesAll(t, c, server.DSN, name) })
+	}
+	var locked int
+	require.NoError(t, e.Admin.QueryRow("SELECT COUNT(*) FROM mysql.general_log WHERE "+
+		"argument LIKE '%FOR UPDATE%' OR argument LIKE '%SHARE MODE%' OR argument LIKE '%GET_LOCK%'").Scan(&locked))
+	require.Equal(t, 1, locked, "this query alone")
 }
 
 // newDatabase makes a database on e, and returns its address.

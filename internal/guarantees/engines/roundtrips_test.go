@@ -163,29 +163,6 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 	require.Equal(t, want.in, countWithin(t, f, proxy))
 	require.Equal(t, want.exec, countExec(t, f, proxy, table))
 	countOnce(t, e, c, proxy, want)
-	countHeld(t, f, proxy)
-}
-
-// countHeld: what a session holds since it began, with a token, is held again without a trip.
-func countHeld[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy) {
-	driver, pool := f.Connect(t, f.DSNFor(f.Label, proxy.Addr(), nil), 2)
-	t.Cleanup(pool.Close)
-	locks := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithFencing())
-	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-	for name, m := range map[string]*txlock.Mutex[Tx]{
-		"key": locks.Mutex(f.Key("held")), "permit": locks.Semaphore(f.Key("held"), 2),
-	} {
-		first, err := m.Lock(background)
-		require.NoError(t, err)
-		before := proxy.Bursts()
-		again, err := m.Lock(first.Context())
-		require.NoError(t, err)
-		require.Equal(t, before, proxy.Bursts(), name)
-		require.Equal(t, first.Token(), again.Token())
-		require.Equal(t, first.Permit(), again.Permit())
-		require.NoError(t, again.Unlock(background))
-		require.NoError(t, first.Unlock(background))
-	}
 }
 
 // countExec counts the least round trips of several rounds.

@@ -136,7 +136,7 @@ func TestServicesOfMySQL(t *testing.T) {
 		}
 		require.Len(t, findings, 1, "%v", c)
 		require.Contains(t, findings[0].Found, "it is "+c.want)
-		worse := map[string]Severity{"TiDB": Failure, "PlanetScale": Warning, "RDS Proxy": Warning}
+		worse := map[string]Severity{"TiDB": Failure, "PlanetScale": Failure, "RDS Proxy": Warning}
 		require.Equal(t, cmp.Or(worse[c.want], Note), findings[0].Severity, c.want)
 	}
 }

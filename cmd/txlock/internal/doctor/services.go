@@ -245,23 +245,27 @@ var services = []Service{
 		Name: "PlanetScale for Vitess",
 		signs: []string{
 			"version vitess", "version planetscale", "host *.connect.psdb.cloud",
-		}, worst: Warning, Shown: read,
-		Says:  "A transaction ends after 20 seconds, a SELECT after 900, a connection after a day.",
+		}, worst: Failure, Shown: "read, and the refusal played by settings",
+		Says: "A transaction ends after 20 seconds (Vitess itself: 30), a SELECT after 900, a connection after a " +
+			"day. Clients share the sessions of the servers behind the proxy, which ignores wait_timeout.",
 		Pages: "https://planetscale.com/docs/reference/planetscale-system-limits",
-		Here: "A lock is a transaction, so it is lost after 20 seconds. What is left is a short Do on a " +
-			"keyspace without shards, and that is untested.",
-		DSN: "app@tcp(HOST.connect.psdb.cloud)/shop?tls=true",
-		Set: "Hold nothing for as long as 20 seconds. For Lock and Lead take another server.",
+		Here: "A lock would have no lease and be lost after 20 seconds, and the KILL QUERY that ends a wait may " +
+			"hit another client. So whatever is called first is ErrUnsafeEngine, before any lock.",
+		DSN: "another server",
+		Set: "Keep the lock table on MySQL, MariaDB or PostgreSQL.",
 	},
 	{
 		Name:  "TiDB",
 		signs: []string{"version TiDB"}, worst: Failure, Shown: "read, and the refusal played by settings",
-		Says: "FOR UPDATE with SKIP LOCKED is taken without an error and locks nothing. To say so by an error " +
-			"is proposed.",
-		Pages: "https://github.com/pingcap/tidb/issues/69720, https://github.com/pingcap/tidb/pull/69782",
-		Here:  "Tries would exclude nobody. So whatever is called first is ErrUnsafeEngine, before any lock.",
-		DSN:   "another server",
-		Set:   "Keep the lock table on MySQL, MariaDB or PostgreSQL.",
+		Says: "Pessimistic locks are kept in memory, and lost when a store fails; a lock was lost after 12 s in " +
+			"8.5.4. Holds end after an hour, and COMMIT goes on. FOR UPDATE with SKIP LOCKED is taken without an " +
+			"error and locks nothing.",
+		Pages: "https://docs.pingcap.com/tidb/stable/pessimistic-transaction, " +
+			"https://github.com/pingcap/tidb/issues/66571, https://github.com/pingcap/tidb/issues/69720",
+		Here: "A holder that has lost its lock would commit, and tries would exclude nobody. So whatever is called " +
+			"first is ErrUnsafeEngine, before any lock.",
+		DSN: "another server",
+		Set: "Keep the lock table on MySQL, MariaDB or PostgreSQL.",
 	},
 	{
 		Name:  "CockroachDB",

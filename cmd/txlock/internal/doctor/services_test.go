@@ -117,16 +117,21 @@ func TestServices(t *testing.T) {
 	require.Contains(t, found[1], "it is RDS Proxy (no key to cancel statements)")
 }
 
-// A MariaDB that calls itself TiDB plays it, and is refused like it.
+// A MariaDB that calls itself TiDB, or Vitess, plays it, and is refused like it.
 func TestServiceThatIsRefused(t *testing.T) {
 	t.Parallel()
-	e := private(t, servers.MariaDB, "--version=8.0.11-TiDB-v8.5.6")
-	findings, err := e.look(background, e.DSN, "txlock_slots")
-	require.NoError(t, err)
-	finding := find(t, findings, "service")
-	require.Equal(t, doctor.Failure, finding.Severity)
-	require.Contains(t, finding.Found, "it is TiDB (version TiDB)")
-	require.Contains(t, finding.Why, "ErrUnsafeEngine")
+	for version, found := range map[string]string{
+		"8.0.11-TiDB-v8.5.6": "it is TiDB (version TiDB)",
+		"8.4.6-Vitess":       "it is PlanetScale for Vitess (version vitess)",
+	} {
+		e := private(t, servers.MariaDB, "--version="+version)
+		findings, err := e.look(background, e.DSN, "txlock_slots")
+		require.NoError(t, err)
+		finding := find(t, findings, "service")
+		require.Equal(t, doctor.Failure, finding.Severity)
+		require.Contains(t, finding.Found, found)
+		require.Contains(t, finding.Why, "ErrUnsafeEngine")
+	}
 }
 
 // checked returns the names of the checks that have found anything.

@@ -90,17 +90,23 @@ func identityOf(ctx context.Context, q server.Querier) (map[string]string, error
 // refuse is an error for a server that is known not to exclude. What may exclude, or fails where it
 // does not, is left to the proof of Check.
 //
-// TiDB ignores FOR UPDATE in a statement with SKIP LOCKED (pingcap/tidb#69720). A lock that waits
-// would exclude there, and a try beside it would not: so TiDB is refused as a whole. Dolt, and
-// go-mysql-server below it, take FOR UPDATE and lock nothing. In a cluster whose nodes all take
-// writes, row locks do not reach the other nodes. A binary log of statements alone would take
-// REPEATABLE READ, at which work may read what is older than its second lock.
+// TiDB keeps locks in memory alone, and loses them when a store fails or after an hour, and COMMIT
+// goes on (pingcap/tidb#66571). It ignores FOR UPDATE in a statement with SKIP LOCKED
+// (pingcap/tidb#69720). Vitess is a proxy whose clients share sessions: it ignores wait_timeout, so
+// no lock has a lease, ends transactions by a timer, and a KILL QUERY may hit another client.
+// Dolt, and go-mysql-server below it, take FOR UPDATE and lock nothing. In a cluster whose nodes
+// all take writes, row locks do not reach the other nodes. A binary log of statements alone would
+// take REPEATABLE READ, at which work may read what is older than its second lock.
 func refuse(identity map[string]string) error {
 	const oneNode = "where row locks exclude the sessions of one node only"
 	switch {
 	case strings.Contains(identity["version"], "TiDB"):
-		return fmt.Errorf("%w: this is TiDB (%s), which ignores FOR UPDATE in a statement with SKIP LOCKED",
-			dialects.ErrUnsafeEngine, identity["version"])
+		return fmt.Errorf("%w: this is TiDB (%s), which can lose a lock while its holder goes on to COMMIT, and "+
+			"ignores FOR UPDATE in a statement with SKIP LOCKED", dialects.ErrUnsafeEngine, identity["version"])
+	case strings.Contains(strings.ToLower(identity["version"]+identity["version_comment"]), "vitess"):
+		return fmt.Errorf("%w: this is Vitess (%s), which ends transactions by a timer of its own, keeps no lease "+
+			"(wait_timeout), and shares the server's sessions among clients", dialects.ErrUnsafeEngine,
+			identity["version"])
 	case identity["version_comment"] == "Dolt":
 		return fmt.Errorf("%w: this is Dolt or go-mysql-server (%s), which takes FOR UPDATE and locks nothing",
 			dialects.ErrUnsafeEngine, identity["version"])

@@ -128,7 +128,9 @@ func (m *mariadb) gets(ctx context.Context, table ours, row string) bool {
 	if _, err = conn.ExecContext(clean, "COMMIT"); err != nil {
 		return false
 	}
-	limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.3f", probeFor.Seconds()))
+	end, _ := brief.Deadline()
+	limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.3f",
+		max(time.Until(end), time.Millisecond).Seconds()))
 	_, waited := server.Grid(clean, conn, limits+lockSQL(table, row))
 	if _, err = conn.ExecContext(clean, "ROLLBACK"); err != nil { // at once: it may have the row
 		server.Destroy(conn)
