@@ -133,7 +133,7 @@ func (l *Locker[Tx]) trying(ctx context.Context, request dialects.Request, work 
 		return false, err
 	}
 	defer func() {
-		err = joinErrors(err, s.Rollback(context.WithoutCancel(ctx), time.Now().Add(releaseTimeout)))
+		err = joinErrors(err, s.End(context.WithoutCancel(ctx), time.Now().Add(releaseTimeout), false))
 	}()
 	return true, work()
 }

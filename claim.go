@@ -34,6 +34,8 @@ type Claim[Tx any] struct {
 	hash  [32]byte
 }
 
+func (c *Claim[Tx]) made() *Mutex[Tx] { return made(c.mutex, "Claim: Locker.Claim") }
+
 const (
 	maxClaimText = 255
 	minClaim     = time.Second
@@ -49,7 +51,7 @@ func (l *Locker[Tx]) Claim(key string) *Claim[Tx] {
 	row := l.kindRow(claimColumn, key, c.hash[:], func(k dialects.Kinds) string { return k.Claims.Table })
 	c.mutex = &Mutex[Tx]{locker: l, target: row}
 	if key == "" || len(key) > maxClaimText {
-		c.mutex.err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxClaimText)
+		c.made().err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxClaimText)
 	}
 	return c
 }
@@ -57,7 +59,7 @@ func (l *Locker[Tx]) Claim(key string) *Claim[Tx] {
 // Within returns a copy whose calls take at most d, the wait for a connection of the pool and that
 // of Take included. d must be positive.
 func (c *Claim[Tx]) Within(d time.Duration) *Claim[Tx] {
-	return &Claim[Tx]{c.mutex.Within(d), c.key, c.hash}
+	return &Claim[Tx]{c.made().Within(d), c.key, c.hash}
 }
 
 // ClaimState is who has a claim. It is zero when nobody has it. The times are the database's.
@@ -76,27 +78,27 @@ func (c *Claim[Tx]) State(ctx context.Context) (state ClaimState, err error) {
 	if err == nil && row.left > 0 {
 		state = row.ClaimState
 	}
-	return state, c.mutex.wrap("Claim.State", err)
+	return state, c.made().wrap("Claim.State", err)
 }
 
 // within makes a call, which Within bounds.
 func (c *Claim[Tx]) within(ctx context.Context, call func(context.Context) (claimRow, error)) (claimRow, error) {
-	wait, cancel, err := c.mutex.limitWait(ctx)
+	wait, cancel, err := c.made().limitWait(ctx)
 	if err != nil {
 		return claimRow{}, err
 	}
 	defer cancel()
 	row, err := call(wait)
-	return row, c.mutex.waitError(ctx, wait, err)
+	return row, c.made().waitError(ctx, wait, err)
 }
 
 // ask runs a statement about the claim by itself.
 func (c *Claim[Tx]) ask(ctx context.Context, text func(dialects.ClaimSQL) string, args ...any) (claimRow, error) {
-	found, err := c.mutex.locker.find(ctx, false)
+	found, err := c.made().locker.find(ctx, false)
 	if err != nil {
 		return claimRow{}, err
 	}
-	return rowOf(c.mutex.locker.ask(ctx, c.query(found.Kinds.Claims, text(found.Kinds.Claims), args...)))
+	return rowOf(c.made().locker.ask(ctx, c.query(found.Kinds.Claims, text(found.Kinds.Claims), args...)))
 }
 
 func (c *Claim[Tx]) query(sql dialects.ClaimSQL, text string, args ...any) dialects.Query {
@@ -171,7 +173,7 @@ var errTakeInside = errors.New("a claim is not taken inside a Do or a Lock: take
 func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, wait bool) (held *Claimed[Tx],
 	err error,
 ) {
-	l := c.mutex.locker
+	l := c.made().locker
 	switch err = checkFor(d); {
 	case !mayHold(by):
 		err = fmt.Errorf("by %.300q: it must be 1 to %d bytes of UTF-8 without NUL", by, maxClaimText)
@@ -179,9 +181,9 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 		err = errTakeInside
 	}
 	if err != nil {
-		return nil, c.mutex.wrap(verb, err)
+		return nil, c.made().wrap(verb, err)
 	}
-	ctx, trace := c.mutex.startTrace(ctx, verb, true)
+	ctx, trace := c.made().startTrace(ctx, verb, true)
 	told := false
 	defer func() {
 		if held != nil && !told { // the Tracer panicked
@@ -196,7 +198,7 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 			held = &Claimed[Tx]{claim: l.Claim(c.key), by: by, token: row.Token, secret: row.secret}
 			held.until.Store(row.Until.UnixMicro())
 		}
-		return c.mutex.wrap(verb, err)
+		return c.made().wrap(verb, err)
 	})
 	told = true
 	return held, err
@@ -209,7 +211,7 @@ func (c *Claim[Tx]) await(ctx context.Context, by string, d time.Duration, wait 
 		return row.left, wait && ctx.Err() == nil && errors.Is(err, ErrNotAcquired)
 	}
 	if left, again := try(); again {
-		ended := c.mutex.locker.lookout.Wait(ctx, lookout.Want{Claim: c.hash, By: by}, left, try)
+		ended := c.made().locker.lookout.Wait(ctx, lookout.Want{Claim: c.hash, By: by}, left, try)
 		if ended != nil && ctx.Err() == nil {
 			err = fmt.Errorf("%w: %w", ended, err)
 		}
@@ -221,7 +223,7 @@ func (c *Claim[Tx]) await(ctx context.Context, by string, d time.Duration, wait 
 // moment, or was first on another node of a cluster.
 func (c *Claim[Tx]) try(ctx context.Context, by string, d time.Duration) (row claimRow, err error) {
 	name := ""
-	if !c.mutex.locker.config.hidden {
+	if !c.made().locker.config.hidden {
 		name = label.ASCII(c.key)
 	}
 	random, _ := rand.Int(rand.Reader, big.NewInt(math.MaxInt64)) // which does not fail

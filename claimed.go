@@ -19,6 +19,8 @@ type Claimed[Tx any] struct {
 	until         atomic.Int64 // in microseconds
 }
 
+func (h *Claimed[Tx]) made() *Claim[Tx] { return made(h.claim, "Claimed: Claim.Take") }
+
 // claimText has the token, the end, the key and the holder, and the secret.
 const claimText = "claim1.%d.%d.%x.%x.%d"
 
@@ -28,7 +30,7 @@ const claimText = "claim1.%d.%d.%x.%x.%d"
 // claim from them. Who may read the table of claims, or the statements of all sessions, can.
 // Whoever has the text can use the claim: give it to nobody who may not.
 func (h *Claimed[Tx]) String() string {
-	return fmt.Sprintf(claimText, h.token, h.until.Load(), h.claim.key, h.by, h.secret)
+	return fmt.Sprintf(claimText, h.token, h.until.Load(), h.made().key, h.by, h.secret)
 }
 
 // Claimed reads the text of [Claimed.String]. It checks the form and sends nothing. Holder, token
@@ -41,14 +43,14 @@ func (l *Locker[Tx]) Claimed(text string) (*Claimed[Tx], error) {
 	_, err := fmt.Sscanf(text, claimText, &h.token, &until, &key, &h.by, &h.secret)
 	h.claim = l.Claim(key)
 	h.until.Store(until)
-	if err != nil || h.token < 1 || !mayHold(h.by) || h.claim.mutex.err != nil || h.String() != text {
+	if err != nil || h.token < 1 || !mayHold(h.by) || h.made().made().err != nil || h.String() != text {
 		return nil, errors.New("txlock: the text is no claim: it is not what String of a Claimed returns")
 	}
 	return h, nil
 }
 
 // Key is the key of the claim.
-func (h *Claimed[Tx]) Key() string { return h.claim.key }
+func (h *Claimed[Tx]) Key() string { return h.made().key }
 
 // By is who has taken the claim.
 func (h *Claimed[Tx]) By() string { return h.by }
@@ -77,15 +79,15 @@ func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx 
 func (h *Claimed[Tx]) under(ctx context.Context, verb string, work func(context.Context, Tx) error,
 	end func(now time.Time) time.Time,
 ) (row claimRow, err error) {
-	c := h.claim
-	if err = c.mutex.ready(); err != nil {
-		return row, c.mutex.wrap(verb, err)
+	c := h.made()
+	if err = c.made().ready(); err != nil {
+		return row, c.made().wrap(verb, err)
 	}
-	found, err := c.mutex.locker.find(ctx, c.mutex.locker.carriesOpen(ctx))
+	found, err := c.made().locker.find(ctx, c.made().locker.carriesOpen(ctx))
 	if err != nil {
-		return row, c.mutex.wrap(verb, err)
+		return row, c.made().wrap(verb, err)
 	}
-	m, sql, locked := *c.mutex, found.Kinds.Claims, false
+	m, sql, locked := *c.made(), found.Kinds.Claims, false
 	m.attached = &attached{look: c.query(sql, sql.Keep), judge: func(answer []string) error {
 		locked = true
 		row, err = h.judge(rowOf(answer, nil))
@@ -110,14 +112,14 @@ func noWork[Tx any](context.Context, Tx) error { return nil }
 // transaction is usable. Otherwise it is as [Mutex.LockTx].
 func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	const verb = "Claimed.LockTx"
-	m := h.claim.mutex
+	m := h.made().made()
 	ctx, trace := m.startTrace(ctx, verb, false)
 	err := goneIsEnded(m.lockIn(ctx, verb, tx, false))
 	if err == nil {
 		var found *dialects.LockTable
 		if found, err = m.locker.find(ctx, true); err == nil {
 			sql := found.Kinds.Claims
-			_, err = h.judge(rowOf(m.locker.driver.RunTx(ctx, tx, h.claim.query(sql, sql.Keep))))
+			_, err = h.judge(rowOf(m.locker.driver.RunTx(ctx, tx, h.made().query(sql, sql.Keep))))
 		}
 		err = m.wrap(verb, err)
 	}
@@ -162,7 +164,7 @@ func released(time.Time) time.Time { return time.UnixMicro(0) }
 func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.Time, err error) {
 	const verb = "Claimed.Extend"
 	if err := checkFor(d); err != nil {
-		return until, h.claim.mutex.wrap(verb, err)
+		return until, h.made().made().wrap(verb, err)
 	}
 	row, err := h.move(ctx, verb, func(now time.Time) time.Time { return now.Add(d) })
 	if err != nil {
@@ -191,7 +193,7 @@ func (h *Claimed[Tx]) Release(ctx context.Context) error {
 // move moves the end.
 func (h *Claimed[Tx]) move(ctx context.Context, verb string, end func(now time.Time) time.Time) (claimRow, error) {
 	row, err := h.under(ctx, verb, noWork[Tx], end)
-	if l := h.claim.mutex.locker; err == nil && !l.carriesOpen(ctx) {
+	if l := h.made().made().locker; err == nil && !l.carriesOpen(ctx) {
 		h.until.Store(row.Until.UnixMicro())
 		l.lookout.Wake()
 	}

@@ -70,6 +70,9 @@ func (c *Combined[Tx, In, Out]) AtMost(n int) *Combined[Tx, In, Out] {
 // the work of another Do of the Locker, in is done there and alone, in a savepoint, with ctx: see
 // [Mutex.Do]. In a session that a Lock began, it is [ErrInsideLock].
 func (c *Combined[Tx, In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
+	if c.err == nil && c.lock == nil {
+		return out, errors.New("txlock: Combine: a zero Combined: Combine makes one")
+	}
 	if c.err != nil {
 		return out, fmt.Errorf("txlock: Combine: %w", c.err)
 	}
@@ -350,7 +353,7 @@ func inOf[In, Out any](orders []*order[In, Out]) []In {
 // panicAgain goes on with a panic, or a runtime.Goexit, whose value is nil. The log has it as well:
 // the stack is that of the batch, and its callers may all have left.
 func panicAgain[Tx any](m *Mutex[Tx], value any) func() {
-	if m != nil {
+	if m != nil && m.locker != nil {
 		m.locker.config.logger.Error("txlock: a panic in a batch, or while it waited for its lock", "lock",
 			m.target.String(), "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
 	}

@@ -32,6 +32,8 @@ type Election[Tx any] struct {
 	seat                 *Mutex[Tx] // without the number of its row
 }
 
+func (e *Election[Tx]) made() *Mutex[Tx] { return made(e.seat, "Election: Locker.Election") }
+
 // Leader is who leads an election.
 type Leader struct {
 	Identity string
@@ -54,13 +56,13 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 	e.seat = e.row("", "")
 	switch {
 	case name == "":
-		e.seat.err = errors.New("the name of the election is empty")
+		e.made().err = errors.New("the name of the election is empty")
 	case identity == "":
-		e.seat.err = errors.New("the identity is empty")
+		e.made().err = errors.New("the identity is empty")
 	case len(identity) > maxIdentity:
-		e.seat.err = fmt.Errorf("the identity has %d bytes, at most %d are possible", len(identity), maxIdentity)
+		e.made().err = fmt.Errorf("the identity has %d bytes, at most %d are possible", len(identity), maxIdentity)
 	case !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
-		e.seat.err = fmt.Errorf("identity %.100q: it must be UTF-8 without NUL", identity)
+		e.made().err = fmt.Errorf("identity %.100q: it must be UTF-8 without NUL", identity)
 	}
 	return e
 }
@@ -74,7 +76,7 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 // from 0.1 to 5 s, and campaigns again, as [WithLogger] tells. Other errors are returned.
 // docs/leaders.md has more.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
-	err := e.seat.ready()
+	err := e.made().ready()
 	switch {
 	case err != nil:
 	case work == nil:
@@ -83,11 +85,11 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		err = errors.New("the pool has one connection, and a leader needs two when its term begins")
 	}
 	if err != nil {
-		return e.seat.wrap("Lead", err)
+		return e.made().wrap("Lead", err)
 	}
 	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		begun, led := time.Now(), false
-		calling, trace := e.seat.startTrace(ctx, "Lead", false)
+		calling, trace := e.made().startTrace(ctx, "Lead", false)
 		err := traced(trace, work, func(work func(context.Context, int64) error) (err error) {
 			led, err = e.lead(calling, work)
 			return err
@@ -96,9 +98,9 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		case led:
 			return err
 		case e.locker.closed.Load():
-			return e.seat.wrap("Lead", ErrClosed)
+			return e.made().wrap("Lead", ErrClosed)
 		case ctx.Err() == nil && !e.passing(err):
-			return e.seat.wrap("Lead", err)
+			return e.made().wrap("Lead", err)
 		}
 		waited := errors.Is(err, ErrLost) || errors.Is(err, ErrNotAcquired)
 		if took := time.Since(begun); waited && took > pause || took > maxPause {
@@ -112,7 +114,7 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		case <-e.locker.closing.Done():
 		}
 	}
-	return e.seat.wrap("Lead", ctx.Err())
+	return e.made().wrap("Lead", ctx.Err())
 }
 
 const (
@@ -166,7 +168,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 		case inOffice == nil:
 			err = joinErrors(err, lost)
 		case ended != nil && err != nil:
-			err = joinErrors(err, e.seat.wrap("Lead", ended))
+			err = joinErrors(err, e.made().wrap("Lead", ended))
 		case ended == nil && lost != nil:
 			led, err = false, lost
 		}
@@ -268,10 +270,10 @@ func (e *Election[Tx]) passing(err error) bool {
 // Nobody leads from the death of a leader until its successor's term is written, which takes some
 // round trips. A server that only reads does not know who leads, and is another error.
 func (e *Election[Tx]) Leader(ctx context.Context) (leader Leader, err error) {
-	if err = e.seat.ready(); err == nil {
+	if err = e.made().ready(); err == nil {
 		leader, err = e.leader(ctx)
 	}
-	return leader, e.seat.wrap("Leader", err)
+	return leader, e.made().wrap("Leader", err)
 }
 
 func (e *Election[Tx]) leader(ctx context.Context) (leader Leader, err error) {

@@ -95,6 +95,9 @@ func (l *Locker[Tx]) install(ctx context.Context) error {
 func (l *Locker[Tx]) Schema() string {
 	var layout dialects.Layout
 	err := l.config.err
+	if l.info == nil {
+		err = errZeroLocker
+	}
 	if err == nil {
 		layout, err = l.info().Layout(l.config.table)
 	}

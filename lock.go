@@ -29,14 +29,16 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 		return nil, err
 	}
 	lock := g.toLock(ctx, trace)
-	told := false
-	defer func() {
-		if !told { // the Tracer panicked, and nobody has the lock that could unlock it
-			_ = g.leave(ctx)
-		}
-	}()
-	trace.follow(lock)
-	told = true
+	if trace != nil {
+		told := false
+		defer func() {
+			if !told { // the Tracer panicked, and nobody has the lock that could unlock it
+				_ = g.leave(ctx)
+			}
+		}()
+		trace.follow(lock)
+		told = true
+	}
 	if g.do != nil {
 		return lock, nil // it ends with the Do
 	}
@@ -106,6 +108,9 @@ type heldSession interface {
 func (l *Lock) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.session == nil {
+		panic("txlock: a zero Lock: Mutex.Lock makes one")
+	}
 	if l.ctx == nil {
 		l.ctx, l.cancel = l.session.own(l.callCtx, l.calls)
 	}
@@ -136,29 +141,25 @@ func (l *Lock) Permit() int { return l.permit }
 // server then releases. A second call is [ErrNotHeld] and harms nobody. [ErrLost] means that the
 // session broke before: others may have held the lock since, nobody knows from when.
 func (l *Lock) Unlock(ctx context.Context) error {
-	if !l.markUnlocked() {
+	l.mu.Lock()
+	again := l.unlocked || l.session == nil
+	if l.unlocked = true; !again && l.trace != nil {
+		l.trace.unfollow() // the error of the release tells more than the end of the context
+	}
+	if !again && l.cancel != nil {
+		l.cancel(nil) // the holder's work must have ended when the server lets go
+	}
+	l.mu.Unlock()
+	if again {
 		return fmt.Errorf("txlock: Unlock: %w", ErrNotHeld)
 	}
 	l.found.Stop()
 	err := l.session.leave(ctx)
-	l.trace.end(unlessReleased(err))
+	if l.trace != nil {
+		l.trace.end(unlessReleased(err))
+	}
 	if err != nil {
 		return fmt.Errorf("txlock: Unlock: %w", err)
 	}
 	return nil
-}
-
-// markUnlocked ends the context, once: the holder's work must have ended when the server lets go.
-func (l *Lock) markUnlocked() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.unlocked {
-		return false
-	}
-	l.unlocked = true
-	l.trace.leave()
-	if l.cancel != nil {
-		l.cancel(nil)
-	}
-	return true
 }

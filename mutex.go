@@ -106,3 +106,11 @@ func tooMany(rows int) error {
 	}
 	return fmt.Errorf("%d rows at once, at most %d are possible; lock a coarser key", rows, maxRows)
 }
+
+// made is a part that only a value has which was made as it must be.
+func made[Part any](part *Part, by string) *Part {
+	if part == nil {
+		panic("txlock: a zero " + by + " makes one")
+	}
+	return part
+}

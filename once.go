@@ -23,6 +23,8 @@ type Once[Tx any] struct {
 	marker [32]byte
 }
 
+func (o *Once[Tx]) made() *Mutex[Tx] { return made(o.mutex, "Once: Locker.Once") }
+
 // Once names work that is to be done once. A key is any bytes, at least one, of any length. The
 // database keeps a hash of each key that was done, until [Once.Forget] or [Locker.Sweep]. The key
 // shows in [Locker.Inspect] while it is locked, behind "once:". An empty key is an error from the
@@ -59,12 +61,12 @@ func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx]
 // There is one marker for each key and d, whatever the number of windows. Once(k), Once(k).Per(d)
 // and Once(k).Per(e) are different work. d must be at least a second, and whole microseconds.
 func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
-	err := o.mutex.err
+	err := o.made().err
 	if err == nil && (d < time.Second || d%time.Microsecond != 0) {
 		err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
 	}
-	per := o.mutex.locker.once(o.key, max(d, 0), err)
-	per.mutex.within, per.mutex.retries = o.mutex.within, o.mutex.retries
+	per := o.made().locker.once(o.key, max(d, 0), err)
+	per.mutex.within, per.mutex.retries = o.made().within, o.made().retries
 	return per
 }
 
@@ -72,14 +74,14 @@ func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 // of the pool. d must be positive.
 func (o *Once[Tx]) Within(d time.Duration) *Once[Tx] {
 	limited := *o
-	limited.mutex = o.mutex.Within(d)
+	limited.mutex = o.made().Within(d)
 	return &limited
 }
 
 // Retry returns a copy whose Do, TryDo and Forget run again, up to n times, as [Mutex.Retry] says.
 func (o *Once[Tx]) Retry(n int) *Once[Tx] {
 	again := *o
-	again.mutex = o.mutex.Retry(n)
+	again.mutex = o.made().Retry(n)
 	return &again
 }
 
@@ -103,10 +105,10 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 	err error,
 ) {
 	if work == nil {
-		return false, o.mutex.wrap(verb, errors.New("nil work"))
+		return false, o.made().wrap(verb, errors.New("nil work"))
 	}
 	inOwn := o.isRunning(ctx)
-	err = o.mutex.retry(ctx, func(m *Mutex[Tx]) error {
+	err = o.made().retry(ctx, func(m *Mutex[Tx]) error {
 		ran = false
 		ctx, trace := m.startTrace(ctx, verb, true)
 		return traced(trace, work, func(work func(context.Context, Tx) error) error {
@@ -151,7 +153,7 @@ type runningKey [32]byte
 
 // isRunning tells whether the work of this very Once has called.
 func (o *Once[Tx]) isRunning(ctx context.Context) bool {
-	in, _ := o.mutex.locker.carried(ctx)
+	in, _ := o.made().locker.carried(ctx)
 	return in != nil && ctx.Value(runningKey(o.marker)) == any(in)
 }
 
@@ -203,31 +205,31 @@ func (o *Once[Tx]) read(answer []string) (now int64, at time.Time, done bool, er
 // the transaction, also when first is false. In the work of this very Once it is an error.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
-	ctx, trace := o.mutex.startTrace(ctx, verb, false)
+	ctx, trace := o.made().startTrace(ctx, verb, false)
 	defer func() { trace.answer(err) }()
 	if o.isRunning(ctx) {
-		return false, o.mutex.wrap(verb, errInOwn)
+		return false, o.made().wrap(verb, errInOwn)
 	}
-	if err = o.mutex.lockIn(ctx, verb, tx, false); err != nil {
+	if err = o.made().lockIn(ctx, verb, tx, false); err != nil {
 		return false, err
 	}
-	found, err := o.mutex.locker.find(ctx, true)
+	found, err := o.made().locker.find(ctx, true)
 	var lines []string
 	if err == nil {
 		sql, number := found.Kinds.Once, rand.Int64()|1
 		mark := o.query(sql, sql.First, number, o.period)
-		lines, err = o.mutex.locker.driver.RunTx(ctx, tx, mark)
+		lines, err = o.made().locker.driver.RunTx(ctx, tx, mark)
 	}
-	o.mutex.locker.invalidate(err)
-	return len(lines) > 0, o.mutex.wrap(verb, err)
+	o.made().locker.invalidate(err)
+	return len(lines) > 0, o.made().wrap(verb, err)
 }
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
 // clock. It asks the server each time, in one round trip on a connection of the pool (the first
 // call also looks for the lock table), and waits for nobody: work that is under way was not done.
 func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
-	_, at, done, err = o.look(ctx, o.mutex, true)
-	return at, done, o.mutex.wrap("Once.Done", err)
+	_, at, done, err = o.look(ctx, o.made(), true)
+	return at, done, o.made().wrap("Once.Done", err)
 }
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
@@ -235,15 +237,15 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 // Once it is an error: the marker comes behind that work. It is [ErrInsideLock] where Do is.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
 	inOwn := o.isRunning(ctx)
-	return o.mutex.do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
+	return o.made().do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
 		if inOwn {
 			return errInOwn
 		}
-		found, err := o.mutex.locker.find(ctx, true)
+		found, err := o.made().locker.find(ctx, true)
 		if err == nil {
-			_, err = o.mutex.locker.askInWork(ctx, o.query(found.Kinds.Once, found.Kinds.Once.Forget))
+			_, err = o.made().locker.askInWork(ctx, o.query(found.Kinds.Once, found.Kinds.Once.Forget))
 		}
-		o.mutex.locker.invalidate(err)
+		o.made().locker.invalidate(err)
 		return err
 	})
 }

@@ -96,8 +96,11 @@ func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g gr
 		}
 		g, err = m.queueAndBegin(ctx, wait, request)
 	}
-	m.locker.invalidate(err)
-	return g, m.locker.heldHere(request, wait, m.waitError(ctx, wait, err))
+	if err != nil {
+		m.locker.invalidate(err)
+		err = m.locker.heldHere(request, wait, m.waitError(ctx, wait, err))
+	}
+	return g, err
 }
 
 // sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
@@ -465,15 +468,16 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		go func() {
 			defer s.unregister()
 			s.calls <- struct{}{} // the call has the connection, however long it takes
-			_ = s.inner.Rollback(ctx, time.Now().Add(releaseTimeout))
+			_ = s.inner.End(ctx, time.Now().Add(releaseTimeout), false)
 		}()
 		return s.unconfirmed(ctx, loss, errUnderWay)
 	}
 	defer s.unregister()
-	if commit {
-		return final(s.inner.Commit(ctx, by, s.last...))
-	}
-	if err := s.inner.Rollback(ctx, by); err != nil {
+	err := s.inner.End(ctx, by, commit, s.last...)
+	switch {
+	case commit:
+		return final(err)
+	case err != nil:
 		return s.unconfirmed(ctx, loss, err)
 	}
 	return loss

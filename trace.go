@@ -72,7 +72,7 @@ type trace struct {
 // startTrace begins the trace of a call, and returns the context that the call goes on with. joins
 // says that the call would join a session that ctx carries.
 func (m *Mutex[Tx]) startTrace(ctx context.Context, verb string, joins bool) (context.Context, *trace) {
-	l := m.locker
+	l := made(m.locker, "Mutex: Locker.Mutex")
 	if l.config.tracer == nil || l.config.err != nil {
 		return ctx, nil
 	}
@@ -104,19 +104,9 @@ func (t *trace) end(err error) {
 
 // follow says that a Lock was granted, and when its end comes.
 func (t *trace) follow(lock *Lock) {
-	if t == nil {
-		return
-	}
 	t.answer(nil)
 	held := lock.Context()
 	t.unfollow = context.AfterFunc(held, func() { t.end(unlessReleased(context.Cause(held))) })
-}
-
-// leave says that a Lock is being released. That ends its context, and its error tells more.
-func (t *trace) leave() {
-	if t != nil {
-		t.unfollow()
-	}
 }
 
 // unlessReleased is nil for a lock that was released with the Do in which it was taken, else err.

@@ -201,6 +201,9 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 // the queue of a [Combine] or an [Election]. Other calls that wait at the server do not: cancel
 // their contexts. After 6 seconds Close returns an error, and what is left is closed when it ends.
 func (l *Locker[Tx]) Close() error {
+	if l.info == nil {
+		return errZeroLocker
+	}
 	l.mu.Lock()
 	l.closed.Store(true)
 	l.mu.Unlock()
@@ -236,8 +239,13 @@ func (l *Locker[Tx]) Close() error {
 	}
 }
 
+var errZeroLocker = errors.New("a zero Locker: New makes one")
+
 // ready is an error for what is wrong without a look at the database.
 func (l *Locker[Tx]) ready() error {
+	if l.info == nil {
+		return errZeroLocker
+	}
 	if l.config.err != nil {
 		return l.config.err
 	}

@@ -114,12 +114,12 @@ type Info struct {
 }
 
 // Session is one connection with the transaction that holds its locks. It serves one goroutine at a
-// time. It ends with Commit or Rollback, and is not used afterwards.
+// time. It ends with End, and is not used afterwards.
 //
-// Work runs only in a session that was begun with Request.Work. Tx, Nest and Commit are called only
-// there. Any other session ends with Rollback.
+// Work runs only in a session that was begun with Request.Work. Tx and Nest are called only there,
+// and only there is End to commit.
 //
-// Join, Nest and Commit fail with ErrLost when the transaction that took the locks has ended.
+// Join, Nest and a commit fail with ErrLost when the transaction that took the locks has ended.
 type Session[Tx any] interface {
 	// Tx is the transaction, as the caller's client library presents it.
 	Tx() Tx
@@ -140,7 +140,7 @@ type Session[Tx any] interface {
 	// one flight where it can. Ctx bounds the wait alone. Work does not run when the statements of
 	// Request.Exec have, as Grant.Affected says. When work fails or panics, its changes are undone,
 	// and the locks taken before are still held. The error is that of the lock, of work, or of
-	// undoing it. After the last, also in a panic, Commit must commit nothing.
+	// undoing it. After the last, also in a panic, End must commit nothing.
 	Nest(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
 
 	// Exec runs statements in the transaction, and returns how many rows each has affected. An
@@ -151,16 +151,12 @@ type Session[Tx any] interface {
 	// Run is that of the driver, in the work of the session, and in the transaction that took the
 	// locks alone. After an error the transaction may be of no use.
 	Run(ctx context.Context, q Query) (lines []string, err error)
-	// Commit commits the work if, and only if, the transaction is the one that took the locks. Last
-	// runs between that proof and the COMMIT. It ends the session in any case. When it is not
-	// confirmed by that time, the connection is closed. Of ctx it uses the values alone.
-	Commit(ctx context.Context, by time.Time, last ...Query) error
-
-	// Rollback undoes the work, releases the locks and ends the session in any case. When that is
-	// not confirmed by that time, the connection is closed, and the server then releases. Of ctx it
-	// uses the values alone. An error means that the session was lost, or that the release was not
-	// confirmed.
-	Rollback(ctx context.Context, by time.Time) error
+	// End ends the transaction and the session in any case. With commit it commits the work if, and
+	// only if, the transaction is the one that took the locks; last runs between that proof and the
+	// COMMIT. Else it undoes the work. When that is not confirmed by that time, the connection is
+	// closed, and the server then releases. Of ctx it uses the values alone. An error of a rollback
+	// means that the session was lost, or that the release was not confirmed.
+	End(ctx context.Context, by time.Time, commit bool, last ...Query) error
 }
 
 // DefaultSlots is how many slots Install seeds unless told otherwise. Among 100 keys held at once,
@@ -204,7 +200,7 @@ type Request struct {
 	// an advisory one alone: it writes nothing.
 	AnyOne string
 
-	// Work says that statements of the caller will run in the session. Its Commit must then fail
+	// Work says that statements of the caller will run in the session. Its commit must then fail
 	// after a loss of the locks. Begin reads it, and Join: a Nest follows at once, or nothing does.
 	Work bool
 	// Lease is the longest silence between two statements. After it the server ends the session.

@@ -259,29 +259,19 @@ func (s *session) join(ctx context.Context, request dialects.Request, front ...s
 	return got, err
 }
 
-// Commit implements dialects.Session.
-func (s *session) Commit(ctx context.Context, by time.Time, last ...dialects.Query) error {
-	return s.end(ctx, by, func(ctx context.Context) error {
-		if err := s.savepoints.Err(); err != nil {
-			return err
-		}
-		return s.commit(ctx, last)
-	})
-}
-
-// Rollback implements dialects.Session.
-func (s *session) Rollback(ctx context.Context, by time.Time) error { return s.end(ctx, by, nil) }
-
-// end ends the transaction and gives the connection back, in any case.
-func (s *session) end(ctx context.Context, by time.Time, commit func(context.Context) error) (err error) {
+// End implements dialects.Session.
+func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {
 	defer s.close()
 	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut(), s.destroy)
 	defer done(&err)
 	s.conn.CloseTx(ctx)
-	if commit == nil {
+	if !commit {
 		return server.Lost(s.rollback(ctx))
 	}
-	if err = commit(ctx); err != nil {
+	if err = s.savepoints.Err(); err == nil {
+		err = s.commit(ctx, last)
+	}
+	if err != nil {
 		err = errors.Join(err, s.rollback(ctx))
 	}
 	return err

@@ -240,37 +240,42 @@ func (s *session[Tx]) usable() error {
 	return s.gone()
 }
 
-// Commit implements dialects.Session.
-func (s *session[Tx]) Commit(ctx context.Context, by time.Time, last ...dialects.Query) error {
-	return s.end(ctx, by, func(ctx context.Context) error {
-		if s.conn.Status() == client.Failed {
-			return errors.Join(errAborted, s.rollback(ctx))
-		}
-		if err := cmp.Or(s.savepoints.Err(), s.usable(), s.dead()); err != nil {
-			_ = s.rollback(ctx)
-			return dialects.Lost(err)
-		}
-		var behind sqltext.Script
-		for _, q := range last {
-			behind = append(behind, scriptOf(q)...)
-		}
-		err := s.conn.Commit(ctx, s.mark, behind...)
-		switch state := server.State(err); {
-		case err == nil:
-			return nil
-		case state == server.AbortedBefore: // a connection that does not know its state comes so far
-			return errors.Join(errAborted, s.rollback(ctx))
-		case state == server.DivisionByZero && s.conn.Status() != client.Idle: // of the proof, else of the COMMIT
-			_ = s.rollback(ctx)
-			s.conn.Destroy() // for what the work has left behind
-			return errEnded
-		case state != "" && s.conn.Status() == client.Idle: // a deferred constraint, say: nothing is committed
-			return err
-		case errors.Is(err, dialects.ErrLost), state != "" && s.conn.Status() != client.Closed:
-			return errors.Join(err, s.rollback(ctx))
-		}
-		return fmt.Errorf("%w: the connection broke during it: %w", dialects.ErrUnknown, err)
-	})
+// End implements dialects.Session.
+func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {
+	defer s.conn.GiveBack()
+	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.conn.Destroy)
+	defer done(&err)
+	if !commit {
+		gone := s.gone()
+		return cmp.Or(gone, dialects.Lost(s.rollback(ctx)))
+	}
+	if s.conn.Status() == client.Failed {
+		return errors.Join(errAborted, s.rollback(ctx))
+	}
+	if err := cmp.Or(s.savepoints.Err(), s.usable(), s.dead()); err != nil {
+		_ = s.rollback(ctx)
+		return dialects.Lost(err)
+	}
+	var behind sqltext.Script
+	for _, q := range last {
+		behind = append(behind, scriptOf(q)...)
+	}
+	err = s.conn.Commit(ctx, s.mark, behind...)
+	switch state := server.State(err); {
+	case err == nil:
+		return nil
+	case state == server.AbortedBefore: // a connection that does not know its state comes so far
+		return errors.Join(errAborted, s.rollback(ctx))
+	case state == server.DivisionByZero && s.conn.Status() != client.Idle: // of the proof, else of the COMMIT
+		_ = s.rollback(ctx)
+		s.conn.Destroy() // for what the work has left behind
+		return errEnded
+	case state != "" && s.conn.Status() == client.Idle: // a deferred constraint, say: nothing is committed
+		return err
+	case errors.Is(err, dialects.ErrLost), state != "" && s.conn.Status() != client.Closed:
+		return errors.Join(err, s.rollback(ctx))
+	}
+	return fmt.Errorf("%w: the connection broke during it: %w", dialects.ErrUnknown, err)
 }
 
 // dead is an error when the kernel knows that the server has closed the connection. Before the
@@ -280,22 +285,6 @@ func (s *session[Tx]) dead() error {
 		return fmt.Errorf("%w: the server has ended the session before the COMMIT", dialects.ErrLost)
 	}
 	return nil
-}
-
-// Rollback implements dialects.Session.
-func (s *session[Tx]) Rollback(ctx context.Context, by time.Time) error {
-	return s.end(ctx, by, func(ctx context.Context) error {
-		gone := s.gone()
-		return cmp.Or(gone, dialects.Lost(s.rollback(ctx)))
-	})
-}
-
-// end ends the session in time, and gives its connection back.
-func (s *session[Tx]) end(ctx context.Context, by time.Time, end func(context.Context) error) (err error) {
-	defer s.conn.GiveBack()
-	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.conn.Destroy)
-	defer done(&err)
-	return end(ctx)
 }
 
 // rollback ends whatever transaction is open. A connection on which that cannot be confirmed is

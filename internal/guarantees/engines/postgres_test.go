@@ -262,7 +262,7 @@ func TestDeadBeforeCommit(t *testing.T) {
 		require.NoError(t, err)
 		f.KillSession(t, session.Tx())
 		eventually.True(t, "the end has arrived", (peer.Conn{Conn: session.Socket()}).Gone)
-		err = session.Commit(background, time.Now().Add(time.Minute))
+		err = session.End(background, time.Now().Add(time.Minute), true)
 		require.ErrorIs(t, err, txlock.ErrLost)
 		require.NotErrorIs(t, err, txlock.ErrUnknown)
 	})

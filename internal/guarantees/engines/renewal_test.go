@@ -162,7 +162,7 @@ func TestBrokenOffRenewal(t *testing.T) {
 			if killed {
 				f.KillSessions(t)
 			}
-			err = session.Rollback(background, time.Now().Add(time.Minute))
+			err = session.End(background, time.Now().Add(time.Minute), false)
 			require.Equal(t, killed, errors.Is(err, txlock.ErrLost), "%v", err)
 			eventually.Every(t, "the server's session has ended", testbed.PollEvery, func() bool {
 				return f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE pid = "+strconv.Itoa(pid)) == 0

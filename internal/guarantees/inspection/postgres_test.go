@@ -198,7 +198,7 @@ func heartbeats(t *testing.T, e *testbed.Engine) {
 		Lease:  time.Minute,
 	})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, session.Rollback(background, time.Now().Add(time.Minute))) }()
+	defer func() { require.NoError(t, session.End(background, time.Now().Add(time.Minute), false)) }()
 	require.NoError(t, session.Ping(background))
 	holder := f.Look(t, key)[0].Holder
 	require.True(t, holder.Idle)
