@@ -53,16 +53,6 @@ func (m *Mutex[Tx]) attachNested(work func(context.Context, Tx) error) func(cont
 	}
 }
 
-// inWork tells whether ctx is that of the work of a Do. That of a session that a Lock began is
-// ErrInsideLock.
-func (l *Locker[Tx]) inWork(ctx context.Context) (bool, error) {
-	s, _ := l.carried(ctx)
-	if s != nil && s.do == nil {
-		return false, ErrInsideLock
-	}
-	return s != nil, nil
-}
-
 // ask runs a statement of a kind by itself, on a connection of the pool.
 func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string, err error) {
 	lines, err = l.driver.Run(ctx, q)

@@ -84,15 +84,13 @@ func (l *Locker[Tx]) awaitCandidacy(ctx context.Context, column, hash string) (*
 }
 
 // queueAndBegin waits in the process until the rows of request may be asked for, and asks for them.
-// Who shares does not wait there, and a permit has a place already, if any.
+// Who shares, or tries for a permit, does not wait there.
 func (m *Mutex[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
 	l := m.locker
 	name := func() lineName { return lineOf(request.Table, request.Column, request.Values...) }
 	var p *place
 	switch {
-	case m.permit != nil:
-		p = m.permit.queue
-	case request.Shared:
+	case request.Shared, m.permit != nil:
 	case request.Try:
 		var free bool
 		if p, free = l.lines().Try(name()); !free {

@@ -33,7 +33,9 @@ const (
 // LockTx, TryLockTx and Shared are errors. No database sees a deadlock of such waits: bound them by
 // [Mutex.Within]. docs/databases.md has more. Semaphore sends nothing.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
-	m := (&permit[Tx]{locker: l, key: key, n: n}).mutex()
+	p := &permit[Tx]{locker: l, key: key, hash: label.Hash(key), n: n}
+	m := p.mutex(func(rows []string) []string { return rows[:n] })
+	m.permit = p
 	switch {
 	case key == "":
 		m.err = errors.New("the key of the semaphore is empty")
@@ -46,13 +48,12 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 var errPermitTx = errors.New("a Semaphore is not taken in a transaction of the caller's: use Do, or hold it by Lock " +
 	"meanwhile")
 
-// permit is one of the first n permits of a semaphore, or with a place in the process its queue:
-// who has the lock of that is the first that waits.
+// permit is one of the first n permits of a semaphore. Who has the lock of the queue's row, which
+// is behind theirs, is the first that waits.
 type permit[Tx any] struct {
-	locker *Locker[Tx]
-	key    string
-	n      int
-	queue  *place
+	locker    *Locker[Tx]
+	key, hash string
+	n         int
 }
 
 // semaphore is what a Locker knows of one.
@@ -65,18 +66,24 @@ func (p *permit[Tx]) String() string {
 	return fmt.Sprintf("%s (%d permits)", nameOf([]string{p.key}), p.n)
 }
 
-func (p *permit[Tx]) mutex() *Mutex[Tx] {
-	return &Mutex[Tx]{locker: p.locker, permit: p, target: target{
-		name: p.String(), call: Call{Column: semaphoreColumn, Names: []string{p.key}}, request: p.request,
-	}}
+// mutex locks one of some rows of the semaphore.
+func (p *permit[Tx]) mutex(some func(rows []string) []string) *Mutex[Tx] {
+	request := func(ctx context.Context, connected bool) (dialects.Request, error) {
+		rows, texts, err := p.rows(ctx, connected)
+		if err != nil {
+			return dialects.Request{}, err
+		}
+		rows = some(rows)
+		return texts.Request(p.hash, label.Permits(len(rows), p.locker.config.shownName(p.key)), rows), nil
+	}
+	call := Call{Column: semaphoreColumn, Names: []string{p.key}}
+	return &Mutex[Tx]{locker: p.locker, target: target{name: p.String(), call: call, request: request}}
 }
 
-func (p *permit[Tx]) hash() string { return label.Hash(p.key) }
-
 func (p *permit[Tx]) known() *semaphore {
-	known, ok := p.locker.semaphores.Load(p.hash())
+	known, ok := p.locker.semaphores.Load(p.hash)
 	if !ok {
-		known, _ = p.locker.semaphores.LoadOrStore(p.hash(), &semaphore{freed: make(chan struct{}, 1)})
+		known, _ = p.locker.semaphores.LoadOrStore(p.hash, &semaphore{freed: make(chan struct{}, 1)})
 	}
 	return known.(*semaphore)
 }
@@ -92,52 +99,28 @@ func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, t
 	if rows := known.rows.Load(); rows != nil && len(*rows) > p.n {
 		return *rows, texts, nil
 	}
-	q := dialects.Query{
-		Args:  []any{p.hash(), int64(p.n), l.config.storedName(p.key)},
-		Table: texts.Table,
-	}
-	rows, err = lookUp(ctx, connected, "the permits were", "take one", func(ctx context.Context) (rows []string,
-		err error,
-	) {
+	args := []any{p.hash, int64(p.n), l.config.storedName(p.key)}
+	find := dialects.Query{SQL: texts.Find, Args: args[:2], Table: texts.Table, Reads: true}
+	made := dialects.Query{SQL: texts.Make, Args: args, Table: texts.Table}
+	rows, err = lookUp(ctx, connected, "the permits were", "take one", func(ctx context.Context) ([]string, error) {
 		for range 5 { // others may make some at the same time, and meet in a deadlock
-			find := q
-			find.SQL, find.Args, find.Reads = texts.Find, q.Args[:2], true
-			if rows, err = l.ask(ctx, find); err != nil || len(rows) > p.n {
+			if rows, err := l.ask(ctx, find); err != nil || len(rows) > p.n {
 				return rows, err
 			}
-			q.SQL = texts.Make
-			if _, err = l.ask(ctx, q); err != nil && l.driver.Classify(err) == dialects.Final {
+			if _, err := l.ask(ctx, made); err != nil && l.driver.Classify(err) == dialects.Final {
 				return nil, err
 			}
 		}
 		return nil, fmt.Errorf("%w: the rows of semaphore %s cannot be made", ErrNoRow, p)
 	})
-	for old := known.rows.Load(); err == nil && (old == nil || len(*old) < len(rows)); old = known.rows.Load() {
-		known.rows.CompareAndSwap(old, &rows)
+	if err == nil {
+		known.rows.Store(&rows)
 	}
 	return rows, texts, err
 }
 
-func (p *permit[Tx]) request(ctx context.Context, connected bool) (dialects.Request, error) {
-	rows, texts, err := p.rows(ctx, connected)
-	if err != nil {
-		return dialects.Request{}, err
-	}
-	if p.queue != nil {
-		rows = rows[len(rows)-1:]
-	} else {
-		rows = rows[:p.n]
-	}
-	return texts.Request(p.hash(), label.Permits(len(rows), p.locker.config.shownName(p.key)), rows), nil
-}
-
 func (p *permit[Tx]) invalidate(err error) (retry bool) {
 	return errors.Is(err, ErrNoRow) && p.known().rows.Swap(nil) != nil
-}
-
-// line is that of the callers of this process.
-func (p *permit[Tx]) line() lineName {
-	return lineOf(p.locker.config.table, semaphoreColumn, dialects.Value{Text: p.hash()})
 }
 
 // acquire takes a permit. Who sees that nobody waits tries at once: it came before whoever queues
@@ -150,6 +133,8 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 			return err
 		})
 	}
+	// The line of the callers of this process.
+	line := lineOf(p.locker.config.table, semaphoreColumn, dialects.Value{Text: p.hash})
 	nested := p.locker.carriesOpen(ctx)
 	switch {
 	case nested && try:
@@ -157,19 +142,24 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 	case nested:
 		err = p.retake(wait, wait, take)
 	case !try:
-		err = p.await(ctx, wait, take)
-	case p.locker.candidates.Waiting(p.line()) > 0:
+		var place *place
+		if place, err = p.locker.awaitPlace(ctx, wait, p.locker.candidates, line, false); err == nil {
+			defer place.Leave()
+			err = p.await(ctx, wait, take)
+		}
+	case p.locker.candidates.Waiting(line) > 0:
 		err = fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 	default:
-		if err = p.look(wait); err == nil {
-			err = take()
-		}
+		err = p.lookAndTake(wait, take)
+	}
+	if err != nil {
+		return g, err
 	}
 	known := p.known()
-	if rows := known.rows.Load(); err == nil && rows != nil {
+	if rows := known.rows.Load(); rows != nil {
 		g.permit = max(slices.Index(*rows, g.Row), 0)
 	}
-	if err == nil && !nested {
+	if !nested {
 		g.whenReleased(func() {
 			select {
 			case known.freed <- struct{}{}:
@@ -177,7 +167,7 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 			}
 		})
 	}
-	return g, err
+	return g, nil
 }
 
 // acquireRows is that of a Mutex, once more where the rows that are known have gone.
@@ -189,21 +179,17 @@ func (p *permit[Tx]) acquireRows(m *Mutex[Tx], ctx, wait context.Context, try, w
 	return g, err
 }
 
-// look is an error when another session waits.
-func (p *permit[Tx]) look(wait context.Context) error {
-	return answered(wait, func(ctx context.Context) error {
+// lookAndTake takes a permit, unless another session waits.
+func (p *permit[Tx]) lookAndTake(wait context.Context, take func() error) error {
+	err := answered(wait, func(ctx context.Context) error {
 		for {
 			rows, texts, err := p.rows(ctx, false)
 			if err != nil {
 				return err
 			}
-			queue, err := strconv.ParseInt(rows[len(rows)-1], 10, 64)
-			if err != nil {
-				return err
-			}
-			is, err := p.locker.ask(ctx, dialects.Query{
-				SQL: texts.Look, Args: []any{queue, p.hash()}, Table: texts.Table,
-			})
+			queue, _ := strconv.ParseInt(rows[len(rows)-1], 10, 64)
+			look := dialects.Query{SQL: texts.Look, Args: []any{queue, p.hash}, Table: texts.Table}
+			is, err := p.locker.ask(ctx, look)
 			switch {
 			case err != nil:
 				return err
@@ -214,27 +200,23 @@ func (p *permit[Tx]) look(wait context.Context) error {
 			}
 		}
 	})
+	if err == nil {
+		err = take()
+	}
+	return err
 }
 
 // await takes a permit as the first of this process: at once, or as the first of the queue.
 func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
-	place, err := p.locker.awaitPlace(ctx, wait, p.locker.candidates, p.line(), false)
-	if err != nil {
-		return err
-	}
-	defer place.Leave()
-	if err = p.look(wait); err == nil {
-		err = take()
-	}
+	err := p.lookAndTake(wait, take)
 	if !missed(wait, err) {
 		return err
 	}
 	if p.locker.driver.Info().PoolSize == 1 {
 		return fmt.Errorf("%w, and a wait for one takes two connections, where the pool has one", err)
 	}
-	queue := *p
-	queue.queue = place
-	g, err := p.acquireRows(queue.mutex(), Apart(ctx), wait, false, false)
+	queue := p.mutex(func(rows []string) []string { return rows[len(rows)-1:] })
+	g, err := p.acquireRows(queue, Apart(ctx), wait, false, false)
 	if err != nil {
 		return err
 	}
