@@ -12,16 +12,13 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Check proves that this server excludes. It locks a free slot in one session. Another must be
-// refused, and must get it when it is free. The same goes for a slot that is shared. Where two have
-// it, Check is [ErrUnsafeEngine]: some engines take the syntax and lock nothing. So is a node of a
-// cluster whose nodes all take writes, because each node locks for itself: Galera of MySQL, a
-// replication group in multi-primary mode, pgactive, BDR, Spock, and a lock table that PostgreSQL's
-// subscriptions bring in and publications carry out. Any other error says that nothing was proved.
-//
-// Install ends with the same proof. Call Check at start where Install is not called. It takes two
-// connections, also of a pooler: without a second one in 5 s nothing is proved. For a readiness
-// probe there is [Locker.Ping].
+// Check proves that this server excludes: that a second session is refused a slot which the first
+// has, alone or shared, and gets it when it is free. Where two have it, Check is [ErrUnsafeEngine].
+// So is a node of a cluster whose nodes all take writes, because each node locks for itself: Galera
+// of MySQL, a replication group in multi-primary mode, pgactive, BDR, Spock, subscriptions of
+// PostgreSQL to the lock table. Any other error says that nothing was proved. Check takes two
+// connections, also of a pooler, and waits some 4 s for the second. Call it at start where Install
+// is not called. For a readiness probe there is [Locker.Ping].
 func (l *Locker[Tx]) Check(ctx context.Context) error {
 	err := l.ready()
 	if err == nil {

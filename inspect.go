@@ -20,37 +20,29 @@ type Holding struct {
 	// Column and Row are the column of Rows and its value. For a key, Column is empty and Row is
 	// the number of the slot.
 	Column, Row string
-	// Key is what the holder named, else what the first reader or waiter named that says so. It is
-	// empty for Rows, and where no session says it, see [WithHiddenKeys]. Some servers have room
-	// for its beginning only: "…" follows then.
+	// Key is what the holder named, else the first reader or waiter that says so; empty for Rows,
+	// and where no session says it, see [WithHiddenKeys]. "…" follows where only a part fits.
 	Key string
 	// Holder is nil while the row passes from one session to the next. On MariaDB it may be empty:
 	// the row is held, and the server did not say by whom, see [Locker.Inspect].
 	Holder *Session
-	// Readers are those that share the row, see [Mutex.Shared]. Holder is nil then. On MariaDB some
-	// of them may be empty, as Holder may.
+	// Readers share the row, see [Mutex.Shared]. On MariaDB some may be empty, as Holder may.
 	Readers []Session
 	Waiters []Session // in the order of the queue
-	// Permits are the sessions that hold a permit each, of a [Locker.Semaphore]. Then Column is
-	// "semaphore", Row is a hash of its key, and Holder is nil. To break one, set Holder to it. Of
-	// a [Locker.Election], Column is "election", Row a hash of its name, Key its name, and Holder
-	// leads it. [Election.Leader] has the identity. For a name that is hidden, Key is what the
-	// caller of Inspect named, else "~", the beginning of the hash, and "…".
-	//
-	// Of a [Locker.Claim], Column is "claim", Row a hash of its key, and Holder has no session: By
-	// says who has it, and Until for how long.
+	// Permits are the sessions that hold a permit each, of a [Locker.Semaphore]: Column is
+	// "semaphore", Row a hash of its key, and Holder nil. To break one, set Holder to it. Of a
+	// [Locker.Election], Column is "election", and Holder leads it. Of a [Locker.Claim], Column is
+	// "claim", and Holder has no session: By says who has it, and Until for how long. For a name
+	// that is hidden, Key is what the caller named, else "~", the beginning of the hash, and "…".
 	Permits []Session
-	// Behind is how many more callers of this Locker wait for it inside the process, see
-	// [WithQueue]. Of other processes nobody knows.
+	// Behind is how many more callers of this Locker wait inside the process, see [WithQueue].
 	Behind int
 }
 
 // Session is a session of the server, as the server shows it. What the server does not show to this
 // role is empty.
 type Session struct {
-	// ID is the server's number for the session: the backend's process on PostgreSQL, the
-	// connection on MySQL and MariaDB. It is empty when nobody knows which session it is.
-	ID          string
+	ID          string // the backend's process on PostgreSQL, else the connection; empty: nobody knows
 	Permit      int    // of a semaphore, that it holds
 	Key         string // of a slot, what it named, when it says so
 	Application string
@@ -65,15 +57,12 @@ type Session struct {
 	// PostgreSQL). It belongs to no session: COMMIT PREPARED or ROLLBACK PREPARED ends it.
 	Prepared string
 	// Since is when the transaction began, by the server's clock; of a lock that is renewed, the
-	// first one. A prepared one began before: it is when that was prepared. Of a waiter it is when
-	// the wait began. For is how long ago that is, by the same clock. Where the server shows
-	// neither, Since.IsZero and For is 0.
-	Since time.Time
-	For   time.Duration
-	// Idle says that the session runs no statement. False means unknown where Since is not known.
-	// Statement is what it runs, or ran last.
-	Idle      bool
-	Statement string
+	// first one; of a prepared one, when that was prepared; of a waiter, when the wait began. For
+	// is how long ago that is. Where the server shows neither, Since.IsZero and For is 0.
+	Since     time.Time
+	For       time.Duration
+	Idle      bool   // it runs no statement; false means unknown where Since is not known
+	Statement string // that it runs, or ran last
 	party     dialects.Party
 
 	token  int64  // of a claim

@@ -12,15 +12,12 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Install creates the lock table and seeds its slots, and creates what stands beside it, for
-// tokens, elections, semaphores, claims and Once. It may be called at every start, by many replicas
-// at once. It completes what an earlier call left when it crashed, and refuses to change the number
-// of slots of an installed table. After an error nothing has changed on PostgreSQL, and on MySQL
-// and MariaDB empty tables may be left. Where programs may not create tables, run the SQL of
-// [Locker.Schema].
-//
-// Install ends with the proof of [Locker.Check], unless the pool has one connection only. A server
-// that does not exclude is [ErrUnsafeEngine]; the tables are left. With any other error of the
+// Install creates the lock table, seeds its slots, and creates what stands beside it. It may be
+// called at every start, by many replicas at once. It completes what an earlier call left when it
+// crashed, and refuses to change the number of slots. After an error nothing has changed, but on
+// MySQL and MariaDB empty tables may be left. Where programs may not create tables, run the SQL of
+// [Locker.Schema]. Install ends with the proof of [Locker.Check], unless the pool has one
+// connection only. A server that does not exclude is [ErrUnsafeEngine]. With any other error of the
 // proof, as for want of a second connection, Install returns nil, and the log tells.
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	err := l.ready()

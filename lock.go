@@ -122,14 +122,10 @@ func (l *Lock) Context() context.Context {
 
 // Token returns a fencing token with [WithFencing], else 0. A token is positive, and larger than
 // that of every lock granted before by the same lock table: also across rollbacks, crashes and
-// restarts of the server, and a failover that loses no committed transaction.
-//
-// Send the token with every write to another system, and with every read that a write depends on,
-// and have that system refuse a token that is smaller than one that it has seen. Then a holder that
-// was stopped, and does not know yet that its lock is lost, can do no harm.
-//
-// A lock that joined its caller's session has a token of its own, or the one with which its rows
-// were locked there before.
+// restarts of the server, and a failover that loses no committed transaction. Send it with every
+// write to another system, and with every read that a write depends on, and have that system refuse
+// one that is smaller than one that it has seen. A lock that joined its caller's session has a
+// token of its own, or the one with which its rows were locked there before.
 func (l *Lock) Token() int64 { return l.token }
 
 // Permit tells which permit of a [Locker.Semaphore] was taken, from 0. No other session holds it.

@@ -53,13 +53,11 @@ func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx]
 
 // Per returns a copy for work that is to be done once in each window of length d: a day, say.
 // Windows are counted from the Unix epoch, by the database's clock in UTC, which is read after the
-// lock was granted: who waited across the end of a window belongs to the next one. The clocks of
-// clients do not matter. When the database's clock is set back, nothing runs a second time: what
-// was done later than now counts as done. A clock that was far ahead for a while has left markers
-// that keep the work from running until then, see [Once.Forget].
-//
-// There is one marker for each key and d, whatever the number of windows. Once(k), Once(k).Per(d)
-// and Once(k).Per(e) are different work. d must be at least a second, and whole microseconds.
+// lock was granted. When that clock is set back, nothing runs a second time: what was done later
+// than now counts as done. A clock that was far ahead for a while has left markers that keep the
+// work from running until then, see [Once.Forget]. There is one marker for each key and d.
+// Once(k), Once(k).Per(d) and Once(k).Per(e) are different work. d must be at least a second, and
+// whole microseconds.
 func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 	err := o.made().err
 	if err == nil && (d < time.Second || d%time.Microsecond != 0) {

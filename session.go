@@ -362,7 +362,7 @@ func (s *session[Tx]) asLoss(reason error) error {
 	if s.do != nil && s.do.Err() != nil {
 		return fmt.Errorf("the session has ended with its context: %w (%v)", s.do.Err(), reason)
 	}
-	return asLost(reason)
+	return dialects.Lost(reason)
 }
 
 // told is the error of a statement in the session, which the caller may be the first to notice a
@@ -436,7 +436,7 @@ func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
 // abort is Close's end of the session, whose contexts end with that cause. The Do that runs in a
 // session returns then, and ends it.
 func (s *session[Tx]) abort() {
-	s.markLost(asLost(ErrClosed))
+	s.markLost(dialects.Lost(ErrClosed))
 	if s.do == nil {
 		_ = s.finish(context.Background(), false)
 	}

@@ -21,9 +21,9 @@
 // # Which call to use
 //
 // [Mutex.Do] does the work in the lock's own transaction. The work commits only if the lock was
-// held from the first statement to the commit. That is the strongest promise a lock can give:
-// prefer Do wherever the work is in this database. [Mutex.Exec] promises the same for work that is
-// a list of statements, in one round trip or two. [Mutex.LockTx] locks in a transaction of yours.
+// held from the first statement to the commit: prefer Do wherever the work is in this database.
+// [Mutex.Exec] is that for a list of statements, in one round trip or two. [Mutex.LockTx] locks in
+// a transaction of yours.
 // [Combine] does the work of many callers in one transaction, for rows that many want at once.
 // [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
 // session breaks. The Try forms never wait for another holder. [Mutex.Shared] is for readers,
@@ -52,18 +52,17 @@
 // # Slots collide
 //
 // Keys that hash to one slot exclude each other. Among 100 keys held at once, two share one of
-// 65536 slots with a probability of 7 %. That costs waiting, or a try that misses, never exclusion.
-// Two sessions that each hold one key and wait for another may meet in a deadlock through a
-// collision: the database detects it, and one call gets [ErrDeadlock]. Name all keys in one Mutex
-// to avoid that. Where collisions matter, lock your own rows with [Locker.Rows].
+// 65536 slots with a probability of 7 %. That costs waiting, a try that misses, or [ErrDeadlock] of
+// sessions that hold one key and wait for another: name all keys in one Mutex to avoid that. Where
+// collisions matter, lock your own rows with [Locker.Rows].
 //
 // # Long holds
 //
 // Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of keys is
-// renewed every minute, so that it holds back neither vacuum nor CREATE INDEX CONCURRENTLY.
-// A Do and a Lock of Rows hold them back as long as they last: keep these short. On MariaDB every
-// lock holds back purge. A session that is silent for its lease, see [WithLease], is ended by the
-// server. Heartbeats keep a healthy Lock alive; the work of a Do must send a statement in time.
+// renewed every minute. A Do and a Lock of Rows hold back vacuum and CREATE INDEX CONCURRENTLY as
+// long as they last, and on MariaDB every lock holds back purge: keep these short. The server ends
+// a session that is silent for its lease, see [WithLease]. Heartbeats keep a healthy Lock alive;
+// the work of a Do must send a statement in time.
 //
 // [Locker.Inspect] shows who holds and who waits. docs/guarantees.md has every promise.
 package txlock

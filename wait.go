@@ -188,14 +188,6 @@ func (m *Mutex[Tx]) wrap(verb string, err error) error {
 	return wrap(verb+" "+m.target.String(), err)
 }
 
-// asLost is reason as the loss of a session.
-func asLost(reason error) error {
-	if errors.Is(reason, ErrLost) {
-		return reason
-	}
-	return fmt.Errorf("%w: %w", ErrLost, reason)
-}
-
 // joinErrors is err, and a further error, as of the way out, unless err says that already.
 func joinErrors(err, further error) error {
 	switch {

@@ -197,14 +197,14 @@ type Request struct {
 	Try       bool // a row that another session holds, or waits for, is ErrNotAcquired at once
 
 	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
-	// enough: Grant.Row says which. On PostgreSQL its lock is an advisory one, which writes nothing.
+	// enough: Grant.Row says which. On PostgreSQL the lock of one is advisory and writes nothing.
 	AnyOne string
 
 	// Work says that statements of the caller will run in the session. Its commit must then fail
 	// after a loss of the locks.
 	Work  bool
 	Lease time.Duration // the server ends a session that is silent for longer
-	Fence string        // the lock table whose fence gives a token once the rows are locked; empty: none
+	Fence string        // the lock table whose fence gives a token with the rows; empty: none
 
 	// Exec is what will run in the session. Begin and Join read it, and may run the statements at
 	// once, with the lock: then Grant.Affected says so. Begin may also commit, then it returns no
@@ -230,9 +230,7 @@ type Grant struct {
 // Exec is work that consists of statements.
 type Exec struct {
 	Statements []Statement
-	// Context bounds the statements. That of Begin, which bounds the wait for the lock, may end
-	// before.
-	Context context.Context
+	Context    context.Context // bounds the statements; that of Begin bounds the wait for the lock
 }
 
 // Statement is a statement of the caller's.
