@@ -262,8 +262,8 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if request.Shared {
-		name, err := server.Column(clean, at, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT "+
-			sqltext.Writable)
+		name, err := server.Column(clean, at, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+
+			sqltext.Writable+")")
 		if err == nil && len(name) > 0 {
 			return got, fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to "+
 				"the server that takes the writes", dialects.ErrUnsafeEngine, name[0])

@@ -64,23 +64,6 @@ func TestInterruptAmongNeighbours(t *testing.T) {
 	}
 }
 
-// Through a pooler, what work sends behind a COMMIT of its own is refused where the state of the
-// connection can be seen.
-func TestNothingBehindTheEnd(t *testing.T) {
-	t.Parallel()
-	f := testbed.NewFixture(t, testbed.PgBouncer(t), testbed.SQLOnPool("lib pq", Postgres[0].Open, onPostgres))
-	table := f.MakeTable(t, "id int primary key")
-	err := f.Locks.Mutex(f.Key("own")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "COMMIT")
-		require.NoError(t, err)
-		_, err = tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES (1)")
-		require.ErrorIs(t, err, sql.ErrTxDone)
-		return nil
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
-	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
-}
-
 // refusals notes the errors of statements that interrupt others.
 type refusals struct {
 	sqlmw.NullInterceptor

@@ -126,7 +126,7 @@ func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, m.TryDo(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
 	// long enough to begin a transaction: a wait that is cut off before loses its connection
-	brief := m.Within(300 * time.Millisecond)
+	brief := m.Within(time.Second)
 	_, err = brief.Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, brief.Do(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)

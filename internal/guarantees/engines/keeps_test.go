@@ -36,13 +36,19 @@ func keepsNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	table := f.MakeTable(t, "id int auto_increment primary key")
 	takes := []string{
 		"LOCK TABLES " + table + " WRITE", "LOCK TABLES " + table + " READ", "FLUSH TABLES WITH READ LOCK",
-		"FLUSH TABLES " + table + " WITH READ LOCK", "SELECT GET_LOCK('" + f.Label + "', 1)",
-		"DELETE FROM " + table + " WHERE GET_LOCK('" + f.Label + "', 1) = 0",
+		"FLUSH TABLES " + table + " WITH READ LOCK",
 	}
 	if e.MariaDB {
-		takes = append(takes, "BACKUP STAGE START", "BACKUP LOCK "+table)
-	} else {
-		takes = append(takes, "LOCK INSTANCE FOR BACKUP")
+		takes = append(takes, "BACKUP STAGE START")
+	}
+	if c.Name != testbed.MySQLSQL[0].Name { // what ends no transaction is seen on a pool of Open alone
+		takes = append(takes, "SELECT GET_LOCK('"+f.Label+"', 1)", "HANDLER "+table+" OPEN",
+			"DELETE FROM "+table+" WHERE GET_LOCK('"+f.Label+"', 1) = 0")
+		if e.MariaDB {
+			takes = append(takes, "BACKUP LOCK "+table)
+		} else {
+			takes = append(takes, "LOCK INSTANCE FOR BACKUP")
+		}
 	}
 	insert := "INSERT INTO " + table + " VALUES ()"
 	fails := errors.New("fails")
@@ -55,7 +61,6 @@ func keepsNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 		return errors.Join(f.Exec(ctx, tx, insert), f.Exec(ctx, tx, "SAVEPOINT txlock"), fails)
 	}), fails)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table), "a savepoint of the library's name keeps nothing")
-	takes = append(takes, "HANDLER "+table+" OPEN")
 	for _, take := range takes {
 		for _, forgets := range []bool{true, false} {
 			err := f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {

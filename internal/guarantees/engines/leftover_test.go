@@ -173,6 +173,8 @@ func TestTryRowsWhenSerializable(t *testing.T) {
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		require.Less(t, time.Since(start), 4*time.Second)
 		_, err = locks.Rows(table, "id", 1, 2).TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired, "one is held, and one is missing")
+		_, err = locks.Rows(table, "id", 2).TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNoRow)
 	})
 }

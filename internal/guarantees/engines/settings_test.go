@@ -49,7 +49,7 @@ func TestSettingsOfWork(t *testing.T) {
 // Work that goes to another database leaves it to no other: there the name of the lock table means
 // another table.
 func TestDatabaseOfWork(t *testing.T) {
-	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+	onMySQL(t, testbed.MySQLSQL[1:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
 		t.Cleanup(pool.Close)
 		locks := txlock.New(driver, txlock.WithTable(f.Table()))

@@ -38,9 +38,9 @@ func (c Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.R
 // Busy is ErrBusy while rows of the work are open, as far as that is seen. To send something then
 // costs the connection.
 func (c Conn) Busy() (err error) {
-	if c.Owned != nil && !(peer.Conn{Conn: c.Socket}).Gone() {
-		_ = c.Raw(func(any) error {
-			if !c.Owned.IsValid() {
+	if !(peer.Conn{Conn: c.Socket}).Gone() {
+		_ = c.Raw(func(pooled any) error {
+			if conn, is := pooled.(driver.Validator); is && !conn.IsValid() {
 				err = server.ErrBusy
 			}
 			return nil

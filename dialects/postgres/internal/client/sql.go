@@ -206,9 +206,9 @@ func (c *sqlConn) send(ctx context.Context, s sqltext.Script) (columns [][]strin
 }
 
 // first runs the first statement on a connection. Where only that shows that the connection died
-// while it was idle, another one is taken.
+// while it was idle, another one is taken. One that shows its socket may have been cut.
 func (c *sqlConn) first(ctx context.Context, statement func() error) error {
-	for ; c.spare > 0; c.spare-- {
+	for ; c.spare > 0 && c.Socket == nil; c.spare-- {
 		err := statement()
 		if !server.Broken(err) || ctx.Err() != nil || c.Tx() != nil {
 			c.spare = 0
@@ -230,7 +230,7 @@ func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]s
 		return nil, err
 	}
 	failed := c.Raw(func(any) error {
-		results := c.pgx.PgConn().Exec(ctx, text)
+		results := c.pgx.PgConn().Exec(ctx, c.Line().Tag+text)
 		for results.NextResult() {
 			result := results.ResultReader().Read()
 			if result.Err != nil {
