@@ -41,16 +41,16 @@ const (
 	leasesToWait = 5
 )
 
-// limitOf is how long the server lets a wait last. Final says that it is until the deadline of ctx.
-func limitOf(ctx context.Context, request dialects.Request) (limit time.Duration, final bool) {
+// limitOf is the server's limit of a wait. Bounded: ctx has a deadline. Final: the limit is that.
+func limitOf(ctx context.Context, request dialects.Request) (limit time.Duration, bounded, final bool) {
 	longest := maxWait
 	if request.Lease > 0 {
 		longest = min(maxWait, leasesToWait*request.Lease)
 	}
 	if limit = interrupt.Limit(ctx, request); limit > 0 && limit <= longest {
-		return limit, true
+		return limit, true, true
 	}
-	return longest, false
+	return longest, limit > 0, false
 }
 
 // The verdicts on a lock.
@@ -81,8 +81,8 @@ func failSQL(verdict string) string { return "concat('txlock: ', '" + verdict + 
 func (q querier) lock(ctx context.Context, request dialects.Request, on way,
 	send func(context.Context, sqltext.Script) ([][]string, error),
 ) (got dialects.Grant, err error) {
-	limit, final := limitOf(ctx, request)
-	script, at, err := lockScript(request, on, limit, final)
+	limit, bounded, final := limitOf(ctx, request)
+	script, at, err := lockScript(request, on, limit, bounded)
 	if err != nil {
 		return got, err
 	}

@@ -26,7 +26,7 @@ import (
 // other. They are statements of their own, because a statement's snapshot is older than its wait: a
 // row that came meanwhile would be missed. That does not matter for one row of our own, which
 // nobody changes: see rowsSQL.
-func lockScript(request dialects.Request, on way, limit time.Duration, final bool) (s sqltext.Script, at answers,
+func lockScript(request dialects.Request, on way, limit time.Duration, bounded bool) (s sqltext.Script, at answers,
 	err error,
 ) {
 	t, values, err := textsOf(request, on)
@@ -34,7 +34,7 @@ func lockScript(request dialects.Request, on way, limit time.Duration, final boo
 		return nil, at, err
 	}
 	s = make(sqltext.Script, 0, 9+len(on.behind.Script))
-	set := sqltext.Statement{SQL: t.set[final], Args: make([]string, 0, 5), Silent: !on.joined}
+	set := sqltext.Statement{SQL: t.set[bounded], Args: make([]string, 0, 5), Silent: !on.joined}
 	rows := sqltext.Statement{SQL: t.rows, Args: append(make([]string, 0, 4), values)}
 	shown := label.Of(request)
 	if request.AnyOne != "" && request.Try {
@@ -156,7 +156,7 @@ const (
 // them together would take longer than to lock.
 type texts struct {
 	table, column, where string          // quoted
-	set                  map[bool]string // by whether the limit is final; see limitOf
+	set                  map[bool]string // by whether the wait is bounded; see limitOf
 	queue                string          // empty: in rows
 	rows                 string
 }
@@ -264,7 +264,7 @@ func shownSQL(begin, of, got string) string {
 		sqltext.Set("application_name", furtherSQL(begin, of)) + " end"
 }
 
-// settings prepare a wait. Without a final limit, that of the session is kept, if it has one. A
+// settings prepare a wait. Unless it is bounded, the limit of the session is kept, if any. A
 // joined lock waits for nothing, and locks nothing, where the snapshot of the transaction is older
 // than the wait, and on a standby, which grants an advisory lock apart from its primary.
 func settings(joined, try bool) map[bool]string {
@@ -289,10 +289,10 @@ func settings(joined, try bool) map[bool]string {
 	}
 	before := text
 	setting("lock_timeout", limit)
-	final := text
+	bounded := text
 	text = before
 	setting("lock_timeout", "coalesce(nullif(current_setting('lock_timeout'), '0'), "+limit+")")
-	return map[bool]string{false: text, true: final}
+	return map[bool]string{false: text, true: bounded}
 }
 
 func restored(setting string) string {

@@ -121,7 +121,7 @@ func limitedPermits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.ErrorContains(t, err, "lock timeout", "whose limit it was")
 	_, err = limited.Within(3 * limit).Lock(background)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	second := testbed.LockLater(limited.Within(time.Minute))
+	second := testbed.LockLater(limited.Within(2 * time.Minute))
 	f.Waiters(t, 1)
 	<-time.After(3 * limit)
 	f.Waiters(t, 1)

@@ -64,7 +64,7 @@ func breakOfStranger(t *testing.T, e *testbed.Engine) {
 		f.AsAdmin(t, grants[1]+" TO '"+f.Label+"b'@'%'")
 	}
 	key := f.Key("stranger")
-	written, ended := make(chan error, 1), make(chan error, 1)
+	written, ended, broken := make(chan error, 1), make(chan error, 1), make(chan bool)
 	locks := as("a", "")
 	go func() {
 		ended <- locks.Mutex(key).Do(background, func(ctx context.Context, tx *sql.Tx) error {
@@ -76,14 +76,15 @@ func breakOfStranger(t *testing.T, e *testbed.Engine) {
 				}
 			}
 			written <- err
-			<-ctx.Done()
-			return ctx.Err()
+			<-broken // a loss on a caller's pool is noticed by the next statement
+			return f.Exec(ctx, tx, "DO 0")
 		})
 	}()
 	require.NoError(t, <-written)
 	h := f.Look(t, key)
 	require.Len(t, h, 1)
 	f.Apart(func() { require.NoError(t, breaker.Break(background, h[0])) })
+	close(broken)
 	f.Free(t, key)
 	require.ErrorIs(t, <-ended, txlock.ErrLost)
 
