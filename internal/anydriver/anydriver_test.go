@@ -85,7 +85,6 @@ var sideBySide = []guarantee{
 	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[*sql.Tx], true},
 	{"tokens increase over all holders", guarantees.TokensIncrease[*sql.Tx], false},
 	{"a new run of the server is numbered once, above all before", guarantees.NewRun[*sql.Tx], false},
-	{"a run of the server whose counts are spent is followed by another", guarantees.SpentRun[*sql.Tx], false},
 	{"fencing that is not installed is ErrNotInstalled", guarantees.FenceMissing[*sql.Tx], false},
 	{"reentry follows the context, counts, and ends with the last Lock", guarantees.Reentry[*sql.Tx], false},
 	{"nested locks need one connection", guarantees.OneConnection[*sql.Tx], false},
@@ -187,7 +186,8 @@ var sideBySide = []guarantee{
 	},
 }
 
-// alone are those whose neighbours would disturb them.
+// alone are those whose neighbours would disturb them. The last one ends the run of tokens of a
+// whole server of MySQL or MariaDB.
 var alone = []guarantee{
 	{"tight loops are served in order, and nobody starves", guarantees.TightLoops[*sql.Tx], false},
 	{"a cancel that races with the grant leaks nothing", guarantees.CancelRace[*sql.Tx], false},
@@ -198,6 +198,7 @@ var alone = []guarantee{
 	{"a lost session is announced at once, to the Lock and in the work", guarantees.LossAnnounced[*sql.Tx], true},
 	{"a leader that is lost is told before the next leads", guarantees.LostLeader[*sql.Tx], true},
 	{"a nested Do that outlives its Do is undone", guarantees.NestedDoLeftBehind[*sql.Tx], true},
+	{"a run of the server whose counts are spent is followed by another", guarantees.SpentRun[*sql.Tx], false},
 }
 
 // line is an engine, a client, and what it shows.
@@ -242,11 +243,17 @@ func lineOf(e *testbed.Engine, o Opening, newDriver func(*sql.DB) dialects.Drive
 }
 
 // closes are the guarantees that bun's driver does not keep: it closes its connection behind a
-// statement that was cancelled, or that found its transaction aborted.
+// statement that was cancelled, that found its transaction aborted, or whose arguments are not as
+// many as it wants. A quote in a comment misleads it.
 var closes = []string{
 	"a cancelled wait ends at once and leaves the queue",
+	"a shared wait ends and leaves the queue",
 	"the caller's transaction stays usable after a missed try, a timeout, a cancel",
 	"work that swallows a failed statement is not reported as done when it is not",
+	"work that swallows a deadlock is not committed",
+	"Exec that fails commits nothing, and says which statement",
+	"a statement that the server cannot count is counted",
+	"the lease is kept, on both sides",
 }
 
 // pooled are clients without pgx, each through a pooler of its own. That gives a session to one
