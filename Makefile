@@ -37,7 +37,7 @@ LIMIT = 40m
 
 test: ## everything that protects the promise, on every engine: about 12 minutes on 2 cores, 10 are the aim
 	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8; PostgreSQL 15 but for every other client in"
-	@echo "the root's guarantees; a sql.DB with multiStatements on MySQL and one without on MariaDB, each guarantee"
+	@echo "the root's guarantees; each guarantee"
 	@echo "with the other of two clients of an engine, most of internal/anydriver, 800 of 1000 races between a"
 	@echo "cancel and the grant, switchovers in the torture program, pairs by themselves, a strict umask,"
 	@echo "a fleet with the last release, a PostgreSQL 15 that becomes an 18, most rollouts of deploy/kubernetes,"

@@ -41,8 +41,6 @@ var floors = []struct {
 	{contest.MySQL, "MySQL", useDo, true, floorMySQL("", "COMMIT")},
 	{contest.MySQL, "mysql.New", useLock, false, floorMySQLPool((*tx).Rollback)},
 	{contest.MySQL, "mysql.New", useDo, false, floorMySQLPool((*tx).Commit)},
-	{contest.MySQL, multiStatements, useLock, false, floorMySQLMulti("ROLLBACK")},
-	{contest.MySQL, multiStatements, useDo, false, floorMySQLMulti("COMMIT")},
 	{contest.MariaDB, "MariaDB", useLock, false, floorMySQL("", "ROLLBACK")},
 	{contest.MariaDB, "MariaDB", useDo, false, floorMySQL("; SAVEPOINT floor", "RELEASE SAVEPOINT floor; COMMIT")},
 	{contest.MariaDB, "MariaDB", useDo, true, floorMySQL("", "COMMIT")},

@@ -22,34 +22,18 @@ func floorMySQL(behind, end string) opening {
 		if err != nil {
 			return nil, err
 		}
-		return holdOnConnection(db, "", behind, end), nil
+		return holdOnConnection(db, behind, end), nil
 	}
 }
 
-// multiStatements is mysql.New on a pool whose connections take several statements in one query.
-const multiStatements = "mysql.New with multiStatements"
-
-// floorMySQLMulti begins and locks in one round trip, on any connection of such a pool.
-func floorMySQLMulti(end string) opening {
-	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-		db, err := openMySQL(ctx, env, takeSeveralStatements)
-		if err != nil {
-			return nil, err
-		}
-		return holdOnConnection(db, "START TRANSACTION; ", "", end), nil
-	}
-}
-
-func takeSeveralStatements(config *mysql.Config) { config.MultiStatements = true }
-
-func holdOnConnection(db *sql.DB, before, behind, end string) contest.Client {
+func holdOnConnection(db *sql.DB, behind, end string) contest.Client {
 	return holdFunc{func(ctx context.Context, key string, work contest.Work) error {
 		conn, err := db.Conn(ctx)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		if err := selectSlot(ctx, conn, before, key, behind); err != nil {
+		if err := selectSlot(ctx, conn, key, behind); err != nil {
 			return err
 		}
 		ending := end
@@ -75,7 +59,7 @@ func floorMySQLPool(end func(*tx) error) opening {
 				return err
 			}
 			defer tx.Rollback()
-			if err := selectSlot(ctx, tx, "", key, ""); err != nil {
+			if err := selectSlot(ctx, tx, key, ""); err != nil {
 				return err
 			}
 			if err := work(ctx, nil); err != nil {
@@ -88,9 +72,9 @@ func floorMySQLPool(end func(*tx) error) opening {
 
 func selectSlot(ctx context.Context, on interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}, before, key, behind string,
+}, key, behind string,
 ) error {
-	query := fmt.Sprintf("%sSELECT slot FROM %s WHERE slot = %d AND %s FOR UPDATE%s", before, floorTable, slotOf(key),
+	query := fmt.Sprintf("SELECT slot FROM %s WHERE slot = %d AND %s FOR UPDATE%s", floorTable, slotOf(key),
 		floorSelect, behind)
 	rows, err := on.QueryContext(ctx, query)
 	if err != nil {

@@ -41,7 +41,6 @@ var clients = []struct {
 	},
 	{contest.MySQL, "MySQL", openMySQLOwned, []use{useLock, useDo, useRows}, "MySQL", true},
 	{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock, useDo, useLockTx}, "mysql.New", true},
-	{contest.MySQL, multiStatements, openMySQLMulti, []use{useLock, useDo}, multiStatements, false},
 	{contest.MariaDB, "MariaDB", openMySQLOwned, []use{useLock, useDo, useRows}, "MariaDB", true},
 	{
 		contest.MariaDB, "mysql.New on MariaDB", openMySQLPool,
@@ -64,12 +63,9 @@ func init() {
 			}
 			switch u {
 			case useLock:
-				c.Parts |= contest.HandOff
+				c.Parts |= contest.HandOff | contest.Crowd
 				if client.standard && client.name != "mysql.New" {
 					c.Parts |= contest.ManyKeys
-				}
-				if client.name != multiStatements { // it waits as mysql.New does
-					c.Parts |= contest.Crowd
 				}
 				client.open.registerFewSlots(c)
 				client.open.registerQueues(c, client.name)
@@ -303,15 +299,6 @@ func openMySQLOwned(ctx context.Context, env contest.Environment, f form) (conte
 func openMySQLPool(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
 	// One more connection, to interrupt a wait.
 	db, err := pools.SQL(ctx, contest.MySQL, env.Address(), env.Contenders+1)
-	if err != nil {
-		return nil, err
-	}
-	return newSQLLibrary(mysql.New(db), db, env, f), nil
-}
-
-func openMySQLMulti(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
-	env.Contenders++ // to interrupt a wait
-	db, err := openMySQL(ctx, env, takeSeveralStatements)
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,9 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 	if err != nil {
 		return err
 	}
-	return d.pool.With(ctx, func(conn *sql.Conn) error {
+	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
+	defer cancel()
+	return d.pool.With(brief, func(conn *sql.Conn) error {
 		defer server.Destroy(conn)
 		if _, err := conn.ExecContext(ctx, "SET autocommit = 1"); err != nil {
 			return err

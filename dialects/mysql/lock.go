@@ -82,9 +82,7 @@ func (d *Driver) numbered(ctx context.Context, table string, lock func() error) 
 		if err := lock(); !errors.Is(err, fencing.ErrNoRun) || tries == fencing.Tries {
 			return err
 		}
-		brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
-		err := d.numberRun(brief, table)
-		if cancel(); err != nil {
+		if err := d.numberRun(ctx, table); err != nil {
 			return err
 		}
 	}

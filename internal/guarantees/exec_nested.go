@@ -3,6 +3,7 @@ package guarantees
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,13 +18,13 @@ import (
 func ExecNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newStock(t, testbed.NewFixture(t, e, c))
 	err := s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
-		for _, key := range []string{s.key, s.Key("outer"), s.Key("further")} {
+		for i, key := range []string{s.key, s.Key("outer"), s.Key("further")} {
 			affected, err := s.Locks.Mutex(key).Exec(ctx, s.take(1))
 			require.NoError(t, err)
 			require.Equal(t, []int64{1}, affected)
 			_, err = s.Locks.Mutex(key).Exec(ctx, s.insert(3), s.take(7))
 			require.ErrorIs(t, err, txlock.ErrRows)
-			_, err = s.Locks.Mutex(s.Key("never")).Exec(ctx, s.insert(3), s.statement("UPDAT stock"))
+			_, err = s.Locks.Mutex(s.Key("never")).Exec(ctx, s.insert(3), s.statement("UPDAT stock "+strconv.Itoa(i)))
 			require.ErrorContains(t, err, "statement 2")
 		}
 		require.Equal(t, 10, s.left(t))
@@ -71,6 +72,9 @@ func ExecNestedFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		for i, one := range failing {
 			for _, key := range []string{outer, s.key} {
 				for range 2 { // the second time the client library knows the statements
+					if s.Pooled { // PgBouncer ends a client that prepares anew what the server has refused
+						one.SQL += " /* again */"
+					}
 					m := s.Locks.Mutex(key)
 					affected, err := m.Exec(ctx, s.insert(100+i), one, s.take(0))
 					require.ErrorContains(t, err, "statement 2: ", one.SQL)

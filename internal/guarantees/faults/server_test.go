@@ -60,9 +60,23 @@ func serverKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 			waits <- err
 		}()
 		f.Waiters(t, 1)
-		done, _ := f.StartWork(f.Key("work"), table)
+		working, killed, done := make(chan error, 1), make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- f.Locks.Mutex(f.Key("work")).Do(background, func(ctx context.Context, tx Tx) error {
+				working <- f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+				select {
+				case <-ctx.Done():
+				case <-killed:
+				}
+				return nil
+			})
+		}()
+		require.NoError(t, testbed.Receive(t, working))
 
 		require.NoError(t, e.Kill())
+		if !e.Postgres && c.Name == testbed.MySQLSQL[0].Name { // mysql.New notices by the next statement, the COMMIT
+			close(killed)
+		}
 		testbed.Receive(t, lock.Context().Done())
 		require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
 		require.ErrorIs(t, testbed.Receive(t, done), txlock.ErrLost)

@@ -10,8 +10,7 @@ import (
 
 // Lines calls one of its functions for each line of the table engine × client, or for the part of
 // it that the tier takes. The usual tier runs each client of PostgreSQL on one of its versions, but
-// a sql.DB on a pgxpool.Pool, which is in the full tier alone. Of those of MySQL and MariaDB it
-// runs a pool of the library's own on both, and the two ways of a caller's sql.DB on one each. The
+// a sql.DB on a pgxpool.Pool, which is in the full tier alone, and all of MySQL and MariaDB. The
 // short tier has one client for each engine. The full tier has two for each further version: a pool
 // of the library's own, and a sql.DB of the caller's.
 func Lines(onPgx func(*Engine, Client[pgx.Tx]), onSQL func(*Engine, Client[*sql.Tx])) {
@@ -46,13 +45,12 @@ func Lines(onPgx func(*Engine, Client[pgx.Tx]), onSQL func(*Engine, Client[*sql.
 		all = append(all, func() { onSQL(e, SQLFromPool()) })
 		call(tier.Pick(spread[len(spread)-1:], spread, all))
 	}
-	for v, e := range mysql {
+	for _, e := range mysql {
 		var all []func()
 		for _, c := range MySQLSQL {
 			all = append(all, func() { onSQL(e, c) })
 		}
-		opened := len(all) - 1
-		call(tier.Pick(all[opened:], []func(){all[v%opened], all[opened]}, all))
+		call(tier.Pick(all[len(all)-1:], all, all))
 	}
 }
 

@@ -103,21 +103,21 @@ func mysqlFaults() []fault {
 		},
 		{
 			name: "read_only", breaks: []string{"SET GLOBAL read_only = ON"},
-			want: []string{"read-only: failure", "row-locking: failure"}, found: "read_only = ON", fix: writable,
+			want: []string{"read-only: failure", "row-locking: warning"}, found: "read_only = ON", fix: writable,
 		},
 		{
 			name: "super_read_only", only: onMySQL, breaks: []string{"SET GLOBAL super_read_only = ON"},
-			want: []string{"read-only: failure", "row-locking: failure"}, found: "super_read_only = ON", fix: writable,
+			want: []string{"read-only: failure", "row-locking: warning"}, found: "super_read_only = ON", fix: writable,
 		},
 		{
 			name: "transactions read only by default", only: onMySQL,
 			breaks: []string{"SET GLOBAL transaction_read_only = ON"},
-			want:   []string{"read-only: failure", "row-locking: failure"}, found: "transaction_read_only = ON",
+			want:   []string{"read-only: failure", "row-locking: warning"}, found: "transaction_read_only = ON",
 		},
 		{
 			name: "transactions read only by default", only: onMariaDB,
 			breaks: []string{"SET GLOBAL tx_read_only = ON"},
-			want:   []string{"read-only: failure", "row-locking: failure"}, found: "tx_read_only = ON",
+			want:   []string{"read-only: failure", "row-locking: warning"}, found: "tx_read_only = ON",
 		},
 		{
 			name: "a replica", only: onMySQL, heals: []string{
@@ -167,7 +167,7 @@ func mysqlFaults() []fault {
 				"RENAME TABLE txlock_slots TO behind",
 				"CREATE VIEW txlock_slots AS SELECT * FROM behind",
 			},
-			want: []string{"table-kind: failure"}, found: "VIEW",
+			want: []string{"table-kind: failure", "row-locking: failure"}, found: "VIEW",
 			fix: func(t *testing.T, s *site, _ doctor.Finding) string {
 				s.execute(t, "DROP VIEW txlock_slots", "RENAME TABLE behind TO txlock_slots")
 				return "-- stop all clients first\nDROP VIEW `" + s.name +

@@ -387,7 +387,7 @@ func TestStandby(t *testing.T) {
 
 	findings, err := doctor.Postgres(background, standby.DSN, "txlock_slots")
 	require.NoError(t, err)
-	require.Equal(t, replaced(ailing(healthy), []string{"read-only: failure", "row-locking: warning"}),
+	require.Equal(t, replaced(ailing(healthy), []string{"read-only: failure", "row-locking: failure"}),
 		ailing(findings))
 	require.Contains(t, find(t, findings, "read-only").Found, "standby")
 
