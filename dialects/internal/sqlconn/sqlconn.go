@@ -22,8 +22,9 @@ type Conn struct {
 	Socket net.Conn // nil: the driver does not show it
 	End    func()   // ends the session below database/sql; nil: the driver's Close does
 
-	tx  *sql.Tx
-	end context.CancelFunc // ends the context of tx
+	tx        *sql.Tx
+	end       context.CancelFunc // ends the context of tx
+	destroyed bool
 }
 
 // Take takes a connection from a pool. Look is shown the driver's connection, and what that wraps,
@@ -113,20 +114,37 @@ func (c *Conn) Finish(ctx context.Context, how func(*sql.Tx) error) error {
 }
 
 // Destroy closes the connection, so that the server ends its session: also where database/sql would
-// give it back to a pool below, as that of stdlib.OpenDBFromPool.
+// give it back to a pool below, as that of stdlib.OpenDBFromPool. It waits for a second at most: a
+// driver without a socket may still run a statement, and one that has panicked in a statement has
+// left the mutex of database/sql locked, which then never has the connection back.
 func (c *Conn) Destroy() {
+	if c.destroyed {
+		return
+	}
+	c.destroyed = true
 	if c.Socket != nil {
 		_ = c.Socket.Close()
 	}
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = c.Finish(over, (*sql.Tx).Rollback)
-	_ = c.Raw(func(any) error {
-		if c.End != nil {
-			c.End()
+	tx, gone := c.tx, make(chan struct{})
+	c.tx = nil
+	go func() {
+		defer close(gone)
+		_ = c.Raw(func(pooled any) error {
+			if opened, is := pooled.(driver.Conn); c.End != nil {
+				c.End()
+			} else if is {
+				_ = opened.Close()
+			}
+			return nil // an error would have database/sql wait for the end of the transaction
+		})
+		if tx != nil {
+			c.end()
+			_ = tx.Rollback()
 		}
-		return driver.ErrBadConn
-	})
+		_ = c.Raw(func(any) error { return driver.ErrBadConn })
+		_ = c.Close()
+	}()
+	interrupt.ClosedWithin(gone, time.Second)
 }
 
 // GiveBack gives the connection back to its pool. A transaction that is open goes with it.
@@ -134,7 +152,9 @@ func (c *Conn) GiveBack() {
 	if c.tx != nil {
 		c.Destroy()
 	}
-	_ = c.Close()
+	if !c.destroyed {
+		_ = c.Close()
+	}
 }
 
 // Grid reads all rows, with "" for NULL.
