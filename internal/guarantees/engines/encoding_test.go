@@ -169,14 +169,14 @@ type noUndo struct {
 }
 
 func (c noUndo) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if c.fails.Load() && strings.HasPrefix(query, "rollback to") {
+	if c.fails.Load() && strings.Contains(query, "rollback to") {
 		return nil, errNoUndo
 	}
 	return c.stdlibConn.ExecContext(ctx, query, args)
 }
 
 func (c noUndo) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if c.fails.Load() && strings.HasPrefix(query, "rollback to") {
+	if c.fails.Load() && strings.Contains(query, "rollback to") {
 		return nil, errNoUndo
 	}
 	return c.stdlibConn.QueryContext(ctx, query, args)
