@@ -123,9 +123,9 @@ func (l *Locker[Tx]) holderOf(ctx context.Context, request dialects.Request) str
 	if !shows || found == nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // at whose end the connection would be closed
 	defer cancel()
-	of := dialects.Inspection{Table: *found, Names: []string{}}
+	of := dialects.Inspection{Table: *found, Names: []string{}, Brief: true}
 	for _, value := range request.Values {
 		of.Slots = append(of.Slots, value.Text)
 	}

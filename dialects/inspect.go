@@ -52,6 +52,7 @@ type Inspection struct {
 	Table LockTable
 	Slots []string // that are looked for alone; nil: all, and rows of callers' tables
 	Names []string // of semaphores and elections, by their hashes, that are looked for alone; nil: all
+	Brief bool     // what the server shows by itself is enough
 }
 
 // RowState is a row with its holder and waiters.
@@ -79,8 +80,7 @@ type Party struct {
 	User        string
 	Database    string
 	Shared      bool // it shares the row, or waits to share it
-	// Since is when a waiter began to wait, or when the transaction of a holder began or was
-	// prepared, by the server's clock.
+	// Since is when a waiter began to wait, or the transaction of a holder began or was prepared.
 	Since     time.Time
 	For       time.Duration // the time since then, by the server's clock
 	Idle      bool          // it runs no statement

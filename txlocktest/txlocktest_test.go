@@ -57,8 +57,10 @@ func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		release := txlocktest.Hold(t, f.Locks, f.Key("other"))
 		result := make(chan error, 1)
 		go func() {
-			result <- f.Locks.Mutex(key).Do(background, func(ctx context.Context, _ Tx) error {
-				<-ctx.Done()
+			result <- f.Locks.Mutex(key).Do(background, func(ctx context.Context, tx Tx) error {
+				for f.Exec(ctx, tx, "SELECT 1") == nil { // on mysql.New nothing else tells of a loss
+					time.Sleep(time.Millisecond)
+				}
 				return nil
 			})
 		}()

@@ -16,7 +16,6 @@ import (
 
 // The panic of a wrapper in a statement of the library goes on. It costs the pool of database/sql
 // that connection, as it costs any program: its mutex stays locked.
-// The library sends through it where it does not show what it wraps.
 func TestWrapperPanics(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {

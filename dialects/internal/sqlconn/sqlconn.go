@@ -25,6 +25,7 @@ type Conn struct {
 	tx        *sql.Tx
 	end       context.CancelFunc // ends the context of tx
 	destroyed bool
+	stuck     bool // see guarded
 }
 
 // Take takes a connection from a pool. Look is shown the driver's connection, and what that wraps,
@@ -95,9 +96,30 @@ type Querier interface {
 // error of its own, and wait with that for the end of the transaction, for ever.
 func (c *Conn) Querier() Querier {
 	if c.tx != nil {
-		return c.tx
+		return guarded{c.tx, c}
 	}
-	return c.Conn
+	return guarded{c.Conn, c}
+}
+
+// guarded notes a driver that panics in a statement: database/sql then has a mutex locked, and never
+// gets the connection back.
+type guarded struct {
+	Querier
+	conn *Conn
+}
+
+func (g guarded) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	g.conn.stuck = true
+	result, err := g.Querier.ExecContext(ctx, query, args...)
+	g.conn.stuck = false
+	return result, err
+}
+
+func (g guarded) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	g.conn.stuck = true
+	rows, err := g.Querier.QueryContext(ctx, query, args...)
+	g.conn.stuck = false
+	return rows, err
 }
 
 // Finish ends the transaction by how, its Commit or its Rollback. It is sql.ErrTxDone where the
@@ -115,8 +137,7 @@ func (c *Conn) Finish(ctx context.Context, how func(*sql.Tx) error) error {
 
 // Destroy closes the connection, so that the server ends its session: also where database/sql would
 // give it back to a pool below, as that of stdlib.OpenDBFromPool. It waits for a second at most: a
-// driver without a socket may still run a statement, and one that has panicked in a statement has
-// left the mutex of database/sql locked, which then never has the connection back.
+// driver without a socket may still run a statement.
 func (c *Conn) Destroy() {
 	if c.destroyed {
 		return
@@ -137,6 +158,9 @@ func (c *Conn) Destroy() {
 			}
 			return nil // an error would have database/sql wait for the end of the transaction
 		})
+		if c.stuck {
+			return
+		}
 		if tx != nil {
 			c.end()
 			_ = tx.Rollback()

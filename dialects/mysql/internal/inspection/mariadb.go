@@ -36,7 +36,7 @@ func (m *mariadb) read(ctx context.Context, p *picture) error {
 	const atOnce = 4 // rows that are waited for, each on a connection
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p.of.Slots == nil {
+	if p.of.Slots == nil || p.of.Brief {
 		return p.readLocks(ctx)
 	}
 	for _, table := range p.tables {
