@@ -101,8 +101,8 @@ func (c *Conn) Querier() Querier {
 	return guarded{c.Conn, c}
 }
 
-// guarded notes a driver that panics in a statement: database/sql then has a mutex locked, and never
-// gets the connection back.
+// guarded notes a driver that panics in a statement: database/sql has a mutex locked then, and
+// never gets the connection back.
 type guarded struct {
 	Querier
 	conn *Conn
