@@ -52,7 +52,7 @@ type Inspection struct {
 	Table LockTable
 	Slots []string // that are looked for alone; nil: all, and rows of callers' tables
 	Names []string // of semaphores and elections, by their hashes, that are looked for alone; nil: all
-	Brief bool     // what the server shows by itself is enough
+	Brief bool     // what the server shows at once is enough
 }
 
 // RowState is a row with its holder and waiters.

@@ -36,7 +36,10 @@ func (m *mariadb) read(ctx context.Context, p *picture) error {
 	const atOnce = 4 // rows that are waited for, each on a connection
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p.of.Slots == nil || p.of.Brief {
+	switch {
+	case p.of.Brief: // who reads the views keeps others from a new picture
+		return nil
+	case p.of.Slots == nil:
 		return p.readLocks(ctx)
 	}
 	for _, table := range p.tables {
