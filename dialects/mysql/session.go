@@ -319,6 +319,7 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 // one whose transaction ended in the work: what ends one implicitly may be LOCK TABLES, FLUSH
 // TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the session's.
 func (s *session) rollback(ctx context.Context) (err error) {
+	s.conn.CloseTx(ctx) // a lock that is asked for again has another
 	undo := ""
 	if s.saved {
 		undo = client.Undo
