@@ -35,7 +35,7 @@ func TestGalera(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, fleet.Stop()) })
 	g := &cluster{Galera: fleet}
 	for i, node := range fleet.Servers() {
-		client := testbed.MySQLSQL[min(i, 1)] // one node each
+		client := testbed.MySQLOpened() // without a socket a leader learns late that its session was ended
 		driver, pool := client.Connect(t, node.DSN, 24)
 		t.Cleanup(pool.Close)
 		g.locks[i] = txlock.New(driver, txlock.WithSlots(4096), txlock.WithLease(4*time.Second), txlock.WithFencing())
