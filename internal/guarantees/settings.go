@@ -97,8 +97,10 @@ func endings[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string) map[str
 	}
 }
 
+// showSettings leaves out those of PL/pgSQL, which a session has once that was used in it: behind a
+// pooler by whomever.
 const showSettings = "SELECT string_agg(name || ' = ' || setting, E'\n' ORDER BY name) FROM pg_settings " +
-	"WHERE name NOT LIKE 'transaction%'"
+	"WHERE name NOT LIKE 'transaction%' AND name NOT LIKE 'plpgsql.%'"
 
 // settingsAtLogin are those of a connection as its client library makes it.
 func settingsAtLogin[Tx any](t *testing.T, f *testbed.Fixture[Tx]) (settings string) {
