@@ -69,18 +69,13 @@ func (c *Conn) Cut() func() {
 // back. After an error Finish ends what may have begun.
 func (c *Conn) Begin(ctx context.Context) (err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer c.bound(ctx, end)()
+	defer context.AfterFunc(ctx, end)()
 	if c.tx, err = c.BeginTx(life, nil); err == nil {
 		c.end = end
 		return ctx.Err()
 	}
 	end()
 	return err
-}
-
-// bound ends the context of the transaction with ctx, until the function is called that it returns.
-func (*Conn) bound(ctx context.Context, end context.CancelFunc) func() bool {
-	return context.AfterFunc(ctx, end)
 }
 
 // Tx is the transaction; nil: none has begun, or it was finished.
@@ -131,7 +126,7 @@ func (c *Conn) Finish(ctx context.Context, how func(*sql.Tx) error) error {
 	tx := c.tx
 	c.tx = nil
 	defer c.end()
-	defer c.bound(ctx, c.end)()
+	defer context.AfterFunc(ctx, c.end)()
 	return how(tx)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/network"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -67,37 +68,11 @@ func Number(err error) uint16 {
 }
 
 // Querier is a transaction, or the connection below it.
-type Querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
+type Querier = sqlconn.Querier
 
 // Grid is all of a query's result, with "" for NULL.
 func Grid(ctx context.Context, q Querier, query string) (lines [][]string, err error) {
-	rows, err := q.QueryContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	values, into := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
-	for i := range values {
-		into[i] = &values[i]
-	}
-	for rows.Next() {
-		if err := rows.Scan(into...); err != nil {
-			return nil, err
-		}
-		line := make([]string, len(columns))
-		for i, value := range values {
-			line[i] = string(value)
-		}
-		lines = append(lines, line)
-	}
-	return lines, rows.Err()
+	return sqlconn.Grid(q.QueryContext(ctx, query))
 }
 
 // Column is Columns of the first statement that has rows.
