@@ -116,6 +116,15 @@ func sqlClient(open func(dsn string) (*sql.DB, error)) Client[*sql.Tx] {
 	}
 }
 
+// Trips is one of two numbers of round trips: together, where the statements of a lock travel
+// together, else apart.
+func (c Client[Tx]) Trips(together, apart int) int {
+	if strings.HasPrefix(c.Name, "sql.DB") {
+		return apart
+	}
+	return together
+}
+
 // PgxOnPool is pgx on the caller's pool, in its usual mode or in another.
 func PgxOnPool(mode string) Client[pgx.Tx] {
 	c := pgxClient
