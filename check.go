@@ -44,9 +44,7 @@ func (l *Locker[Tx]) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if census, err := l.census(ctx, layout.Census); err != nil {
-		return err
-	} else if _, err = census.Seeded(l.config.table); err != nil {
+	if _, err = l.census(ctx, layout, 0); err != nil {
 		return err
 	}
 	if layout.Writers != "" {
@@ -67,20 +65,10 @@ func (l *Locker[Tx]) check(ctx context.Context) error {
 	return fmt.Errorf("nothing is proved: %d random slots in a row were held by others", most)
 }
 
-// census reads the slots of the lock table, by a text of the driver's.
-func (l *Locker[Tx]) census(ctx context.Context, sql string) (locktable.Census, error) {
-	lines, err := l.ask(ctx, dialects.Query{SQL: sql, Table: l.config.table, Reads: true})
-	if err != nil {
-		return locktable.Census{}, err
-	}
-	census, _, err := locktable.CensusOf(l.config.table, lines)
-	return census, err
-}
-
-// proveOn proves that the server locks a slot, unless others hold it. Something of the library's
-// may stand in front of a row: so the rival also asks for it as for one of a caller's table, in
-// front of which something else stands. A cluster that certifies rows has those of the lock table
-// alone, and shares none.
+// proveOn proves that the server locks a slot, unless others hold it: it asks for the slot in a
+// second session while the first has it. Something of the library's may stand in front of a row: so
+// the second also asks for it as for one of a caller's table, in front of which something else
+// stands. A cluster that certifies rows has those of the lock table alone, and shares none.
 func (l *Locker[Tx]) proveOn(ctx context.Context, found *dialects.LockTable, slot string) (free bool, err error) {
 	ours := dialects.Request{
 		Table: found.Name, Column: slotColumn, Values: []dialects.Value{{Text: slot}}, Try: true, Ours: true,
@@ -89,29 +77,32 @@ func (l *Locker[Tx]) proveOn(ctx context.Context, found *dialects.LockTable, slo
 	shared, row := ours, ours
 	shared.Shared = true
 	row.Ours, row.Slots = false, 0
-	never := func(what string) func() error {
-		return func() error {
-			return fmt.Errorf("%w: two sessions hold slot %s at once, %s", ErrUnsafeEngine, slot, what)
+	pairs := []struct {
+		first, second dialects.Request
+		unsafe        string // what it means that both have it; empty: they must
+	}{
+		{ours, ours, "each alone"},
+		{ours, row, "where no lock of another kind is in front of the row"},
+		{shared, ours, "and one of them shares it"},
+		{shared, shared, ""},
+	}
+	if found.Certified {
+		pairs = pairs[:1]
+	}
+	for _, pair := range pairs {
+		both := false
+		free, err = l.trying(ctx, pair.first, func() (err error) {
+			both, err = l.trying(ctx, pair.second, func() error { return nil })
+			return err
+		})
+		switch {
+		case both && pair.unsafe != "":
+			return false, fmt.Errorf("%w: two sessions hold slot %s at once, %s", ErrUnsafeEngine, slot, pair.unsafe)
+		case err != nil || !free || !both && pair.unsafe == "":
+			return false, err
 		}
 	}
-	together := false
-	alone := func() (err error) {
-		if _, err = l.trying(ctx, ours, never("each alone")); err == nil && !found.Certified {
-			_, err = l.trying(ctx, row, never("where no lock of another kind is in front of the row"))
-		}
-		return err
-	}
-	sharing := func() (err error) {
-		if _, err = l.trying(ctx, ours, never("and one of them shares it")); err == nil {
-			together, err = l.trying(ctx, shared, func() error { return nil })
-		}
-		return err
-	}
-	if free, err = l.trying(ctx, ours, alone); !free || err != nil || found.Certified {
-		return free, err
-	}
-	free, err = l.trying(ctx, shared, sharing)
-	return free && together, err
+	return true, nil
 }
 
 // trying runs work in front of the end of a session that has locked request, if that was free.

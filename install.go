@@ -14,19 +14,14 @@ import (
 
 // Install creates the lock table, seeds its slots, and creates what stands beside it. It may be
 // called at every start, by many replicas at once. It completes what an earlier call left when it
-// crashed, and refuses to change the number of slots. After an error nothing has changed, but on
-// MySQL and MariaDB empty tables may be left. Where programs may not create tables, run the SQL of
-// [Locker.Schema]. Install ends with the proof of [Locker.Check], unless the pool has one
-// connection only. A server that does not exclude is [ErrUnsafeEngine]. With any other error of the
-// proof, as for want of a second connection, Install returns nil, and the log tells.
+// crashed, and refuses to change the number of slots. After an error empty tables may be left. Where
+// programs may not create tables, run the SQL of [Locker.Schema]. Install ends with the proof of
+// [Locker.Check], unless the pool has one connection only. A server that does not exclude is
+// [ErrUnsafeEngine]; any other error of the proof goes to the log.
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	err := l.ready()
-	for tries := 0; err == nil; tries++ {
+	if err == nil {
 		err = l.install(ctx)
-		if err == nil || l.driver.Classify(err) != dialects.Deadlock || tries == 3 { // a replica seeds meanwhile
-			break
-		}
-		err = nil
 	}
 	if err != nil || l.info().PoolSize == 1 {
 		return wrap("install", err)
@@ -42,48 +37,58 @@ func (l *Locker[Tx]) Install(ctx context.Context) error {
 	return nil
 }
 
-// install makes what is missing, in one go, and the slots last.
+// install makes what is missing: the tables, then the slots. It looks again each time, for replicas
+// do the same meanwhile.
 func (l *Locker[Tx]) install(ctx context.Context) error {
 	layout, err := l.info().Layout(l.config.table)
 	if err != nil {
 		return err
 	}
-	lines, err := l.ask(ctx, dialects.Query{SQL: layout.States(), Table: l.config.table, Reads: true})
-	if err != nil {
-		return err
-	}
-	census, there := locktable.Census{}, lines[0][0] == dialects.Present
-	if there {
-		if census, err = l.census(ctx, layout.Census); err != nil {
+	defer l.found.Store(nil) // it may be another table now
+	const most = 5
+	for tries := 1; ; tries++ {
+		statements, err := l.missing(ctx, layout)
+		if len(statements) > 0 && tries < most {
+			_, err = l.ask(ctx, dialects.Query{SQL: layout.Together(statements...), Table: l.config.table})
+		} else if err == nil {
+			return nil
+		}
+		if err != nil && (tries == most || l.driver.Classify(err) != dialects.Deadlock) {
 			return err
 		}
 	}
-	slots, err := census.Wanted(l.config.table, l.config.slots)
+}
+
+// missing are the statements that make what is missing, and why they are needed. There is only an
+// error where nothing can be made.
+func (l *Locker[Tx]) missing(ctx context.Context, layout dialects.Layout) (statements []string, why error) {
+	lines, err := l.ask(ctx, dialects.Query{SQL: layout.Missing(), Table: l.config.table, Reads: true})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var missing []string
 	for i, part := range layout.Parts {
-		switch lines[0][i] {
-		case dialects.Former:
-			return locktable.Older(part.Table)
-		case dialects.Missing:
-			missing = append(missing, part.SQL)
+		if lines[0][i] == '1' {
+			statements, why = append(statements, part.SQL), locktable.Older(part.Table)
 		}
 	}
-	if _, err := census.Seeded(l.config.table); err != nil {
-		missing = append(missing, layout.Seed(slots))
+	if len(statements) > 0 {
+		return statements, why
 	}
-	if _, err = l.ask(ctx, dialects.Query{SQL: layout.Together(missing...), Table: l.config.table}); err != nil {
-		return err
+	slots, err := l.census(ctx, layout, l.config.slots)
+	if err != nil && slots > 0 {
+		statements = append(statements, layout.Seed(slots))
 	}
-	if census, err = l.census(ctx, layout.Census); err == nil {
-		if _, err = census.Wanted(l.config.table, l.config.slots); err == nil {
-			_, err = census.Seeded(l.config.table)
-		}
+	return statements, err
+}
+
+// census reads all of the lock table, as Slots of package locktable says.
+func (l *Locker[Tx]) census(ctx context.Context, layout dialects.Layout, asked int) (int, error) {
+	lines, err := l.ask(ctx, dialects.Query{SQL: layout.Census, Table: l.config.table, Reads: true})
+	if err != nil {
+		return 0, err
 	}
-	l.found.Store(nil) // it may be another table now
-	return err
+	slots, _, err := locktable.Slots(l.config.table, lines, asked)
+	return slots, err
 }
 
 // Schema returns what Install does as SQL text, statements ended by semicolons, for a migration
@@ -131,7 +136,7 @@ func (l *Locker[Tx]) ping(ctx context.Context) error {
 	lines, err := l.ask(ctx, dialects.Query{SQL: found.Kinds.Ping, Table: found.Name, Reads: true})
 	switch {
 	case err == nil && len(lines) == 0:
-		_, err = locktable.Census{}.Seeded(l.config.table)
+		_, _, err = locktable.Slots(l.config.table, nil, 0)
 	case err == nil && lines[0] != "":
 		err = fmt.Errorf("%w: %s", ErrUnsafeEngine, lines[0])
 	}

@@ -19,36 +19,23 @@ type Layout struct {
 // Part is what Install makes where it is missing.
 type Part struct {
 	Table   string
-	Missing string // a condition of SQL: it is to be made
-	Former  string // a condition of SQL: it is one that version 0.1 has made, and must go first; empty: never
-	SQL     string // a statement that makes it, and does no harm where it is there
+	Missing string // a condition of SQL; it is over when SQL has run
+	SQL     string // statements that make it, and do no harm where it is there
 }
 
-// The states of a part.
-const (
-	Present = '.'
-	Missing = 'm'
-	Former  = 'f'
-)
-
-// States is a query whose one line has the state of each part.
-func (l Layout) States() string {
-	states := make([]string, len(l.Parts))
+// Missing is a query whose one line has a 1 for each part that is missing, and a 0 for others.
+func (l Layout) Missing() string {
+	digits := make([]string, len(l.Parts))
 	for i, part := range l.Parts {
-		states[i] = "CASE WHEN " + part.Missing + " THEN 'm'"
-		if part.Former != "" {
-			states[i] += " WHEN " + part.Former + " THEN 'f'"
-		}
-		states[i] += " ELSE '.' END"
+		digits[i] = "CASE WHEN " + part.Missing + " THEN 1 ELSE 0 END"
 	}
-	return "SELECT CONCAT(" + strings.Join(states, ", ") + ")"
+	return "SELECT CONCAT(" + strings.Join(digits, ", ") + ")"
 }
 
 // Text is all of it as SQL. Semicolons separate the statements.
-func (l Layout) Text(slots int) string {
-	statements := []string{l.Parts[0].SQL, l.Seed(slots)}
-	for _, part := range l.Parts[1:] {
-		statements = append(statements, part.SQL)
+func (l Layout) Text(slots int) (text string) {
+	for _, part := range l.Parts {
+		text += part.SQL + ";\n\n"
 	}
-	return strings.Join(statements, ";\n\n") + ";\n"
+	return text + l.Seed(slots) + ";\n"
 }

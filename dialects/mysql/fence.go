@@ -43,9 +43,8 @@ const (
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
-	epochs, err := sqltext.Beside(table, locktable.Epochs)
-	runs, _ := sqltext.Beside(table, locktable.Runs)
-	return fence{epochs: epochs, runs: runs}, err
+	beside, err := sqltext.Beside(table)
+	return fence{epochs: beside(locktable.Epochs), runs: beside(locktable.Runs)}, err
 }
 
 // counted is a column that holds another, a count, and the last epoch with the count at which it
@@ -160,11 +159,9 @@ func (f fence) writeRun(ctx context.Context, conn *sql.Conn, epoch int64, id str
 
 // explain says that what is missing is the fence.
 func (f fence) explain(table string, err error) error {
-	switch name := strings.ReplaceAll(f.runs, "`", ""); server.Number(err) {
+	switch server.Number(err) {
 	case server.NoSuchTable:
-		if strings.Contains(strings.ToLower(err.Error()), strings.ToLower(name)) {
-			return locktable.NoFence(table, err)
-		}
+		return locktable.NoFence(table, err, f.runs)
 	case server.RefusedByPlugin:
 		return fmt.Errorf("an earlier version has made %[1]s as a MEMORY table: run Install, or ALTER TABLE %[1]s "+
 			"ENGINE=InnoDB: %[2]w", f.runs, err)

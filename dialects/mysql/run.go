@@ -128,7 +128,7 @@ func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTab
 	d.pool.Forget() // a group may have another mode now
 	lines, err := d.Run(ctx, dialects.Query{SQL: query, Table: table, Reads: true})
 	if err == nil {
-		found.Slots, found.Name, err = locktable.Found(table, lines)
+		found.Slots, found.Name, err = locktable.Slots(table, lines, 0)
 	}
 	if err == nil {
 		found.Certified = d.pool.Galera()

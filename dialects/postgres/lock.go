@@ -14,9 +14,9 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // querier runs scripts on one connection.
@@ -198,7 +198,12 @@ func (q querier) join(ctx context.Context, request dialects.Request, on way) (go
 func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
 	switch state := server.State(err); {
 	case (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "":
-		return installation.ExplainFence(ctx, q.Line, request.Fence, err)
+		f, _ := fenceOf(request.Fence)
+		fenceless := locktable.NoFence(request.Fence, server.Said(err), f.epochs, f.runs, f.sequence, "column server")
+		if errors.Is(fenceless, dialects.ErrNotInstalled) {
+			return fenceless
+		}
+		return err
 	case state == server.DeadlockDetected:
 		if detail := server.Detail(err); detail != "" { // who waited for whom
 			return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(detail, "\n", " "))

@@ -288,7 +288,7 @@ func (d *driver[Tx]) Find(ctx context.Context, table string) (found dialects.Loc
 	}
 	lines, err := d.Run(ctx, dialects.Query{SQL: query, Table: table, Reads: true})
 	if err == nil {
-		found.Slots, found.Name, err = locktable.Found(table, lines)
+		found.Slots, found.Name, err = locktable.Slots(table, lines, 0)
 	}
 	if err == nil {
 		found.Kinds, err = kinds.Of(found.Name)

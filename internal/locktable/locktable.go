@@ -23,32 +23,45 @@ const (
 // QueuePermit is that of the row which is a semaphore's queue. All others are less.
 const QueuePermit = 1000
 
-const run = " (run Install, or the SQL of Schema)"
+// advice is for programs.
+const advice = " (run Install, or the SQL of Schema)"
+
+// WithoutAdvice is the text of err for a user at a shell, who has no Install to call.
+func WithoutAdvice(err error) string { return strings.Replace(err.Error(), advice, "", 1) }
 
 // NotInstalled adds to the server's error that the lock table is not what Install makes.
 func NotInstalled(table string, err error) error {
-	return notInstalled(run, table, "is missing or has another shape: %w", err)
+	return notInstalled(table, "is missing or has another shape: %w", err)
 }
 
 // NoSlot says that the lock table lacks a slot of so many.
 func NoSlot(table, slot string, slots int) error {
-	return notInstalled(" (run Install to complete it)", table, "has no slot %s of %d", slot, slots)
+	return notInstalled(table, "has no slot %s of %d", slot, slots)
 }
 
-// NoFence adds to the server's error that the tables which tokens are drawn from are missing.
-func NoFence(table string, err error) error { return notInstalled(run, table, "has no fence: %w", err) }
-
-// Older says that a table beside the lock table is one of version 0.1, which knows semaphores and
-// elections by their names. Clients of both versions would not exclude each other, so nothing
-// changes it while it may be in use.
-func Older(table string) error {
-	return notInstalled(" (stop what leads or takes permits, run DROP TABLE "+table+", and then Install)", table,
-		"was made by version 0.1")
+// NoFence adds to the server's error that what tokens are drawn from is missing, if the error names
+// it.
+func NoFence(table string, err error, names ...string) error {
+	plain := strings.NewReplacer(`"`, "", "`", "")
+	for _, name := range names {
+		if strings.Contains(strings.ToLower(plain.Replace(err.Error())), strings.ToLower(plain.Replace(name))) {
+			return notInstalled(table, "has no fence: %w", err)
+		}
+	}
+	return err
 }
 
-func notInstalled(advice, table, what string, args ...any) error {
+func notInstalled(table, what string, args ...any) error {
 	args = append([]any{dialects.ErrNotInstalled, table}, args...)
-	return advised{fmt.Errorf("%w: table %.100s "+what, args...), advice}
+	return fmt.Errorf("%w: table %.100s "+what+advice, args...)
+}
+
+// Older says that Install has not made a table beside the lock table, because version 0.1 had done
+// so, which knows semaphores and elections by their names. Clients of both versions would not
+// exclude each other, so nothing changes the table while it may be in use.
+func Older(table string) error {
+	return fmt.Errorf("%w: table %.100s was made by version 0.1: stop what leads or takes permits, run DROP TABLE "+
+		"%[2]s, and then Install", dialects.ErrNotInstalled, table)
 }
 
 // ManyWriters refuses a node of a cluster whose nodes all take writes.
@@ -57,98 +70,57 @@ func ManyWriters(reason string) error {
 		"only", dialects.ErrUnsafeEngine, reason)
 }
 
-// advised is an error with advice to a program.
-type advised struct {
-	error
-	advice string
+// CensusSQL asks a quoted table for its Census, with an empty name.
+func CensusSQL(quoted string) string {
+	return "SELECT CONCAT_WS(' ', COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), " +
+		"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0), '') FROM " + quoted
 }
 
-func (a advised) Error() string { return a.error.Error() + a.advice }
+// LastSQL asks a quoted table for its Census by the last row alone, and for its name. A lock is to
+// follow, which needs one row: that must be there, and state the same number of slots.
+func LastSQL(quoted, name string) string {
+	return "SELECT CONCAT_WS(' ', slot + 1, 0, slot, slots, slots, " + name + ") FROM " + quoted +
+		" ORDER BY slot DESC LIMIT 1"
+}
 
-func (a advised) Unwrap() error { return a.error }
-
-// WithoutAdvice is the text of err without its advice to programs: a user at a shell has no Install
-// to call.
-func WithoutAdvice(err error) string {
-	var a advised
-	if !errors.As(err, &a) {
-		return err.Error()
+// Slots is that of the Census which is the answer to either of them, with the name that LastSQL
+// asks for. An empty table may give no row.
+func Slots(table string, answer []string, asked int) (slots int, name string, err error) {
+	var c Census
+	if len(answer) > 0 {
+		_, err = fmt.Sscan(answer[0], &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+		fields := strings.SplitN(answer[0], " ", 6)
+		if err != nil || len(fields) < 6 {
+			return 0, "", NotInstalled(table, cmp.Or(err, errors.New("it does not say its name")))
+		}
+		name = fields[5]
 	}
-	return strings.Replace(err.Error(), a.Error(), a.error.Error(), 1)
+	slots, err = c.Slots(table, asked)
+	return slots, name, err
 }
 
-// Census is what a lock table says of itself: by all of its rows or, where a lock is to follow that
-// needs one of them alone, by the first and the last.
+// Census is what a lock table says of itself.
 type Census struct {
 	Rows, MinSlot, MaxSlot int
 	MinSlots, MaxSlots     int
 }
 
-// CensusSQL asks a quoted table for its Census, with its name behind: by all rows or, at the edges,
-// by the first and the last. An empty table may give no row.
-func CensusSQL(quoted, name string, edges bool) string {
-	if !edges {
-		return "SELECT CONCAT_WS(' ', COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), " +
-			"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0), " + name + ") FROM " + quoted
-	}
-	edge := "(SELECT slot, slots FROM " + quoted + " ORDER BY slot"
-	return "SELECT CONCAT_WS(' ', z.slot - a.slot + 1, a.slot, z.slot, LEAST(a.slots, z.slots), GREATEST(a.slots, " +
-		"z.slots), " + name + ") FROM " + edge + " LIMIT 1) a CROSS JOIN " + edge + " DESC LIMIT 1) z"
-}
-
-// CensusOf reads the answer to CensusSQL.
-func CensusOf(table string, answer []string) (c Census, name string, err error) {
-	if len(answer) == 0 {
-		return c, "", nil
-	}
-	_, err = fmt.Sscan(answer[0], &c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
-	fields := strings.SplitN(answer[0], " ", 6)
-	if err != nil || len(fields) < 6 {
-		return c, "", NotInstalled(table, cmp.Or(err, errors.New("it does not say its name")))
-	}
-	return c, fields[5], nil
-}
-
-// Seeded is the number of slots of a complete table; any other table is an error. Every row carries
-// that number, so that missing rows show, as far as the Census looks.
-func (c Census) Seeded(table string) (int, error) {
+// Slots is the number of slots of a complete table, or that which an Install for asked slots (0:
+// any) gives the table, with an error that says what is missing. It is 0 where no Install helps.
+// Every row carries the number, so that missing rows show, as far as the Census looks.
+func (c Census) Slots(table string, asked int) (int, error) {
 	switch {
 	case c.Rows == 0:
-		return 0, notInstalled(" (run Install)", table, "is empty")
+		return cmp.Or(asked, dialects.DefaultSlots), notInstalled(table, "is empty")
 	case c.MinSlots != c.MaxSlots:
-		return 0, c.mixed(table)
-	case c.Rows != c.MaxSlots || c.MinSlot != 0 || c.MaxSlot != c.Rows-1:
-		return 0, notInstalled(" (run Install to complete it)", table, "has %d of %d slots", c.Rows, c.MaxSlots)
-	}
-	return c.Rows, nil
-}
-
-// Found is the number of slots of a lock table, and its full name, by the answer to CensusSQL.
-func Found(table string, answer []string) (slots int, name string, err error) {
-	c, name, err := CensusOf(table, answer)
-	if err == nil {
-		slots, err = c.Seeded(table)
-	}
-	return slots, name, err
-}
-
-func (c Census) mixed(table string) error {
-	return notInstalled("", table, "has rows that were seeded for different numbers of slots, %d and %d", c.MinSlots,
-		c.MaxSlots)
-}
-
-// Wanted is the number of slots that the table has after an Install that asks for slots of them (0:
-// any).
-func (c Census) Wanted(table string, slots int) (int, error) {
-	switch {
-	case c.Rows == 0:
-		return cmp.Or(slots, dialects.DefaultSlots), nil
-	case c.MinSlots != c.MaxSlots:
-		return 0, c.mixed(table)
-	case slots != 0 && slots != c.MaxSlots:
+		return 0, fmt.Errorf("%w: table %.100s has rows that were seeded for different numbers of slots, %d and %d",
+			dialects.ErrNotInstalled, table, c.MinSlots, c.MaxSlots)
+	case asked != 0 && asked != c.MaxSlots:
 		return 0, fmt.Errorf("table %.100s is installed with %d slots, not %d: clients that disagree on that number "+
 			"do not exclude each other; to change it, stop all clients, drop the table and install it anew", table,
-			c.MaxSlots, slots)
+			c.MaxSlots, asked)
+	case c.Rows != c.MaxSlots || c.MinSlot != 0 || c.MaxSlot != c.Rows-1:
+		return c.MaxSlots, notInstalled(table, "has %d of %d slots", c.Rows, c.MaxSlots)
 	}
-	return c.MaxSlots, nil
+	return c.Rows, nil
 }

@@ -12,7 +12,7 @@ import (
 
 func TestWithoutAdvice(t *testing.T) {
 	census := func(c Census) error {
-		_, err := c.Seeded("t")
+		_, err := c.Slots("t", 0)
 		return err
 	}
 	errOdd := errors.New("odd (run Install)") // as a server may say it
@@ -23,13 +23,13 @@ func TestWithoutAdvice(t *testing.T) {
 		{NotInstalled("t", errOdd), "table t is missing or has another shape: odd (run Install) (run Install, or the " +
 			"SQL of Schema)", "table t is missing or has another shape: odd (run Install)"},
 		{
-			NoFence("t", errOdd), "table t has no fence: odd (run Install) (run Install, or the SQL of Schema)",
+			NoFence("t", errOdd, `"ODD"`), "table t has no fence: odd (run Install) (run Install, or the SQL of Schema)",
 			"table t has no fence: odd (run Install)",
 		},
-		{census(Census{}), "table t is empty (run Install)", "table t is empty"},
+		{census(Census{}), "table t is empty (run Install, or the SQL of Schema)", "table t is empty"},
 		{
 			census(Census{Rows: 2, MaxSlot: 1, MinSlots: 3, MaxSlots: 3}),
-			"table t has 2 of 3 slots (run Install to complete it)", "table t has 2 of 3 slots",
+			"table t has 2 of 3 slots (run Install, or the SQL of Schema)", "table t has 2 of 3 slots",
 		},
 	} {
 		require.ErrorIs(t, test.err, dialects.ErrNotInstalled)
@@ -40,4 +40,5 @@ func TestWithoutAdvice(t *testing.T) {
 	}
 	require.ErrorIs(t, NotInstalled("t", errOdd), errOdd)
 	require.Equal(t, errOdd.Error(), WithoutAdvice(errOdd))
+	require.Equal(t, errOdd, NoFence("t", errOdd, "even"))
 }

@@ -147,12 +147,12 @@ func slots(census locktable.Census, asked error, table, drop string) Finding {
 		finding.Found = "table " + table + " has another shape: " + asked.Error()
 		return finding
 	}
-	number, err := census.Seeded(table)
+	number, err := census.Slots(table, 0)
 	if err == nil {
 		return Finding{Check: "table", Severity: OK, Found: fmt.Sprintf("%s is complete, with %d slots", table, number)}
 	}
 	finding.Found = locktable.WithoutAdvice(err)
-	if _, hopeless := census.Wanted(table, 0); hopeless == nil && (census.Rows < census.MaxSlots || census.Rows == 0) {
+	if number > 0 && (census.Rows < census.MaxSlots || census.Rows == 0) {
 		finding.Fix = command(install(table) + "  # as a user who may INSERT there, such as the table's owner")
 	}
 	return finding

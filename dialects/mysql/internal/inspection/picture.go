@@ -95,6 +95,10 @@ func (p *picture) readTables(ctx context.Context, of dialects.Inspection) error 
 		return err
 	}
 	p.tables = []ours{{Table: p.table(quoted, p.database), quoted: quoted, column: "slot", only: p.of.Slots}}
+	nameOf, err := sqltext.Beside(p.of.Table.Name)
+	if err != nil {
+		return err
+	}
 	named := ""
 	if p.of.Names != nil {
 		named = " AND hash IN ('" + strings.Join(p.of.Names, "', '") + "')" // hexadecimal
@@ -106,10 +110,7 @@ func (p *picture) readTables(ctx context.Context, of dialects.Inspection) error 
 		{dialects.KindSemaphore, locktable.Permits, "permit FROM %s WHERE permit >= 0"},
 		{dialects.KindElection, locktable.Leaders, "0 FROM %s WHERE part = 'seat'"},
 	} {
-		quoted, err := sqltext.Beside(p.of.Table.Name, beside.suffix)
-		if err != nil {
-			return err
-		}
+		quoted := nameOf(beside.suffix)
 		lines, err := p.ask(ctx, fmt.Sprintf("SELECT id, hash, COALESCE(name, ''), "+beside.condition, quoted)+named)
 		switch number := server.Number(err); {
 		case number == server.NoSuchTable, number == server.NoPrivilege:

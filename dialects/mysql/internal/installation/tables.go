@@ -2,7 +2,6 @@ package installation
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
@@ -13,47 +12,42 @@ import (
 // Layout is that of a lock table. CREATE TABLE commits at once, and waits for other clients that
 // create the same.
 func Layout(locks string) (l dialects.Layout, err error) {
-	quoted, err := sqltext.QuoteTable(locks)
-	table := func(suffix, definition string) dialects.Part {
-		name, _ := sqltext.Beside(locks, suffix)
-		return dialects.Part{
-			Table: name, Missing: "NOT " + isThere("TABLES", name, ""),
-			SQL: "CREATE TABLE IF NOT EXISTS " + name + definition,
-		}
+	beside, err := sqltext.Beside(locks)
+	part := func(missing, suffix, sql string) { // {} is the table
+		name := beside(suffix)
+		l.Parts = append(l.Parts, dialects.Part{Table: name, Missing: missing, SQL: strings.ReplaceAll(sql, "{}", name)})
 	}
-	named := func(suffix, definition string) dialects.Part { // version 0.1 had no hashes
-		part := table(suffix, definition)
-		part.Former = "NOT " + isThere("COLUMNS", part.Table, " AND COLUMN_NAME = 'hash'")
-		return part
+	lacks := func(view, suffix, further string) string { return lacks(view, beside(suffix), further) }
+	table := func(suffix, definition string) {
+		part(lacks("TABLES", suffix, ""), suffix, "CREATE TABLE IF NOT EXISTS {}"+definition)
 	}
-	runs, _ := sqltext.Beside(locks, locktable.Runs)
-	claims, _ := sqltext.Beside(locks, locktable.Claims)
-	l.Parts = []dialects.Part{
-		// Every row states the number of slots: missing rows show, and a client with an old number
-		// finds no row to lock instead of a wrong one. On Galera a lock changes taken.
-		table("", ` (
+	hashed := func(suffix, definition string) { // version 0.1 had no hashes
+		part(lacks("COLUMNS", suffix, " AND COLUMN_NAME = 'hash'"), suffix, "CREATE TABLE IF NOT EXISTS {}"+definition)
+	}
+
+	// Every row states the number of slots: missing rows show, and a client with an old number
+	// finds no row to lock instead of a wrong one. On Galera a lock changes taken.
+	table("", ` (
     slot INT NOT NULL PRIMARY KEY,
     slots INT NOT NULL,
     taken BIGINT NOT NULL DEFAULT 0,
     CHECK (slot >= 0 AND slot < slots)
-) ENGINE=InnoDB`),
+) ENGINE=InnoDB`)
 
-		// What tokens are drawn from. Version 0.1 had the runs in memory.
-		table(locktable.Epochs, ` (
+	// What tokens are drawn from. Version 0.1 had the runs in memory.
+	table(locktable.Epochs, ` (
     epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY
-) ENGINE=InnoDB`),
-		table(locktable.Runs, ` (
+) ENGINE=InnoDB`)
+	table(locktable.Runs, ` (
     server BIGINT UNSIGNED NOT NULL,
     epoch BIGINT NOT NULL PRIMARY KEY,
     start BIGINT UNSIGNED NOT NULL
-) ENGINE=InnoDB`),
-		{
-			Table: runs, Missing: isThere("TABLES", runs, " AND ENGINE = 'MEMORY'"),
-			SQL: "ALTER TABLE " + runs + " ENGINE=InnoDB",
-		},
+) ENGINE=InnoDB`)
+	part("NOT "+lacks("TABLES", locktable.Runs, " AND ENGINE = 'MEMORY'"), locktable.Runs,
+		"ALTER TABLE {} ENGINE=InnoDB")
 
-		// The rows of elections. Clients agree on the hash of a name. The name is for people.
-		named(locktable.Leaders, ` (
+	// The rows of elections. Clients agree on the hash of a name. The name is for people.
+	hashed(locktable.Leaders, ` (
     id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     name VARCHAR(255) CHARACTER SET ascii NULL,
@@ -62,21 +56,22 @@ func Layout(locks string) (l dialects.Layout, err error) {
     term BIGINT NOT NULL DEFAULT 0,
     since DATETIME(6) NULL COMMENT 'UTC',
     UNIQUE (hash, part)
-) ENGINE=InnoDB`),
+) ENGINE=InnoDB`)
 
-		// The markers. Sweep finds old ones by the index. Run is the number of the call that wrote
-		// the marker last.
-		table(locktable.Markers, ` (
+	// The markers. Sweep finds old ones by the index. Run is the number of the call that wrote the
+	// marker last.
+	table(locktable.Markers, ` (
     marker BINARY(32) NOT NULL PRIMARY KEY,
     done_at DATETIME(6) NOT NULL COMMENT 'UTC',
     run BIGINT NOT NULL,
     KEY done_at (done_at)
-) ENGINE=InnoDB`),
+) ENGINE=InnoDB`)
 
-		// The claims. Sweep finds what ended long ago by the index. Holder is any bytes. A claim
-		// is its holder's by the secret. The tokens of new claims are counted from the row of zeros
-		// on.
-		table(locktable.Claims, ` (
+	// The claims. Sweep finds what ended long ago by the index. Holder is any bytes. A claim is its
+	// holder's by the secret. The tokens of new claims are counted from the row of zeros on. The
+	// permits are made behind it: while they are missing, a crash may have left it out.
+	part(lacks("TABLES", locktable.Claims, "")+" OR "+lacks("TABLES", locktable.Permits, ""), locktable.Claims,
+		`CREATE TABLE IF NOT EXISTS {} (
     claim BINARY(32) NOT NULL PRIMARY KEY,
     name TEXT CHARACTER SET ascii NULL,
     holder VARBINARY(255) NOT NULL,
@@ -85,66 +80,54 @@ func Layout(locks string) (l dialects.Layout, err error) {
     since DATETIME(6) NOT NULL COMMENT 'UTC',
     until DATETIME(6) NOT NULL COMMENT 'UTC',
     KEY until (until)
-) ENGINE=InnoDB`),
-		{
-			Table: claims, Missing: "TRUE", // there is no looking at what is not there yet
-			SQL: "INSERT IGNORE INTO " + claims + " (claim, holder, token, secret, since, until)\n" +
-				"VALUES (UNHEX(REPEAT('0', 64)), '', 0, 0, '1970-01-01', '1970-01-01')",
-		},
+) ENGINE=InnoDB;
 
-		// The rows of permits. Clients agree on the hash of a key. The name is for people. A row
-		// with a negative number is no permit. It stands behind rows that were made together: at
-		// REPEATABLE READ, who passes the last of them locks the gap in front of it, and not the
-		// end of the table, where the rows of other semaphores are made.
-		named(locktable.Permits, ` (
+INSERT IGNORE INTO {} (claim, holder, token, secret, since, until)
+VALUES (UNHEX(REPEAT('0', 64)), '', 0, 0, '1970-01-01', '1970-01-01')`)
+
+	// The rows of permits. Clients agree on the hash of a key. The name is for people. A row with a
+	// negative number is no permit. It stands behind rows that were made together: at REPEATABLE
+	// READ, who passes the last of them locks the gap in front of it, and not the end of the table,
+	// where the rows of other semaphores are made.
+	hashed(locktable.Permits, ` (
     id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     name VARCHAR(255) CHARACTER SET ascii NULL,
     permit INT NOT NULL,
     UNIQUE (hash, permit)
-) ENGINE=InnoDB`),
-	}
-	l.Census = locktable.CensusSQL(quoted, "''", false)
-	l.Seed = func(slots int) string { return seedSQL(quoted, slots) }
+) ENGINE=InnoDB`)
+
+	l.Census = locktable.CensusSQL(beside(""))
+	l.Seed = func(slots int) string { return seedSQL(beside(""), slots) }
 	l.Together = func(statements ...string) string { return strings.Join(statements, ";\n") }
 	return l, err
 }
 
-// isThere is a condition on a table, or a column of it. The bare columns let the server look it up.
-func isThere(view, quoted, and string) string {
+// lacks is a condition on a table, or a column of it. The bare columns let the server look it up.
+func lacks(view, quoted, further string) string {
 	of := sqltext.TableOf(quoted, "")
-	database, name := "DATABASE()", sqltext.Table{Name: of.Name}.Is("''", "TABLE_NAME")
-	if of.Database != "" {
-		database, _ = sqltext.Literal(dialects.Value{Text: of.Database})
-	}
-	return "EXISTS (SELECT 1 FROM information_schema." + view + " WHERE TABLE_SCHEMA = " + database + " AND " + name +
-		and + ")"
+	database, _ := sqltext.Literal(dialects.Value{Text: of.Database})
+	name, _ := sqltext.Literal(dialects.Value{Text: of.Name})
+	return "NOT EXISTS (SELECT 1 FROM information_schema." + view + " WHERE TABLE_SCHEMA = COALESCE(NULLIF(" + database +
+		", ''), DATABASE()) AND TABLE_NAME = " + name + further + ")"
 }
 
 // seedSQL inserts those slots that are absent, unless some of another number are there. It is one
 // statement, so that a crash leaves all of them or none. It waits for nobody who holds a slot. What
 // another client inserts meanwhile is ignored. The limit of MariaDB's on statements would end it.
 func seedSQL(table string, slots int) string {
-	digits := "SELECT 0 AS d"
-	for digit := 1; digit < 16; digit++ {
-		digits += " UNION ALL SELECT " + strconv.Itoa(digit)
-	}
-	number, from, factor := "d0.d", "("+digits+") AS d0", 16
-	for place := 1; factor < slots; place++ {
-		number += fmt.Sprintf(" + %d * d%d.d", factor, place)
-		from += fmt.Sprintf("\n  CROSS JOIN (%s) AS d%d", digits, place)
-		factor *= 16
-	}
 	return sqltext.OnMariaDB("max_statement_time=0") + fmt.Sprintf("INSERT IGNORE INTO %s (slot, slots)\n"+
-		"SELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
+		"WITH RECURSIVE d (d) AS (SELECT 0 UNION ALL SELECT d + 1 FROM d WHERE d < 127)\n"+
+		"SELECT n, %d FROM (SELECT a.d * 16384 + b.d * 128 + c.d AS n FROM d AS a, d AS b, d AS c\n"+
+		"  WHERE a.d * 16384 < %[2]d AND b.d * 128 < %[2]d) AS numbers\n"+
 		"WHERE n < %[2]d AND NOT EXISTS (SELECT 1 FROM %[1]s AS present WHERE present.slot = n)\n"+
-		"AND NOT EXISTS (SELECT 1 FROM %[1]s AS other WHERE other.slots <> %[2]d)", table, slots, number, from)
+		"AND NOT EXISTS (SELECT 1 FROM %[1]s AS other WHERE other.slots <> %[2]d)", table, slots)
 }
 
-// FindSQL asks by the edges of a lock table, and for the database.
+// FindSQL asks for a lock table's number of slots, and for the database.
 func FindSQL(table string) (string, error) {
 	quoted, err := sqltext.QuoteTable(table)
-	return locktable.CensusSQL(quoted, "COALESCE(DATABASE(), '')", true), err
+	return locktable.LastSQL(quoted, "COALESCE(DATABASE(), '')"), err
 }
 
 // FullName is the name of a lock table that means the same in any database.

@@ -36,16 +36,13 @@ func of(table, text string) string {
 
 // Of are the texts for a lock table.
 func Of(table string, galera bool) (k dialects.Kinds, err error) {
-	once, err := sqltext.Beside(table, locktable.Markers)
-	claims, _ := sqltext.Beside(table, locktable.Claims)
-	permits, _ := sqltext.Beside(table, locktable.Permits)
-	leaders, _ := sqltext.Beside(table, locktable.Leaders)
+	beside, err := sqltext.Beside(table)
 	ping := "SELECT IF(" + sqltext.Writable + ", '', CONCAT('the server ', @@hostname, ':', @@port, ' is read_only, " +
 		"and takes no writes')) FROM " + table + " LIMIT 1"
 	return dialects.Kinds{
 		Ping: ping,
-		Once: onceOf(once), Claims: claimsOf(claims, galera), Permits: permitsOf(permits),
-		Leaders: leadersOf(leaders),
+		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims), galera),
+		Permits: permitsOf(beside(locktable.Permits)), Leaders: leadersOf(beside(locktable.Leaders)),
 	}, err
 }
 

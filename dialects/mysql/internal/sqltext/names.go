@@ -17,11 +17,11 @@ func quote(name string, maxParts int) (string, error) {
 	return identifier.Quote(name, '`', func(plain string) string { return plain }, maxParts)
 }
 
-// Beside is the quoted name of a table beside a lock table. The server refuses names that are too
-// long.
-func Beside(table, suffix string) (string, error) {
+// Beside names the tables beside a lock table, quoted. The server refuses names that are too long.
+func Beside(table string) (beside func(suffix string) string, err error) {
 	quoted, err := QuoteTable(table)
-	return strings.TrimSuffix(quoted, "`") + suffix + "`", err
+	stem := strings.TrimSuffix(quoted, "`")
+	return func(suffix string) string { return stem + suffix + "`" }, err
 }
 
 // Table is a table as the server's views name it.

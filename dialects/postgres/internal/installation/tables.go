@@ -15,58 +15,53 @@ import (
 // Layout is that of a lock table.
 func Layout(locks string) (l dialects.Layout, err error) {
 	beside, err := sqltext.Beside(locks)
-	table := func(kind, suffix, definition string) dialects.Part {
+	part := func(missing, suffix, sql string) { // {} is the table
 		name := beside(suffix)
-		return dialects.Part{
-			Table: name, Missing: missing(name), SQL: "CREATE " + kind + " IF NOT EXISTS " + name + definition,
-		}
+		l.Parts = append(l.Parts, dialects.Part{Table: name, Missing: missing, SQL: strings.ReplaceAll(sql, "{}", name)})
 	}
-	// Where its table is there, an index is not looked for: CREATE INDEX would wait for work that
-	// is under way, also where there is one. It stands in the schema of its table.
-	index := func(of, name, column string) dialects.Part {
-		name = beside(of + name)
-		return dialects.Part{
-			Table: name, Missing: missing(beside(of)), SQL: "CREATE INDEX IF NOT EXISTS " +
-				name[strings.LastIndex(name, `."`)+1:] + " ON " + beside(of) + " (" + column + ")",
-		}
+	table := func(kind, suffix, definition string) {
+		part("to_regclass("+sqltext.Literal(beside(suffix))+") IS NULL", suffix,
+			"CREATE "+kind+" IF NOT EXISTS {}"+definition)
 	}
-	named := func(suffix, definition string) dialects.Part { // version 0.1 had no hashes
-		part := table("TABLE", suffix, definition)
-		part.Former = lacks(part.Table, "hash")
-		return part
+	// lacking is true of a table that is missing, too.
+	lacking := func(suffix, column, sql string) {
+		part("NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass("+sqltext.Literal(beside(suffix))+
+			")::oid AND attname = '"+column+"')", suffix, sql)
 	}
-	epochs, claims := beside(locktable.Epochs), beside(locktable.Claims)
-	l.Parts = []dialects.Part{
-		// The primary key is unnamed: the server finds a free name. Every row states the number of
-		// slots: missing rows show, and a client with an old number finds no row to lock instead of
-		// a wrong one.
-		table("TABLE", "", ` (
+	// An index stands in the schema of its table, and is made with that: CREATE INDEX would wait
+	// for work that is under way, also where there is one.
+	index := func(suffix, name, column string) string {
+		name = beside(suffix + name)
+		return ";\n\nCREATE INDEX IF NOT EXISTS " + name[strings.LastIndex(name, `."`)+1:] + " ON {} (" + column + ")"
+	}
+
+	// The primary key is unnamed: the server finds a free name. Every row states the number of
+	// slots: missing rows show, and a client with an old number finds no row to lock instead of
+	// a wrong one.
+	table("TABLE", "", ` (
     slot integer NOT NULL PRIMARY KEY,
     slots integer NOT NULL,
     CHECK (slot >= 0 AND slot < slots)
-)`),
+)`)
 
-		// What tokens are drawn from. The first holder inserts the row of runs. The epochs of
-		// version 0.1 lack a column. To add it waits for all who hold a lock with a token.
-		table("TABLE", locktable.Epochs, ` (
+	// What tokens are drawn from. The first holder inserts the row of runs. The epochs of
+	// version 0.1 lack a column. To add it waits for all who hold a lock with a token.
+	table("TABLE", locktable.Epochs, ` (
     epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     begun boolean NOT NULL DEFAULT false,
     server timestamptz[]
-)`),
-		{
-			Table: epochs, Missing: lacks(epochs, "server"),
-			SQL: "ALTER TABLE " + epochs + " ADD COLUMN IF NOT EXISTS server timestamptz[]",
-		},
-		table("UNLOGGED TABLE", locktable.Runs, ` (
+)`)
+	lacking(locktable.Epochs, "server", "ALTER TABLE {} ADD COLUMN IF NOT EXISTS server timestamptz[]")
+	table("UNLOGGED TABLE", locktable.Runs, ` (
     running boolean NOT NULL PRIMARY KEY CHECK (running),
     epoch bigint NOT NULL,
     start bigint NOT NULL
-)`),
-		table("SEQUENCE", sqltext.Tokens, ""),
+)`)
+	table("SEQUENCE", sqltext.Tokens, "")
 
-		// Clients agree on the hash of an election's name. The name is for people. Nobody writes a
-		// seat: its waiters would chase the versions of the row.
-		named(locktable.Leaders, ` (
+	// Clients agree on the hash of an election's name, which version 0.1 did not have. The name is
+	// for people. Nobody writes a seat: its waiters would chase the versions of the row.
+	lacking(locktable.Leaders, "hash", `CREATE TABLE IF NOT EXISTS {} (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     hash text NOT NULL,
     name text,
@@ -75,28 +70,27 @@ func Layout(locks string) (l dialects.Layout, err error) {
     term bigint NOT NULL DEFAULT 0,
     since timestamptz,
     UNIQUE (hash, part)
-)`),
+)`)
 
-		// Clients agree on the hash of a semaphore's key. The name is for people. Nobody locks or
-		// writes a row: its number is that of an advisory lock.
-		named(locktable.Permits, ` (
+	// The same of a semaphore's key. Nobody locks or writes a row: its number is that of an
+	// advisory lock.
+	lacking(locktable.Permits, "hash", `CREATE TABLE IF NOT EXISTS {} (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     hash text NOT NULL,
     name text,
     permit integer NOT NULL CHECK (permit >= 0),
     UNIQUE (hash, permit)
-)`),
+)`)
 
-		// Sweep finds old markers, and claims that ended long ago, by the indexes.
-		table("TABLE", locktable.Markers, ` (
+	// Sweep finds old markers, and claims that ended long ago, by the indexes.
+	table("TABLE", locktable.Markers, ` (
     marker bytea NOT NULL PRIMARY KEY,
     done_at timestamptz NOT NULL
-)`),
-		index(locktable.Markers, "_at", "done_at"),
+)`+index(locktable.Markers, "_at", "done_at"))
 
-		// A claim is its holder's by the secret. From the row of zeros on the tokens of new claims
-		// are counted.
-		table("TABLE", locktable.Claims, ` (
+	// A claim is its holder's by the secret. From the row of zeros on the tokens of new claims
+	// are counted.
+	table("TABLE", locktable.Claims, ` (
     claim bytea NOT NULL PRIMARY KEY,
     name text,
     holder text NOT NULL,
@@ -104,16 +98,13 @@ func Layout(locks string) (l dialects.Layout, err error) {
     secret bigint NOT NULL,
     since timestamptz NOT NULL,
     until timestamptz NOT NULL
-)`),
-		index(locktable.Claims, "_until", "until"),
-		{
-			Table: claims, Missing: "true", // there is no looking at what is not there yet
-			SQL: "INSERT INTO " + claims + " (claim, holder, token, secret, since, until)\n" +
-				"SELECT decode(repeat('0', 64), 'hex'), '', 0, 0, to_timestamp(0), to_timestamp(0)\n" +
-				"ON CONFLICT DO NOTHING",
-		},
-	}
-	l.Census = locktable.CensusSQL(beside(""), "''", false)
+)`+index(locktable.Claims, "_until", "until")+`;
+
+INSERT INTO {} (claim, holder, token, secret, since, until)
+SELECT decode(repeat('0', 64), 'hex'), '', 0, 0, to_timestamp(0), to_timestamp(0)
+ON CONFLICT DO NOTHING`)
+
+	l.Census = locktable.CensusSQL(beside(""))
 	// For clusters that Identity does not know of, because what it would ask for may serve others,
 	// too: Spock, and a lock table that is replicated both ways.
 	l.Writers = "select concat('it has the extension ', extname) " +
@@ -131,15 +122,6 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	return l, err
 }
 
-func missing(name string) string { return "to_regclass(" + sqltext.Literal(name) + ") IS NULL" }
-
-// lacks says that a table is there and has no such column.
-func lacks(name, column string) string {
-	class := "to_regclass(" + sqltext.Literal(name) + ")"
-	return class + " IS NOT NULL AND NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = " + class +
-		"::oid AND attname = '" + column + "')"
-}
-
 // together is one statement, because pgx would prepare some of several before others have made what
 // they need. CREATE TABLE IF NOT EXISTS alone fails when two clients run it at once: so an advisory
 // lock keeps others out. The limit on statements would end the seeding, again and again.
@@ -147,13 +129,13 @@ func together(locks string, statements []string) string {
 	lock := fnv.New64a()
 	lock.Write([]byte("txlock install\x00" + locks))
 	body := identifier.Qualified(fmt.Sprintf("begin perform pg_advisory_xact_lock(%d); %s; end", int64(lock.Sum64()),
-		strings.Join(statements, "; ")))
+		strings.ReplaceAll(strings.Join(statements, "; "), ";\n", "; ")))
 	return "select set_config('statement_timeout', '0', true);\ndo " + sqltext.Literal(body)
 }
 
-// FindSQL asks by the edges of a lock table, and for its full name.
+// FindSQL asks for a lock table's number of slots, and its full name.
 func FindSQL(table string) (string, error) {
 	quoted, err := sqltext.QuoteTable(table)
-	return locktable.CensusSQL(quoted, "(select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+
-		"on n.oid = relnamespace where c.oid = "+sqltext.Literal(quoted)+"::regclass::oid)", true), err
+	return locktable.LastSQL(quoted, "(select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+
+		"on n.oid = relnamespace where c.oid = "+sqltext.Literal(quoted)+"::regclass::oid)"), err
 }
