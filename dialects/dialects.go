@@ -66,7 +66,7 @@ type Driver[Tx any] interface {
 	// Begin takes a connection from the pool, begins a transaction on it and locks the rows of
 	// request there. A connection that died while it was idle in the pool is replaced. After an
 	// error the connection is closed, or back in the pool without a transaction. There is no
-	// session when the driver has run the statements of Request.Exec, and has committed.
+	// session when the driver has run the statements of an Exec, and has committed.
 	Begin(ctx context.Context, request Request) (Session[Tx], Grant, error)
 
 	// LockTx locks the rows of request in a transaction that the caller began and will end. After
@@ -139,14 +139,14 @@ type Session[Tx any] interface {
 
 	// Nest locks the rows of request, which may have none, and runs work in a savepoint, both in
 	// one flight where it can. Ctx bounds the wait alone. Work does not run when the statements of
-	// Request.Exec have, as Grant.Affected says. When work fails or panics, its changes are undone,
+	// an Exec have, as Grant.Affected says. When work fails or panics, its changes are undone,
 	// and the locks taken before are still held. The error is that of the lock, of work, or of
 	// undoing it. After the last, also in a panic, End must commit nothing.
 	Nest(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
 
 	// Exec runs statements in the transaction, and returns how many rows each has affected. An
 	// error of a statement, also ErrRows, is a StatementError: the caller then undoes what was
-	// done. It is called only in a Nest, or behind a Begin for Request.Exec.
+	// done. It is called only in a Nest, or behind a Begin for an Exec.
 	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
 
 	// Run is that of the driver, in the work of the session, and in the transaction that took the
@@ -200,37 +200,40 @@ type Request struct {
 	// enough: Grant.Row says which. On PostgreSQL the lock of one is advisory and writes nothing.
 	AnyOne string
 
-	// Work says that statements of the caller will run in the session. Its commit must then fail
-	// after a loss of the locks.
-	Work  bool
+	// Work will run in the session, whose commit must then fail after a loss of the locks; nil: none.
+	Work  *Work
 	Lease time.Duration // the server ends a session that is silent for longer
 	Fence string        // the lock table whose fence gives a token with the rows; empty: none
+}
 
-	// Exec is what will run in the session. Begin and Join read it, and may run the statements at
-	// once, with the lock: then Grant.Affected says so. Begin may also commit, then it returns no
-	// session. Join runs them in a savepoint, and after an error of theirs, a StatementError, the
-	// rows are locked. Values may be empty there: then all that is to be locked is held.
-	Exec *Exec
-
+// Work is statements of the caller's: those of an Exec, or what it sends itself.
+type Work struct {
 	// Look reads behind the lock, which it may do also where that was missed. Begin reads it.
 	Look *Query
+
+	// Statements are those of an Exec. Begin and Join read them, and may run them at once, with the
+	// lock: then Grant.Affected says so. Begin may also commit, then it returns no session. Join
+	// runs them in a savepoint, and after an error of theirs, a StatementError, the rows are
+	// locked. Values may be empty there: then all that is to be locked is held.
+	Statements []Statement
+	Context    context.Context // bounds the statements; that of Begin bounds the wait for the lock
 }
+
+// Looks tells whether there is a Look.
+func (w *Work) Looks() bool { return w != nil && w.Look != nil }
+
+// IsExec tells whether it is that of an Exec.
+func (w *Work) IsExec() bool { return w != nil && w.Statements != nil }
 
 // Grant is what comes with the rows of a Request.
 type Grant struct {
 	Token  int64    // what Request.Fence asks for, otherwise 0
 	Row    string   // of Request.AnyOne, with Try
-	Answer []string // to Request.Look: the first column of its rows
+	Answer []string // to Work.Look: the first column of its rows
 
-	// Affected is how many rows each statement of Request.Exec has affected, of those that have
+	// Affected is how many rows each statement of an Exec has affected, of those that have
 	// run. What is behind them has not; Join runs all or none.
 	Affected []int64
-}
-
-// Exec is work that consists of statements.
-type Exec struct {
-	Statements []Statement
-	Context    context.Context // bounds the statements; that of Begin bounds the wait for the lock
 }
 
 // Statement is a statement of the caller's.

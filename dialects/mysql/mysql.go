@@ -104,7 +104,7 @@ func (d *Driver) begin(ctx context.Context, request dialects.Request) (_ dialect
 	if err != nil {
 		return nil, got, err
 	}
-	s, returned := &session{driver: d, conn: conn, work: request.Work, lease: request.Lease}, false
+	s, returned := &session{driver: d, conn: conn, work: request.Work != nil, lease: request.Lease}, false
 	defer func() {
 		if !returned { // the client library has panicked
 			s.destroy()

@@ -129,7 +129,7 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 				return nil, got, err
 			}
 		case errors.Is(err, errUnsent):
-			request.Exec = nil
+			request.Work = &dialects.Work{}
 		case !errors.Is(err, errAgain):
 			return nil, dialects.Grant{}, err
 		}
@@ -148,7 +148,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	if err = d.identity.Ask(ctx, s.Line); err != nil {
 		return s, got, err
 	}
-	if request.Work {
+	if request.Work != nil {
 		s.mark = rand.Text()
 	}
 	for {

@@ -258,7 +258,7 @@ func TestDeadBeforeCommit(t *testing.T) {
 		require.NoError(t, err)
 		session, _, err := driver.Begin(background, dialects.Request{
 			Table: found.Name, Slots: found.Slots, Column: "slot", Values: []dialects.Value{{Text: "7"}},
-			Ours: true, Lease: time.Minute, Work: true,
+			Ours: true, Lease: time.Minute, Work: &dialects.Work{},
 		})
 		require.NoError(t, err)
 		f.KillSession(t, session.Tx())
