@@ -74,15 +74,11 @@ type Driver[Tx any] interface {
 	// ErrLost or, on MySQL and MariaDB, ErrDeadlock.
 	LockTx(ctx context.Context, tx Tx, request Request) error
 
-	// Run runs a statement of a kind outside any lock, on a connection of the pool, and commits it.
-	// It returns the first column of its rows. A table that is missing is ErrNotInstalled.
-	Run(ctx context.Context, q Query) (lines []string, err error)
-	// RunTx is Run in a transaction that the caller began and will end. After an error that is
-	// usable as LockTx says.
-	RunTx(ctx context.Context, tx Tx, q Query) (lines []string, err error)
-	// Find looks up the lock table that table names. One that is missing, empty or cut short, or
-	// has another shape, is ErrNotInstalled.
-	Find(ctx context.Context, table string) (LockTable, error)
+	// Run runs a statement of a kind outside any lock: in a transaction that the caller began and
+	// will end, which is usable after an error as LockTx says, or else on a connection of the pool,
+	// and commits it. It returns the first column of its rows. A table that is missing is
+	// ErrNotInstalled.
+	Run(ctx context.Context, q Query, in ...Tx) (lines []string, err error)
 
 	// Classify reads err, also in the words of the caller's client library.
 	Classify(err error) Outcome
@@ -111,7 +107,7 @@ type Info struct {
 	MinLease time.Duration // the shortest that the server can keep
 	Err      error         // there is no pool, say: then only Close is called
 
-	Layout func(table string) (Layout, error) // what Install makes; also with an Err
+	Layout func(table string) (Layout, error) // of the lock table that table names; also with an Err
 }
 
 // Session is one connection with the transaction that holds its locks. It serves one goroutine at a
@@ -178,9 +174,7 @@ type LockTable struct {
 	// search_path or its default database is.
 	Name  string
 	Slots int // that it was seeded with
-	// Certified says that a cluster certifies locks of its rows: none can be shared there.
-	Certified bool
-	Kinds     Kinds
+	Kinds Kinds
 }
 
 // Request names rows to lock.
@@ -200,7 +194,7 @@ type Request struct {
 	// enough: Grant.Row says which. On PostgreSQL the lock of one is advisory and writes nothing.
 	AnyOne string
 
-	// Work will run in the session, whose commit must then fail after a loss of the locks; nil: none.
+	// Work will run in the session, whose commit must then fail after a loss of the locks.
 	Work  *Work
 	Lease time.Duration // the server ends a session that is silent for longer
 	Fence string        // the lock table whose fence gives a token with the rows; empty: none
