@@ -42,7 +42,7 @@ const (
 // flightOf is nil where statements go one by one.
 func (s *session) flightOf(request dialects.Request) *flight {
 	severalRows := request.Slots == 0 && len(request.Values) > 1
-	if !request.Work.IsExec() || request.AnyOne != "" || s.conn.Owned == nil || severalRows || s.driver.pool.Galera() {
+	if !request.Work.IsExec() || s.conn.Owned == nil || severalRows || s.driver.pool.Galera() {
 		return nil
 	}
 	f, size := &flight{conn: s.conn, request: request}, 0
@@ -187,8 +187,8 @@ func (f *flight) explain(ctx context.Context, failed error) error {
 	return &dialects.StatementError{Err: failed}
 }
 
-// Exec implements dialects.Session.
-func (s *session) Exec(ctx context.Context, list []dialects.Statement) ([]int64, error) {
+// runAll runs statements in the transaction.
+func (s *session) runAll(ctx context.Context, list []dialects.Statement) ([]int64, error) {
 	tag := client.NewTag()
 	tagged := make([]dialects.Statement, len(list))
 	for i, statement := range list {

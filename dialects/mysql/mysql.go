@@ -15,6 +15,7 @@ import (
 	library "github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/installation"
@@ -105,6 +106,10 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (s dialect
 		s, got, err = d.begin(ctx, request)
 		return err
 	})
+	if locked, is := s.(*session); is && request.Work.IsExec() {
+		got.Affected, err = statements.Finish(s, request, nil, locked.runAll)
+		return nil, got, err
+	}
 	return s, got, err
 }
 
