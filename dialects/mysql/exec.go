@@ -42,7 +42,7 @@ const (
 // flightOf is nil where statements go one by one.
 func (s *session) flightOf(request dialects.Request) *flight {
 	severalRows := request.Slots == 0 && len(request.Values) > 1
-	if request.Exec == nil || request.AnyOne != "" || s.conn.Owned == nil || severalRows || s.driver.pool.Galera() {
+	if request.Exec == nil || request.AnyOne != "" || s.conn.Owned == nil || severalRows || s.driver.pool.Galera.Load() {
 		return nil
 	}
 	f, size := &flight{conn: s.conn, request: request}, 0
@@ -127,26 +127,25 @@ func (f *flight) script(comment string) (texts []string) {
 	return texts
 }
 
-// send returns what lockSQL does, or with ran the outcome of the statements.
-func (f *flight) send(ctx context.Context, script []string) ([]string, error) {
+// send returns an error of the lock, or with ran the outcome of the statements. Otherwise not all
+// rows are locked.
+func (f *flight) send(ctx context.Context, script []string) error {
 	all, err := f.conn.Fly(ctx, client.Joined(append([]string{"SET " + reached + " = NULL"}, script...)...))
 	if err != nil {
-		if err = f.explain(ctx, err); err == nil {
-			return nil, nil // not all rows are locked
-		}
+		err = f.explain(ctx, err)
 		if ended := f.request.Exec.Context.Err(); f.ran && ended != nil {
 			err = fmt.Errorf("%w (%w)", err, ended)
 		}
-		return nil, err
+		return err
 	}
 	if f.ran = true; len(all) <= len(script) { // a KILL QUERY fell between two statements
 		f.conn.Destroy()
-		return nil, fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
+		return fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
 	}
 	for _, place := range f.places {
 		f.affected = append(f.affected, all[len(all)-place])
 	}
-	return resultOf(f.request), nil
+	return nil
 }
 
 // explain tells whose error it is: that of the lock, if nothing of the rest has run. Nil: it has

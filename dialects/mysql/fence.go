@@ -41,23 +41,21 @@ const (
 	skipped = 1 << 14
 )
 
-// fenceOf derives the quoted names from the lock table's.
-func fenceOf(table string) (fence, error) {
-	epochs, err := sqltext.Beside(table, locktable.Epochs)
+// fenceOf derives the quoted names from the lock table's, which Find has made.
+func fenceOf(table string) fence {
+	epochs, _ := sqltext.Beside(table, locktable.Epochs)
 	runs, _ := sqltext.Beside(table, locktable.Runs)
-	return fence{epochs: epochs, runs: runs}, err
+	return fence{epochs: epochs, runs: runs}
 }
 
 // counted is a column that holds another, a count, and the last epoch with the count at which it
-// began, unless that was on another server.
+// began, unless that was on another server. In a UNION it stands behind the rows that are locked: a
+// statement reads all tables as they were at its first plain read, which so comes when the last row
+// is locked.
 func (f fence) counted(column string) string {
 	return "CONCAT_WS(' ', " + column + ", UUID_SHORT(), (SELECT IF(server = @@server_id, CONCAT(epoch, ' ', start), " +
 		"NULL) FROM " + f.runs + " ORDER BY epoch DESC LIMIT 1))"
 }
-
-// token is a row behind those that a statement locks. A statement reads all tables as they were at
-// its first plain read, which so comes when the last row is locked.
-func (f fence) token() string { return f.counted("'token'") }
 
 // tokenOf makes a token of what counted has behind the other column.
 func tokenOf(row string) (int64, error) {
@@ -85,10 +83,7 @@ const fenceLock = "txlock_fence"
 // numberRun begins an epoch, unless the last is good, on a connection of its own, whose end
 // releases the lock. Each statement commits by itself.
 func (d *Driver) numberRun(ctx context.Context, table string) error {
-	f, err := fenceOf(table)
-	if err != nil {
-		return err
-	}
+	f := fenceOf(table)
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
 	return d.pool.With(brief, func(conn *sql.Conn) error {
@@ -104,10 +99,10 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 		case len(granted) != 1 || granted[0] != "1":
 			return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", fencing.ErrNoRun,
 				fenceLock)
-		case d.pool.Galera():
+		case d.pool.Galera.Load():
 			return f.explain(table, f.numberCluster(ctx, conn))
 		}
-		row, err := server.Column(ctx, conn, "SELECT "+f.token())
+		row, err := server.Column(ctx, conn, "SELECT "+f.counted("'token'"))
 		if err == nil {
 			if _, err = tokenOf(row[0]); errors.Is(err, fencing.ErrNoRun) { // else another has begun one meanwhile
 				err = f.drawEpoch(ctx, conn)

@@ -113,14 +113,10 @@ func (d *Driver) begin(ctx context.Context, request dialects.Request) (_ dialect
 			s.close()
 		}
 	}()
-	if err = d.pool.Identify(ctx, conn); err != nil {
-		err = server.Classify(err, request)
-	} else {
-		if s.work {
-			s.thread = conn.Thread(ctx)
-		}
-		got, err = s.begin(ctx, request)
+	if s.work {
+		s.thread = conn.Thread(ctx)
 	}
+	got, err = s.begin(ctx, request)
 	if returned = true; err != nil || s.committed {
 		return nil, got, err
 	}

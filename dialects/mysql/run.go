@@ -27,12 +27,9 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 		return nil, err
 	}
 	defer conn.GiveBack()
-	if err := d.pool.Identify(ctx, conn); err != nil {
-		return nil, err
-	}
 	tag := client.NewTag()
 	if q.Reads {
-		script[0] = reading(script[0], d.pool.Galera())
+		script[0] = reading(script[0], d.pool.Galera.Load())
 	}
 	for i := range script {
 		script[i] = sqltext.Comment("", tag) + script[i]
@@ -44,8 +41,9 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err
 	if err != nil {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		if _, failed := conn.ExecContext(clean, "ROLLBACK"); failed != nil {
-			conn.Destroy() // with whatever was open on it
+		_, failed := conn.ExecContext(clean, "ROLLBACK")
+		if failed != nil || conn.Owned == nil && !q.Reads {
+			conn.Destroy() // with whatever was open on it, or set
 		}
 	}
 	if q.Reads && err == nil {
@@ -81,13 +79,9 @@ func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool
 	case reads:
 		return conn.ReadNow(ctx, script[0])
 	}
-	script = slices.Concat([]string{"COMMIT", client.ReadCommitted, "START TRANSACTION"}, script, []string{"COMMIT"})
-	// The server sees them one by one, and this process may be stopped in between.
-	err = client.Setting(ctx, conn.Conn.Conn, func() (err error) {
-		lines, err = link.Ask(ctx, script...)
-		return err
-	}, "wait_timeout", sqltext.Seconds(interrupt.CleanUp))
-	return lines, err
+	// The server sees them one by one, and this process may be stopped in between: hence the lease.
+	guard := guardSQL + leaseSQL(interrupt.CleanUp)
+	return link.Ask(ctx, slices.Concat([]string{guard}, script, []string{commitAndRestore})...)
 }
 
 // RunTx implements dialects.Driver.
@@ -131,7 +125,7 @@ func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTab
 		found.Slots, found.Name, err = locktable.Found(table, lines)
 	}
 	if err == nil {
-		found.Certified = d.pool.Galera()
+		found.Certified = d.pool.Galera.Load()
 		found.Name, _ = installation.FullName(table, found.Name)
 		found.Kinds, err = kinds.Of(found.Name, found.Certified)
 	}

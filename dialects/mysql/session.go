@@ -46,7 +46,7 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		clean, cancel := interrupt.Detached(ctx)
 		broken := s.rollback(clean)
 		cancel()
-		if s.driver.pool.Galera() {
+		if s.driver.pool.Galera.Load() {
 			err = overtakenBy(err, request, overtaken)
 		}
 		if broken != nil || !errors.Is(err, errWaitOn) || ended(ctx) {
@@ -113,6 +113,12 @@ const (
 	commitAndRestore = "SET autocommit = 1, " + restored
 )
 
+// leaseSQL goes behind other settings.
+func leaseSQL(lease time.Duration) string {
+	seconds := sqltext.Seconds(lease)
+	return ", wait_timeout = " + seconds + ", net_write_timeout = " + seconds
+}
+
 // settingsSQL is the statement that gives the session the settings that a lock needs, and its
 // label unless the lock itself does. On a pool of Open they stay: it is empty for most locks.
 func (s *session) settingsSQL(request dialects.Request, label string) string {
@@ -127,8 +133,7 @@ func (s *session) settingsSQL(request dialects.Request, label string) string {
 		s.conn.Owned.Lease = 0 // until it is known what the session has
 	}
 	if text != "" {
-		lease := sqltext.Seconds(request.Lease)
-		text += ", wait_timeout = " + lease + ", net_write_timeout = " + lease
+		text += leaseSQL(request.Lease)
 	}
 	switch {
 	case label == "" || onlySlot(request):
@@ -144,7 +149,7 @@ func labelOf(request dialects.Request) string { return label.Begin + label.Of(re
 
 // label is the value of the variable in a session that begins with request, or empty.
 func (d *Driver) label(request dialects.Request) string {
-	if d.pool.Mute() {
+	if d.pool.Mute.Load() {
 		return ""
 	}
 	return "'" + labelOf(request) + "'"
@@ -307,7 +312,7 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 		return server.Lost(err)
 	case number == 0 && errors.Is(err, client.ErrUnsent):
 		return fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
-	case (number == 0 || s.driver.pool.Galera() && unsure(number)) && !errors.Is(err, dialects.ErrLost):
+	case (number == 0 || s.driver.pool.Galera.Load() && unsure(number)) && !errors.Is(err, dialects.ErrLost):
 		return fmt.Errorf("%w: the connection, or the cluster, broke before or during it: %w", dialects.ErrUnknown, err)
 	}
 	return err

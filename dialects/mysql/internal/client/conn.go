@@ -5,11 +5,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -91,24 +89,4 @@ func (c Conn) ReadNow(ctx context.Context, query string) (answer []string, err e
 		return answer, err
 	}
 	return c.Link().Ask(ctx, "COMMIT", ReadCommitted, query, "ROLLBACK")
-}
-
-// Setting runs work while variables of the session, given by name and value, have other values.
-func Setting(ctx context.Context, conn *sql.Conn, work func() error, variables ...string) error {
-	var set, restore []string
-	for pair := range slices.Chunk(variables, 2) {
-		name, kept := pair[0], "@txlock_"+pair[0]
-		set = append(set, kept+" = @@"+name, name+" = "+pair[1])
-		restore = append(restore, name+" = COALESCE("+kept+", @@"+name+")", kept+" = NULL")
-	}
-	_, err := conn.ExecContext(ctx, "SET "+strings.Join(set, ", "))
-	if err == nil {
-		err = work()
-	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	if _, failed := conn.ExecContext(clean, "SET "+strings.Join(restore, ", ")); failed != nil {
-		server.Destroy(conn)
-	}
-	return err
 }

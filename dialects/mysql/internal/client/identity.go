@@ -26,26 +26,16 @@ func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 	if err != nil { // without an answer, a lock on Galera would be one of its node alone
 		return err
 	}
-	p.mute.Store(identity["performance_schema"] == "OFF")
-	p.galera.Store(isGalera(identity))
-	if err := keepsToItself(ctx, q, identity); err != nil {
-		return err
+	p.Mute.Store(identity["performance_schema"] == "OFF")
+	p.Galera.Store(isGalera(identity))
+	if err = refuse(identity); err == nil {
+		p.identified.Store(true)
 	}
-	if err := refuse(identity); err != nil {
-		return err
-	}
-	p.identified.Store(true)
-	return nil
+	return err
 }
 
 // Forget has the next call of Identify ask again: a group may have another mode now.
 func (p *Pool) Forget() { p.identified.Store(false) }
-
-// Mute says that no variable is set, because the server shows them to nobody.
-func (p *Pool) Mute() bool { return p.mute.Load() }
-
-// Galera says that the server is a node of a Galera cluster of MariaDB.
-func (p *Pool) Galera() bool { return p.galera.Load() }
 
 func isGalera(identity map[string]string) bool {
 	return identity["wsrep_on"] == "ON" && provided(identity)
@@ -54,20 +44,6 @@ func isGalera(identity map[string]string) bool {
 func provided(identity map[string]string) bool {
 	provider := identity["wsrep_provider"]
 	return provider != "" && provider != "none"
-}
-
-// keepsToItself is an error for a session of a node of Galera whose writes do not reach the other
-// nodes.
-func keepsToItself(ctx context.Context, q server.Querier, identity map[string]string) error {
-	if identity["wsrep_on"] != "OFF" || !provided(identity) {
-		return nil
-	}
-	global, err := server.Column(ctx, q, "SELECT @@global.wsrep_on")
-	if err == nil && len(global) == 1 && global[0] == "1" {
-		err = fmt.Errorf("%w: this is a node of a Galera cluster, and the session has wsrep_on = OFF: its locks would "+
-			"not reach the other nodes", dialects.ErrUnsafeEngine)
-	}
-	return err
 }
 
 // identityOf is what the server answers. One that does not take the question is an unknown one. A
@@ -84,6 +60,13 @@ func identityOf(ctx context.Context, q server.Querier) (map[string]string, error
 	for _, line := range lines {
 		identity[line[0]] = line[1]
 	}
+	if identity["wsrep_on"] == "OFF" && provided(identity) {
+		global, err := server.Column(ctx, q, "SELECT @@global.wsrep_on")
+		if err != nil {
+			return nil, err
+		}
+		identity["global.wsrep_on"] = strings.Join(global, "")
+	}
 	return identity, nil
 }
 
@@ -98,26 +81,27 @@ func identityOf(ctx context.Context, q server.Querier) (map[string]string, error
 // all take writes, row locks do not reach the other nodes. A binary log of statements alone would
 // take REPEATABLE READ, at which work may read what is older than its second lock.
 func refuse(identity map[string]string) error {
-	const oneNode = "where row locks exclude the sessions of one node only"
+	const oneNode = ", where row locks exclude the sessions of one node only"
+	version, what := identity["version"], ""
 	switch {
-	case strings.Contains(identity["version"], "TiDB"):
-		return fmt.Errorf("%w: this is TiDB (%s), which can lose a lock while its holder goes on to COMMIT, and "+
-			"ignores FOR UPDATE in a statement with SKIP LOCKED", dialects.ErrUnsafeEngine, identity["version"])
-	case strings.Contains(strings.ToLower(identity["version"]+identity["version_comment"]), "vitess"):
-		return fmt.Errorf("%w: this is Vitess (%s), which ends transactions by a timer of its own, keeps no lease "+
-			"(wait_timeout), and shares the server's sessions among clients", dialects.ErrUnsafeEngine,
-			identity["version"])
+	case strings.Contains(version, "TiDB"):
+		what = "TiDB, which can lose a lock while its holder goes on to COMMIT, and ignores FOR UPDATE in a statement " +
+			"with SKIP LOCKED"
+	case strings.Contains(strings.ToLower(version+identity["version_comment"]), "vitess"):
+		what = "Vitess, which ends transactions by a timer of its own, keeps no lease (wait_timeout), and shares the " +
+			"server's sessions among clients"
 	case identity["version_comment"] == "Dolt":
-		return fmt.Errorf("%w: this is Dolt or go-mysql-server (%s), which takes FOR UPDATE and locks nothing",
-			dialects.ErrUnsafeEngine, identity["version"])
-	case isGalera(identity) && !strings.Contains(identity["version"], "MariaDB"):
-		return fmt.Errorf("%w: this is a node of a Galera cluster of MySQL, %s: txlock knows that of MariaDB only",
-			dialects.ErrUnsafeEngine, oneNode)
+		what = "Dolt or go-mysql-server, which takes FOR UPDATE and locks nothing"
+	case isGalera(identity) && !strings.Contains(version, "MariaDB"):
+		what = "a node of a Galera cluster of MySQL" + oneNode + ": txlock knows that of MariaDB only"
+	case identity["global.wsrep_on"] == "1":
+		what = "a node of a Galera cluster, and the session has wsrep_on = OFF: its locks would not reach the other nodes"
 	case identity["group_replication_group_name"] != "" && identity["group_replication_single_primary_mode"] == "OFF":
-		return fmt.Errorf("%w: this is a node of a replication group in multi-primary mode, %s",
-			dialects.ErrUnsafeEngine, oneNode)
+		what = "a node of a replication group in multi-primary mode" + oneNode
 	case identity["log_bin"] == "ON" && identity["binlog_format"] == "STATEMENT":
 		return server.ErrStatementLog
+	default:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: this is %s (version %s)", dialects.ErrUnsafeEngine, what, version)
 }

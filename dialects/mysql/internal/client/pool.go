@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // Pool is where connections come from, and what is known of the servers that it leads to.
@@ -22,8 +24,8 @@ type Pool struct {
 	Control *sql.DB // where waits are interrupted from; DB itself on a caller's pool
 	Owned   bool    // it is one of Open
 
-	mute       atomic.Bool // see Mute
-	galera     atomic.Bool // see Galera
+	Mute       atomic.Bool // no variable is set, because the server shows them to nobody
+	Galera     atomic.Bool // the server is a node of a Galera cluster of MariaDB
 	identified atomic.Bool // the server was asked who it is, and was not refused
 }
 
@@ -90,7 +92,7 @@ func poolLimit(config *mysql.Config) (int, error) {
 	return limit, nil
 }
 
-// Acquire takes a connection from the pool.
+// Acquire takes a connection from the pool, to a server that is not refused.
 func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
 	c.Conn, err = sqlconn.Take(ctx, p.DB, func(to *sqlconn.Conn, pooled any) (known bool) {
 		if c.Owned, known = pooled.(*Owned); known {
@@ -98,6 +100,17 @@ func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
 		}
 		return known
 	})
+	if err != nil {
+		return c, err
+	}
+	identified := false
+	defer func() {
+		if !identified { // the client library may have panicked
+			c.Destroy()
+		}
+	}()
+	err = server.Classify(p.Identify(ctx, c), dialects.Request{Ours: true})
+	identified = err == nil
 	return c, err
 }
 
@@ -110,11 +123,9 @@ func (p *Pool) With(ctx context.Context, work func(*sql.Conn) error) error {
 	}
 	defer conn.Close()
 	if !p.Owned {
-		if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
-			return err
-		}
+		_, err = conn.ExecContext(ctx, "COMMIT")
 	}
-	if err = p.Identify(ctx, conn); err == nil {
+	if err == nil {
 		err = work(conn.Conn.Conn)
 	}
 	clean, cancel := interrupt.Detached(ctx)

@@ -54,6 +54,9 @@ func Seconds(lease time.Duration) string {
 
 // OnMariaDB sets variables for the statement behind it. To MySQL it is a comment.
 func OnMariaDB(settings ...string) string {
+	if len(settings) == 0 {
+		return ""
+	}
 	return OnMariaDBOnly + strings.Join(settings, ", ") + " FOR */ "
 }
 
@@ -72,18 +75,4 @@ func Literal(value dialects.Value) (string, error) {
 		return "", fmt.Errorf("text is not valid UTF-8; give a []byte for a binary column")
 	}
 	return fmt.Sprintf("_utf8mb4 x'%x'", value.Text), nil
-}
-
-// CertifySQL counts in the rows of a table of ours with these numbers, and has a Galera cluster
-// take the change at once. In a session that keeps its writes to itself it changes no row: with
-// wsrep_on = OFF, and with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at
-// REPEATABLE READ, and says nothing of it. By the index: else many numbers wait for others' rows.
-func CertifySQL(quoted, number, count, comment string, values []dialects.Value) string {
-	in := make([]string, len(values))
-	for i, value := range values {
-		in[i] = value.Text
-	}
-	return OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1") + "UPDATE " + comment + quoted +
-		" FORCE INDEX (PRIMARY) SET " + count + "=" + count + "+1 WHERE " + number + " IN (" + strings.Join(in, ",") +
-		") AND @@wsrep_on AND 'STATEMENT' NOT IN (@@binlog_format, @@wsrep_forced_binlog_format) ORDER BY " + number
 }
