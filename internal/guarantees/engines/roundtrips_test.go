@@ -144,8 +144,8 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 				call()
 				counts[i] = proxy.Bursts() - before
 			}
-			// A busy machine makes some cost more: pgx pings a connection that was idle for a second,
-			// and a look at a semaphore is asked again where its answer is late.
+			// A busy machine makes some cost more: pgx pings a connection that was idle for a
+			// second, and a look at a semaphore is asked again where its answer is late.
 			slices.Sort(counts[:])
 			require.Equal(t, want, counts[0], "%s of %s, at least", what, name)
 			require.Equal(t, want, counts[rounds/2], "%s of %s, half of them", what, name)
