@@ -26,13 +26,13 @@ type sender[Tx any] struct {
 	sent []time.Time
 }
 
-func (s *sender[Tx]) Run(ctx context.Context, q dialects.Query) ([]string, error) {
+func (s *sender[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) ([]string, error) {
 	if strings.Contains(q.Table, "_claims") {
 		s.mu.Lock()
 		s.sent = append(s.sent, time.Now())
 		s.mu.Unlock()
 	}
-	return s.Driver.Run(ctx, q)
+	return s.Driver.Run(ctx, q, in...)
 }
 
 // times are those from a number on.

@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // term is one call of the work of a Lead.
@@ -279,7 +280,7 @@ func LateRecord[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	me := candidacy(t, f.Locks.Election(name, "me"))
 	leading := testbed.Receive(t, me.terms)
 	leaders := testbed.TableOf(e, "txlock_slots_leaders")
-	found, err := driver.Find(background, e.Table())
+	found, err := locktable.Find(background, driver, e.Table())
 	require.NoError(t, err)
 	sql, hash := found.Kinds.Leaders, testbed.HashOf(name)
 	record := " WHERE hash = '" + hash + "' AND part = 'record'"

@@ -18,6 +18,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/locktable"
 	"github.com/txlock/txlock/internal/wire"
 )
 
@@ -134,7 +135,7 @@ func TestBrokenOffRenewal(t *testing.T) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 2)
 		defer p.Close()
-		found, err := driver.Find(background, e.Table())
+		found, err := locktable.Find(background, driver, e.Table())
 		require.NoError(t, err)
 		slot := strconv.Itoa(int(testbed.SlotOf(f.Key("a"), found.Slots)))
 		ended, cancel := context.WithCancel(background)
