@@ -44,7 +44,7 @@ func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.R
 			"rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
 	}
 	alone, slice, wait := request, at, ctx
-	alone.Fence, alone.Look = "", nil // behind the change
+	alone.Fence, alone.Work = "", nil // behind the change
 	for begun, waits := time.Now(), true; waits; waits = at.joined && errors.Is(err, errWaitOn) {
 		switch {
 		case at.joined && err != nil && ended(ctx):
@@ -64,8 +64,8 @@ func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.R
 		got.Token, err = d.certifyAndDraw(ctx, at, request)
 		err = server.Classify(err, request)
 	}
-	if err == nil && request.Look != nil {
-		got.Answer, err = run(ctx, at.Link, *request.Look)
+	if err == nil && request.Work.Looks() {
+		got.Answer, err = run(ctx, at.Link, *request.Work.Look)
 	}
 	return got, err
 }
@@ -151,7 +151,7 @@ func (d *Driver) certifySoon(ctx context.Context, at place, request dialects.Req
 		sent := time.Now()
 		err := d.certify(ctx, at, request)
 		took := time.Since(sent)
-		if err != nil || request.Work || at.joined || took <= request.Lease/soon {
+		if err != nil || request.Work != nil || at.joined || took <= request.Lease/soon {
 			return err
 		}
 		if tries == 3 {

@@ -107,14 +107,14 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 		return got, err
 	}
 	if at.flight != nil { // the limit of the wait is the server's to keep
-		running = request.Exec.Context
+		running = request.Work.Context
 	}
 	var locked []string
 	err = d.pool.Await(running, isDeadline, tag, at.interruptLimit(), at.cut, func(ctx context.Context) (err error) {
 		switch {
 		case at.flight != nil:
 			err = at.flight.send(ctx, script)
-		case request.Look != nil:
+		case request.Work.Looks():
 			locked, got.Answer, err = at.AskBoth(ctx, script...)
 		case onlySlot(request) && at.label != "":
 			var rows int64
@@ -169,7 +169,7 @@ func permitOf(request dialects.Request) bool { return request.AnyOne != "" && re
 
 // onlySlot is a lock that has no answer but its grant.
 func onlySlot(request dialects.Request) bool {
-	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil
+	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && !request.Work.Looks()
 }
 
 // scriptOf is what is sent for a lock.
@@ -191,9 +191,9 @@ func scriptOf(at place, request dialects.Request, limit time.Duration, comment s
 	case err != nil:
 	case at.flight != nil:
 		script = append(script, at.flight.script(comment)...)
-	case request.Look != nil:
+	case request.Work.Looks():
 		var look []string
-		look, err = kinds.StatementsOf(*request.Look)
+		look, err = kinds.StatementsOf(*request.Work.Look)
 		script = append(script, look...)
 	}
 	return script, err
