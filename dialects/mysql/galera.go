@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -200,7 +201,7 @@ func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.
 	defer cancel()
 	err = d.pool.With(brief, func(conn *sql.Conn) (err error) {
 		for tries := 1; ; tries++ {
-			token, err = f.commitCount(brief, conn)
+			token, err = f.commitCount(brief, client.Link{Querier: conn})
 			if !server.IsDeadlock(err) || tries == 5 {
 				return err
 			}
@@ -216,32 +217,22 @@ func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.
 // commitCount commits a count, and returns its token. The row of the node is locked before the
 // others are read. Where two nodes have the same offset, they write one row,
 // and one of them has to do so again.
-func (f fence) commitCount(ctx context.Context, conn *sql.Conn) (int64, error) {
-	_, err := conn.ExecContext(ctx, "START TRANSACTION")
-	if err == nil {
-		_, err = conn.ExecContext(ctx, "INSERT INTO "+f.runs+" (server, epoch, start) "+
-			"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1")
-	}
+func (f fence) commitCount(ctx context.Context, link client.Link) (int64, error) {
+	line, err := link.Ask(ctx, "START TRANSACTION", "INSERT INTO "+f.runs+" (server, epoch, start) "+
+		"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1",
+		"SELECT CONCAT_WS(' ', epoch, server, (SELECT MAX(start) FROM "+f.runs+" WHERE epoch < 0), "+
+			"@@auto_increment_offset, @@auto_increment_increment) FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
 	if err != nil {
 		return 0, err
 	}
 	var epoch, id, last, offset, step uint64
-	err = conn.QueryRowContext(ctx, "SELECT epoch, server, (SELECT MAX(start) FROM "+f.runs+" WHERE epoch < 0), "+
-		"@@auto_increment_offset, @@auto_increment_increment FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC "+
-		"LIMIT 1").Scan(&epoch, &id, &last, &offset, &step)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && id != 0 {
-		err = fencing.ErrNoRun
-	}
-	if err != nil {
-		return 0, err
+	if _, err = fmt.Sscan(strings.Join(line, ""), &epoch, &id, &last, &offset, &step); err != nil || id != 0 {
+		return 0, fencing.ErrNoRun
 	}
 	last++
 	last += (step + offset%step - last%step) % step // where this node's numbers are
-	_, err = conn.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET start = %d WHERE epoch = -@@auto_increment_offset",
-		f.runs, last))
-	if err == nil {
-		_, err = conn.ExecContext(ctx, "COMMIT")
-	}
+	_, err = link.Run(ctx, fmt.Sprintf("UPDATE %s SET start = %d WHERE epoch = -@@auto_increment_offset", f.runs, last),
+		"COMMIT")
 	if err != nil {
 		return 0, err
 	}
@@ -250,10 +241,10 @@ func (f fence) commitCount(ctx context.Context, conn *sql.Conn) (int64, error) {
 
 // numberCluster begins an epoch, unless the last one is of a cluster. Two that are begun at once do
 // no harm: the later one counts.
-func (f fence) numberCluster(ctx context.Context, conn *sql.Conn) error {
-	last, err := server.Column(ctx, conn, "SELECT server FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
+func (f fence) numberCluster(ctx context.Context, link client.Link) error {
+	last, err := link.Ask(ctx, "SELECT server FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
 	if err == nil && (len(last) == 0 || last[0] != "0") {
-		_, err = f.newEpoch(ctx, conn, "0")
+		_, err = link.Run(ctx, f.newEpoch("0")...)
 	}
 	return err
 }

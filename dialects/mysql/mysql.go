@@ -98,37 +98,16 @@ func (d *Driver) layout(table string) (dialects.Layout, error) {
 }
 
 // Begin implements dialects.Driver.
-func (d *Driver) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[*sql.Tx],
+func (d *Driver) Begin(ctx context.Context, request dialects.Request) (_ dialects.Session[*sql.Tx],
 	got dialects.Grant, err error,
 ) {
+	var s *session
 	err = d.numbered(ctx, request.Fence, func() (err error) {
-		s, got, err = d.begin(ctx, request)
+		s = &session{driver: d, work: request.Work != nil, lease: request.Lease}
+		got, err = s.begin(ctx, request)
 		return err
 	})
-	return s, got, err
-}
-
-func (d *Driver) begin(ctx context.Context, request dialects.Request) (_ dialects.Session[*sql.Tx],
-	got dialects.Grant, err error,
-) {
-	conn, err := d.pool.Acquire(ctx)
-	if err != nil {
-		return nil, got, err
-	}
-	s, returned := &session{driver: d, conn: conn, work: request.Work != nil, lease: request.Lease}, false
-	defer func() {
-		if !returned { // the client library has panicked
-			s.destroy()
-		}
-		if !returned || err != nil || s.committed {
-			s.close()
-		}
-	}()
-	if s.work {
-		s.thread = conn.Thread(ctx)
-	}
-	got, err = s.begin(ctx, request)
-	if returned = true; err != nil || s.committed {
+	if err != nil || s.committed {
 		return nil, got, err
 	}
 	return s, got, nil
@@ -150,9 +129,6 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 		err = goesOn(clean, tx)
 	}
 	cancel()
-	if errors.Is(err, dialects.ErrLost) {
-		return err
-	}
 	if err != nil {
 		return server.Classify(err, request)
 	}

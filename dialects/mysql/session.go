@@ -1,8 +1,10 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -36,12 +38,28 @@ type session struct {
 	beat       string // of a lock on Galera
 }
 
-// begin locks in a new transaction. Where a limit of the session has ended the wait, it waits on in
-// another: with innodb_rollback_on_timeout the first one is gone. After an error none is open.
+// begin takes a connection, and locks in a new transaction. Where a limit of the session has ended
+// the wait, it waits on in another: with innodb_rollback_on_timeout the first one is gone. After an
+// error none is open.
 func (s *session) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	if s.conn, err = s.driver.pool.Acquire(ctx); err != nil {
+		return got, err
+	}
+	returned := false
+	defer func() {
+		if !returned { // the client library has panicked
+			s.destroy()
+		}
+		if !returned || err != nil || s.committed {
+			s.close()
+		}
+	}()
+	if s.work {
+		s.thread = s.conn.Thread(ctx)
+	}
 	for overtaken := 0; ; overtaken++ {
 		if got, err = s.lock(ctx, request); err == nil {
-			return got, nil
+			break
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		broken := s.rollback(clean)
@@ -49,13 +67,15 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 		if s.driver.pool.Galera.Load() {
 			err = overtakenBy(err, request, overtaken)
 		}
+		if refusesWrites(err) { // the next call looks for the primary again
+			s.destroy()
+		}
 		if broken != nil || !errors.Is(err, errWaitOn) || ended(ctx) {
-			if refusesWrites(err) { // the next call looks for the primary again
-				s.destroy()
-			}
-			return got, err
+			break
 		}
 	}
+	returned = true
+	return got, err
 }
 
 func (s *session) lock(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
@@ -292,14 +312,15 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 		}
 		script = append(script, further...)
 	}
-	if s.conn.Owned != nil {
-		script = append(script, "COMMIT")
-	} else { // and no COMMIT of the client library, which no context would end
-		script = append(script, commitAndRestore)
-	}
-	err := client.ErrUnsent
-	if socket := (peer.Conn{Conn: s.conn.Socket}); !socket.Gone() && !socket.Unread() { // else nobody reads it
-		err = s.exec(ctx, script...)
+	sent, err := false, driver.ErrBadConn
+	switch socket := (peer.Conn{Conn: s.conn.Socket}); {
+	case socket.Gone(), socket.Unread(): // nobody would read it
+	case s.conn.Owned != nil:
+		sent, err = true, s.exec(ctx, append(script, "COMMIT")...)
+	default:
+		if err = s.exec(ctx, script...); err == nil { // and no COMMIT of the client library, which no context would end
+			sent, err = true, s.exec(ctx, commitAndRestore)
+		}
 	}
 	switch number := server.Number(err); {
 	case err == nil:
@@ -310,7 +331,7 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 		return nil
 	case number == server.NoSuchSavepoint, server.Aborted(err), errors.Is(err, sql.ErrTxDone):
 		return server.Lost(err)
-	case number == 0 && errors.Is(err, client.ErrUnsent):
+	case number == 0 && !sent:
 		return fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
 	case (number == 0 || s.driver.pool.Galera.Load() && unsure(number)) && !errors.Is(err, dialects.ErrLost):
 		return fmt.Errorf("%w: the connection, or the cluster, broke before or during it: %w", dialects.ErrUnknown, err)
@@ -337,10 +358,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		err = s.exec(ctx, commitAndRestore)
 	default: // work may have set a savepoint of that name
 		err = s.exec(ctx, undo)
-		if failed := s.conn.Finish(ctx, (*sql.Tx).Rollback); err == nil {
-			err = failed
-		}
-		if err == nil {
+		if err = cmp.Or(err, s.conn.Finish(ctx, (*sql.Tx).Rollback)); err == nil {
 			err = s.exec(ctx, "SET "+restored)
 		}
 	}

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -25,40 +24,39 @@ func given(statements []string) []string {
 	return slices.DeleteFunc(slices.Clone(statements), func(text string) bool { return text == "" })
 }
 
-// ErrUnsent says that the last statements were not sent.
-var ErrUnsent = errors.New("what comes behind was not sent")
+func (l Link) queries(statements []string) []string {
+	if l.Several {
+		return []string{Joined(statements...)}
+	}
+	return given(statements)
+}
 
-// unsent is an error that is ErrUnsent, and does not say so: on the way out of a COMMIT whose
-// outcome is unknown it would be taken for a word on that.
-type unsent struct{ error }
-
-func (u unsent) Unwrap() error { return u.error }
-
-// Is implements what errors.Is asks for.
-func (unsent) Is(target error) bool { return target == ErrUnsent }
-
-// Run returns how many rows the last statement has affected. The error may be ErrUnsent.
+// Run returns how many rows the last statement has affected.
 func (l Link) Run(ctx context.Context, statements ...string) (affected int64, err error) {
-	err = l.send(statements, func(query string) error {
+	for _, query := range l.queries(statements) {
 		result, err := l.ExecContext(ctx, query)
-		if err == nil {
-			affected, err = result.RowsAffected()
+		if err != nil {
+			return 0, err
 		}
-		return err
-	})
-	return affected, err
+		if affected, err = result.RowsAffected(); err != nil {
+			return 0, err
+		}
+	}
+	return affected, nil
 }
 
 // Ask returns the first column of the rows of the first statement that has rows.
 func (l Link) Ask(ctx context.Context, statements ...string) (column []string, err error) {
-	err = l.send(statements, func(query string) error {
+	for _, query := range l.queries(statements) {
 		rows, err := server.Column(ctx, l, query)
+		if err != nil {
+			return nil, err
+		}
 		if column == nil {
 			column = rows
 		}
-		return err
-	})
-	return column, err
+	}
+	return column, nil
 }
 
 // AskBoth returns the first columns of the last two statements, which both have rows.
@@ -75,20 +73,4 @@ func (l Link) AskBoth(ctx context.Context, statements ...string) (first, second 
 		second, err = l.Ask(ctx, statements[end])
 	}
 	return first, second, err
-}
-
-func (l Link) send(statements []string, send func(query string) error) error {
-	if l.Several {
-		return send(Joined(statements...))
-	}
-	statements = given(statements)
-	for i, query := range statements {
-		if err := send(query); err != nil {
-			if i < len(statements)-1 {
-				err = unsent{err}
-			}
-			return err
-		}
-	}
-	return nil
 }
