@@ -88,7 +88,7 @@ func (q querier) lock(ctx context.Context, request dialects.Request, on way,
 	}
 	running, told := ctx, !request.Try
 	if on.behind.list != nil { // the limit of the wait is the server's to keep, that of the statements is not
-		running, told = request.Exec.Context, false
+		running, told = request.Work.Context, false
 	}
 	asked := time.Now()
 	var columns [][]string

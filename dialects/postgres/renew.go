@@ -51,7 +51,7 @@ func (r *renewal) note(request dialects.Request, got dialects.Grant) {
 		request.Values = []dialects.Value{{Text: got.Row}}
 	}
 	r.locked = append(r.locked, request)
-	r.barred = r.barred || request.Work || !request.Ours
+	r.barred = r.barred || request.Work != nil || !request.Ours
 	r.needed = r.needed || rowLockOf(request) != "" || request.Fence != ""
 	if r.every == 0 && !r.barred {
 		r.every = min(renewAtLeast, leasesToRenew*request.Lease)

@@ -44,8 +44,8 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 		}
 	}()
 	on := way{mark: s.mark}
-	if request.Exec != nil && request.AnyOne == "" && s.Carries {
-		on.behind = behindOf(request.Exec.Statements, s.conn.Status)
+	if request.Work.IsExec() && request.AnyOne == "" && s.Carries {
+		on.behind = behindOf(request.Work.Statements, s.conn.Status)
 	}
 	got, err = s.lock(ctx, request, on, func(ctx context.Context, lock sqltext.Script) ([][]string, error) {
 		return s.conn.Begin(ctx, s.mark, lock)

@@ -77,8 +77,8 @@ func lockScript(request dialects.Request, on way, limit time.Duration, bounded b
 		at.token = len(s)
 		s = append(s, token)
 	}
-	if request.Look != nil {
-		s = append(s, scriptOf(*request.Look)...)
+	if request.Work.Looks() {
+		s = append(s, scriptOf(*request.Work.Look)...)
 		at.look = len(s) - 1
 	}
 	switch {
