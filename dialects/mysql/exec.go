@@ -43,7 +43,8 @@ const (
 // flightOf is nil where statements go one by one.
 func (s *session) flightOf(request dialects.Request) *flight {
 	severalRows := request.Slots == 0 && len(request.Values) > 1
-	if !request.Work.IsExec() || request.AnyOne != "" || s.conn.Owned == nil || severalRows || s.driver.pool.Galera.Load() {
+	apart := request.AnyOne != "" || severalRows || s.driver.pool.Galera.Load()
+	if !request.Work.IsExec() || s.conn.Owned == nil || apart {
 		return nil
 	}
 	f, size := &flight{conn: s.conn, request: request}, 0

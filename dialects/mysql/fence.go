@@ -142,13 +142,14 @@ func (f fence) newEpoch(server string) []string {
 
 // begins writes the row of the epoch that the session has drawn.
 func (f fence) begins(server string, start uint64) string {
-	return fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (LAST_INSERT_ID(), %s, %d)", f.runs, server, start)
+	return fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (LAST_INSERT_ID(), %s, %d)", f.runs, server,
+		start)
 }
 
 // explain says that what is missing is the fence.
 func (f fence) explain(table string, err error) error {
-	name := strings.ReplaceAll(f.runs, "`", "")
-	if server.Number(err) == server.NoSuchTable && strings.Contains(strings.ToLower(err.Error()), strings.ToLower(name)) {
+	name := strings.ToLower(strings.ReplaceAll(f.runs, "`", ""))
+	if server.Number(err) == server.NoSuchTable && strings.Contains(strings.ToLower(err.Error()), name) {
 		err = locktable.NoFence(table, err)
 	}
 	return err

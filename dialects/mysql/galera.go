@@ -41,8 +41,8 @@ func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.R
 	err error,
 ) {
 	if request.Callers || request.AnyOne != "" || request.Shared {
-		return got, fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock of "+
-			"rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
+		return got, fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock "+
+			"of rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
 	}
 	alone, slice, wait := request, at, ctx
 	alone.Fence, alone.Work = "", nil // behind the change
@@ -98,10 +98,10 @@ func unsure(number uint16) bool {
 	return number != server.SeveralRows && number != server.LockDeadlock && number != server.RowChanged
 }
 
-// certifySQL counts in a column of the rows of request, and has the cluster take the change at once.
-// In a session that keeps its writes to itself it changes no row: with wsrep_on = OFF, and with
-// binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at REPEATABLE READ, and says
-// nothing of it. By the index: else many numbers wait for others' rows.
+// certifySQL counts in a column of the rows of request, and has the cluster take the change at
+// once. In a session that keeps its writes to itself it changes no row: with wsrep_on = OFF, and
+// with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at REPEATABLE READ, and
+// says nothing of it. By the index: else many numbers wait for others' rows.
 func certifySQL(request dialects.Request, comment string, values []dialects.Value) (string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	count := "taken"
@@ -221,7 +221,8 @@ func (f fence) commitCount(ctx context.Context, link client.Link) (int64, error)
 	line, err := link.Ask(ctx, "START TRANSACTION", "INSERT INTO "+f.runs+" (server, epoch, start) "+
 		"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1",
 		"SELECT CONCAT_WS(' ', epoch, server, (SELECT MAX(start) FROM "+f.runs+" WHERE epoch < 0), "+
-			"@@auto_increment_offset, @@auto_increment_increment) FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
+			"@@auto_increment_offset, @@auto_increment_increment) FROM "+f.runs+
+			" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
 	if err != nil {
 		return 0, err
 	}

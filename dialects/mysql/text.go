@@ -113,7 +113,8 @@ func selectsOf(request dialects.Request, label, locking string) ([]string, error
 		condition = fmt.Sprintf(" AND slots = %d", request.Slots) + condition
 		if len(request.Values) > 1 { // in a UNION, MySQL forgets an order without a limit
 			return []string{fmt.Sprintf("%[1]s FROM %[2]s FORCE INDEX (PRIMARY) WHERE %[1]s IN (%[3]s)%[4]s "+
-				"ORDER BY %[1]s LIMIT %[5]d%[6]s", column, table, numbers, condition, len(request.Values), locking)}, nil
+				"ORDER BY %[1]s LIMIT %[5]d%[6]s", column, table, numbers, condition, len(request.Values),
+				locking)}, nil
 		}
 		result := column
 		if label != "" {

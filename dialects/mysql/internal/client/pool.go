@@ -213,8 +213,8 @@ func refuse(identity map[string]string) error {
 	version, what := identity["version"], ""
 	switch {
 	case strings.Contains(version, "TiDB"):
-		what = "TiDB, which can lose a lock while its holder goes on to COMMIT, and ignores FOR UPDATE in a statement " +
-			"with SKIP LOCKED"
+		what = "TiDB, which can lose a lock while its holder goes on to COMMIT, and ignores FOR UPDATE in a " +
+			"statement with SKIP LOCKED"
 	case strings.Contains(strings.ToLower(version+identity["version_comment"]), "vitess"):
 		what = "Vitess, which ends transactions by a timer of its own, keeps no lease (wait_timeout), and shares the " +
 			"server's sessions among clients"
@@ -223,7 +223,8 @@ func refuse(identity map[string]string) error {
 	case isGalera(identity) && !strings.Contains(version, "MariaDB"):
 		what = "a node of a Galera cluster of MySQL" + oneNode + ": txlock knows that of MariaDB only"
 	case identity["global.wsrep_on"] == "1":
-		what = "a node of a Galera cluster, and the session has wsrep_on = OFF: its locks would not reach the other nodes"
+		what = "a node of a Galera cluster, and the session has wsrep_on = OFF: its locks would not reach the " +
+			"other nodes"
 	case identity["group_replication_group_name"] != "" && identity["group_replication_single_primary_mode"] == "OFF":
 		what = "a node of a replication group in multi-primary mode" + oneNode
 	case identity["log_bin"] == "ON" && identity["binlog_format"] == "STATEMENT":
