@@ -53,10 +53,10 @@ func (c *Combined[Tx, In, Out]) AtMost(n int) *Combined[Tx, In, Out] {
 
 // Do has in done with the next batch, and returns the Result that work gave for it, once that is
 // committed. Batches are taken in the order of the calls; one that finds nobody at work begins at
-// once, alone. ctx ends the wait in the queue and for the lock: the order is not done, and the error
-// is [ErrNotAcquired] and that of ctx. Once work has begun, Do waits for it. In the work of another
-// Do of the Locker, in is done there and alone, in a savepoint, with ctx: see [Mutex.Do]. In a
-// session that a Lock began, it is [ErrInsideLock].
+// once, alone. ctx ends the wait in the queue and for the lock: then the order is not done, which
+// is [ErrNotAcquired] and the error of ctx. Once work has begun, Do waits for it. In the work of
+// another Do of the Locker, in is done there and alone, in a savepoint, with ctx: see [Mutex.Do].
+// In a session that a Lock began, it is [ErrInsideLock].
 func (c *Combined[Tx, In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
 	switch {
 	case c.lock == nil, c.work == nil:
@@ -207,8 +207,8 @@ func (c *Combined[Tx, In, Out]) gather(callers int, patience time.Duration) {
 	}
 }
 
-// run works on a batch, in a goroutine that work may end, and hands out what has become of it. After
-// an error that one order may be to blame for it works on the halves, also when that one has left.
+// run works on a batch, in a goroutine that work may end, and hands out what has become of it.
+// After an error that one order may be to blame for it works on the halves, also when that has left.
 func (c *Combined[Tx, In, Out]) run(b *batch[In, Out]) (committed bool) {
 	defer b.cancel()
 	if len(b.in) == 0 || b.ctx.Err() != nil {

@@ -15,14 +15,9 @@ import (
 )
 
 const (
-	// maxPermits bounds a semaphore. Each of its permits has a row, and a call names them all.
-	maxPermits = locktable.QueuePermit
-	// semaphoreColumn stands where locks of rows have the name of a column.
-	semaphoreColumn = "semaphore"
-	// lookEvery is how often the first that waits looks for a permit.
-	lookEvery = 20 * time.Millisecond
-	// answerLimit is how long the answer to what waits for nobody may take at first.
-	answerLimit = 600 * time.Millisecond
+	semaphoreColumn = "semaphore"            // stands where locks of rows have the name of a column
+	lookEvery       = 20 * time.Millisecond  // how often the first that waits looks for a permit
+	answerLimit     = 600 * time.Millisecond // how long the answer to what waits for nobody may take at first
 )
 
 // Semaphore names a lock that n sessions may hold at once, each with one of the permits 0 to n-1,
@@ -33,13 +28,18 @@ const (
 // LockTx, TryLockTx and Shared are errors. No database sees a deadlock of such waits: bound them by
 // [Mutex.Within]. docs/databases.md has more. Semaphore sends nothing.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
-	p := &permit[Tx]{locker: l, key: key, hash: label.Hash(key), n: n}
+	hash := label.Hash(key)
+	known, ok := l.semaphores.Load(hash)
+	if !ok {
+		known, _ = l.semaphores.LoadOrStore(hash, &semaphore{freed: make(chan struct{}, 1)})
+	}
+	p := &permit[Tx]{locker: l, semaphore: known.(*semaphore), key: key, hash: hash, n: n}
 	m := &Mutex[Tx]{locker: l, target: p.some(), permit: p}
 	switch {
 	case key == "":
 		m.err = errors.New("the key of the semaphore is empty")
-	case n < 1 || n > maxPermits:
-		m.err = fmt.Errorf("Semaphore of %d permits: the number must be from 1 to %d", n, maxPermits)
+	case n < 1 || n > locktable.QueuePermit:
+		m.err = fmt.Errorf("Semaphore of %d permits: the number must be from 1 to %d", n, locktable.QueuePermit)
 	}
 	return m
 }
@@ -47,10 +47,11 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 var errPermitTx = errors.New("a Semaphore is not taken in a transaction of the caller's: use Do, or hold it by Lock " +
 	"meanwhile")
 
-// permit is one of the first n permits of a semaphore. Each has a row, and so has the queue: who has
-// locked that is the first that waits, and looks for a permit. Who sees that nobody waits tries at
+// permit is one of the first n permits of a semaphore. Each has a row, and so has the queue: who
+// has that is the first that waits, and looks for a permit. Who sees that nobody waits tries at
 // once: it came before whoever queues later.
 type permit[Tx any] struct {
+	*semaphore
 	locker    *Locker[Tx]
 	key, hash string
 	n         int
@@ -62,59 +63,51 @@ type semaphore struct {
 	freed chan struct{}            // a session of the Locker has given a permit back
 }
 
-func (p *permit[Tx]) known() *semaphore {
-	known, ok := p.locker.semaphores.Load(p.hash)
-	if !ok {
-		known, _ = p.locker.semaphores.LoadOrStore(p.hash, &semaphore{freed: make(chan struct{}, 1)})
-	}
-	return known.(*semaphore)
-}
-
 // some is one of some rows of the semaphore.
 func (p *permit[Tx]) some(rows ...string) target {
 	call := Call{Column: semaphoreColumn, Names: []string{p.key}}
 	table := func(k dialects.Kinds) string { return k.Permits.Table }
-	return p.locker.ownRows(fmt.Sprintf("%s (%d permits)", nameOf(call.Names), p.n), call, table, p.hash, rows...)
+	return p.locker.ownRows("", call, table, p.hash, rows...)
 }
 
-// look finds the numbers of the rows, or makes them: those of the permits, and then that of the
-// queue. It tells whether nobody waits. In a session it does not look for what is known, which
-// would take another connection.
-func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, free bool, err error) {
-	l, known := p.locker, p.known()
-	if rows := known.rows.Load(); nested && rows != nil && len(*rows) > p.n {
-		return *rows, true, nil
+// look finds the numbers of the rows, that of the queue last, or makes them. While somebody waits
+// it is ErrNotAcquired besides. A nested call, which has a connection, takes what is known.
+func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err error) {
+	l, free := p.locker, false
+	if rows := p.rows.Load(); nested && rows != nil && len(*rows) > p.n {
+		return *rows, nil
 	}
 	found, err := l.find(ctx, nested)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	sql, args := found.Kinds.Permits, []any{p.hash, int64(p.n), l.config.storedName(p.key)}
-	_, err = lookUp(ctx, nested, "the permits were", "take one", func(ctx context.Context) (none any, err error) {
+	rows, err = lookUp(ctx, nested, "the permits were", "take one", func(ctx context.Context) ([]string, error) {
 		for range 5 { // others may make some at the same time, and meet in a deadlock
 			lines, err := l.ask(ctx, dialects.Query{SQL: sql.Look, Args: args[:2], Table: sql.Table, Reads: true})
-			rows = strings.Fields(strings.Join(lines, " "))
-			if free = len(rows) > 0 && rows[len(rows)-1] == "free"; free {
-				rows = rows[:len(rows)-1]
-			}
-			if err != nil || len(rows) > p.n {
-				return none, err
+			var numbers string
+			numbers, free = strings.CutSuffix(strings.Join(lines, " "), " free")
+			if rows = strings.Fields(numbers); err != nil || len(rows) > p.n {
+				return rows, err
 			}
 			_, err = l.ask(ctx, dialects.Query{SQL: sql.Make, Args: args, Table: sql.Table})
 			if err != nil && l.driver.Classify(err) == dialects.Final {
-				return none, err
+				return nil, err
 			}
 		}
-		return none, fmt.Errorf("%w: the rows of semaphore %q cannot be made", ErrNoRow, truncate(p.key))
+		return nil, fmt.Errorf("%w: the rows of the semaphore cannot be made", ErrNoRow)
 	})
-	if err == nil {
-		known.rows.Store(&rows)
+	if err != nil {
+		return nil, err
 	}
-	return rows, free, err
+	p.rows.Store(&rows)
+	if !free && !nested {
+		err = fmt.Errorf("%w: another session waits for it", ErrNotAcquired)
+	}
+	return rows, err
 }
 
-// acquire takes a permit: at once where nobody waits, else as the first of the queue. In a session
-// that holds other locks nobody queues.
+// acquire takes a permit: at once where nobody waits, else as the first of the queue.
 func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
 	l, nested := p.locker, p.locker.carriesOpen(ctx)
 	here := lineOf(l.config.table, semaphoreColumn, dialects.Value{Text: p.hash})
@@ -130,51 +123,47 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 		return g, fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 	}
 	var rows []string
-	var free bool
-	err = answered(wait, func(wait context.Context) (err error) {
-		rows, free, err = p.look(wait, nested)
+	one := *m
+	take := func(wait context.Context) error {
+		g, err = one.acquireRows(ctx, wait, true, work)
 		return err
+	}
+	err = answered(wait, func(wait context.Context) error {
+		if rows, err = p.look(wait, nested); rows != nil {
+			one.target = p.some(rows[:p.n]...)
+		}
+		if err != nil {
+			return err
+		}
+		return take(wait)
 	})
+	if !try && rows != nil && missed(wait, err) {
+		err = p.await(ctx, wait, p.some(rows[len(rows)-1]), take)
+	}
 	if err != nil {
 		return g, err
 	}
-	one := *m
-	one.target = p.some(rows[:p.n]...)
-	take := func() error {
-		return answered(wait, func(wait context.Context) (err error) {
-			g, err = one.acquireRows(ctx, wait, true, work)
-			return err
-		})
-	}
-	if err = fmt.Errorf("%w: another session waits for it", ErrNotAcquired); free {
-		err = take()
-	}
-	if !try && missed(wait, err) {
-		err = p.await(ctx, wait, p.some(rows[len(rows)-1]), take)
-	}
-	if err == nil {
-		g.permit = max(slices.Index(rows, g.Row), 0)
-	}
-	if err == nil && !nested {
+	g.permit = max(slices.Index(rows, g.Row), 0)
+	if !nested {
 		g.whenReleased(func() {
 			select {
-			case p.known().freed <- struct{}{}:
+			case p.freed <- struct{}{}:
 			default:
 			}
 		})
 	}
-	return g, err
+	return g, nil
 }
 
-// await takes a permit as the first of the queue.
-func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func() error) error {
+// await takes a permit as the first of the queue. A nested call does not queue: that would take
+// another connection.
+func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func(context.Context) error) error {
 	first := context.Background()
 	if !p.locker.carriesOpen(ctx) {
 		if p.locker.info().PoolSize == 1 {
 			return fmt.Errorf("%w: a wait for a permit takes two connections, and the pool has one", ErrNotAcquired)
 		}
-		m := &Mutex[Tx]{locker: p.locker, target: queue}
-		g, err := m.acquireRows(ctx, wait, false, false)
+		g, err := (&Mutex[Tx]{locker: p.locker, target: queue}).acquireRows(ctx, wait, false, false)
 		if err != nil {
 			return err
 		}
@@ -183,12 +172,12 @@ func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func() 
 		first = head.Context()
 	}
 	for {
-		if err := take(); !missed(wait, err) {
+		if err := answered(wait, take); !missed(wait, err) {
 			return err
 		}
 		select {
 		case <-time.After(lookEvery):
-		case <-p.known().freed:
+		case <-p.freed:
 		case <-wait.Done():
 			return fmt.Errorf("%w: no permit came free in time", ErrNotAcquired)
 		case <-first.Done():
@@ -208,9 +197,9 @@ func answered(wait context.Context, ask func(context.Context) error) error {
 	for limit := answerLimit; ; limit *= 2 {
 		brief, cancel := context.WithTimeout(wait, limit)
 		err := ask(brief)
-		late := brief.Err() != nil
+		late := brief.Err() != nil && !isOver(wait)
 		cancel()
-		if err == nil || !late || isOver(wait) {
+		if err == nil || !late {
 			return err
 		}
 	}
