@@ -208,7 +208,7 @@ func (c *Combined[Tx, In, Out]) gather(callers int, patience time.Duration) {
 }
 
 // run works on a batch, in a goroutine that work may end, and hands out what has become of it.
-// After an error that one order may be to blame for it works on the halves, also when that has left.
+// After an error that one order may be to blame for, it works on the halves, also if that one left.
 func (c *Combined[Tx, In, Out]) run(b *batch[In, Out]) (committed bool) {
 	defer b.cancel()
 	if len(b.in) == 0 || b.ctx.Err() != nil {
