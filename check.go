@@ -96,7 +96,7 @@ func (l *Locker[Tx]) proveOn(ctx context.Context, found *dialects.LockTable, slo
 	}
 	together := false
 	alone := func() (err error) {
-		if _, err = l.trying(ctx, ours, never("each alone")); err == nil && !found.Certified {
+		if _, err = l.trying(ctx, ours, never("each alone")); err == nil && !found.Kinds.Certified {
 			_, err = l.trying(ctx, row, never("where no lock of another kind is in front of the row"))
 		}
 		return err
@@ -107,7 +107,7 @@ func (l *Locker[Tx]) proveOn(ctx context.Context, found *dialects.LockTable, slo
 		}
 		return err
 	}
-	if free, err = l.trying(ctx, ours, alone); !free || err != nil || found.Certified {
+	if free, err = l.trying(ctx, ours, alone); !free || err != nil || found.Kinds.Certified {
 		return free, err
 	}
 	free, err = l.trying(ctx, shared, sharing)

@@ -119,7 +119,7 @@ func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
 		var found *dialects.LockTable
 		if found, err = m.locker.find(ctx, true); err == nil {
 			sql := found.Kinds.Claims
-			_, err = h.judge(rowOf(m.locker.driver.RunTx(ctx, tx, h.made().query(sql, sql.Keep))))
+			_, err = h.judge(rowOf(m.locker.driver.Run(ctx, h.made().query(sql, sql.Keep), tx)))
 		}
 		err = m.wrap(verb, err)
 	}

@@ -126,7 +126,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 	if s.do == nil {
 		return nil, ErrInsideLock
 	}
-	request := dialects.Request{Work: true}
+	request := dialects.Request{Work: &anyWork}
 	if m.permit != nil { // what comes behind depends on the answer
 		_, err = m.acquire(ctx, wait, try, false)
 	} else {

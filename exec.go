@@ -59,7 +59,7 @@ func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list
 ) {
 	ctx, trace := m.startTrace(ctx, verb, true)
 	behind := *m
-	behind.statements = &execution{Exec: dialects.Exec{Statements: list, Context: ctx}}
+	behind.statements = &execution{Work: dialects.Work{Statements: list, Context: ctx}}
 	ran := func() []int64 { return behind.statements.affected }
 	work := func(ctx context.Context, _ Tx) (err error) {
 		if n := len(ran()); n < len(list) {
@@ -87,7 +87,7 @@ func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list
 
 // execution is what an Exec has to run, and what it has run.
 type execution struct {
-	dialects.Exec
+	dialects.Work
 	affected []int64
 }
 

@@ -146,7 +146,9 @@ func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTa
 		return found, nil
 	}
 	found, err := lookUp(ctx, connected, "the lock table was", "call Install or Check",
-		func(ctx context.Context) (dialects.LockTable, error) { return l.driver.Find(ctx, l.config.table) })
+		func(ctx context.Context) (dialects.LockTable, error) {
+			return locktable.Find(ctx, l.driver, l.config.table)
+		})
 	if err != nil {
 		return nil, err
 	}

@@ -89,9 +89,6 @@ func (t *target) String() string {
 func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.Request, error) {
 	request, err := m.target.request(ctx, connected)
 	request.Try, request.Shared = try, m.shared
-	if m.statements != nil {
-		request.Exec = &m.statements.Exec
-	}
 	return request, err
 }
 

@@ -107,9 +107,15 @@ func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g gr
 // will ask for one, and then has a connection already.
 func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
 	request, err := m.request(ctx, try, connected)
-	request.Work, request.Lease = work, m.locker.config.lease
-	if m.attached != nil && !connected {
-		request.Look = &m.attached.look
+	request.Lease = m.locker.config.lease
+	switch {
+	case !work:
+	case m.statements != nil:
+		request.Work = &m.statements.Work
+	case m.attached != nil && !connected:
+		request.Work = &dialects.Work{Look: &m.attached.look}
+	default:
+		request.Work = &anyWork
 	}
 	if err != nil || !m.locker.config.fencing || request.Fence != "" {
 		return request, err
@@ -120,6 +126,9 @@ func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected boo
 	}
 	return request, err
 }
+
+// anyWork sends what it likes.
+var anyWork dialects.Work
 
 // begin locks the rows of request in a new session, which uses the place. name is for the log.
 func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request dialects.Request, place *place) (
@@ -148,7 +157,7 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 		Lease: l.config.lease, Wire: peer.Conn{Conn: inner.Socket()}, Ping: inner.Ping, Life: s.life, Calls: s.calls,
 		Lose: s.lose,
 	}
-	if request.Work {
+	if request.Work != nil {
 		s.do, of.Ping = ctx, nil
 	}
 	s.heartbeat = heartbeat.New(of, asked)
@@ -272,7 +281,7 @@ func (s *session[Tx]) missing(request dialects.Request) (alone, rest dialects.Re
 		s.note(s.first, s.granted, false)
 	}
 	alone, rest = request, request
-	alone.Shared, alone.Values, alone.Work, alone.Exec = false, nil, false, nil
+	alone.Shared, alone.Values, alone.Work = false, nil, nil
 	rest.Values = request.Values[:0:0]
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]

@@ -66,7 +66,7 @@ type Driver[Tx any] interface {
 	// Begin takes a connection from the pool, begins a transaction on it and locks the rows of
 	// request there. A connection that died while it was idle in the pool is replaced. After an
 	// error the connection is closed, or back in the pool without a transaction. There is no
-	// session when the driver has run the statements of Request.Exec, and has committed.
+	// session when the driver has run the statements of an Exec, and has committed.
 	Begin(ctx context.Context, request Request) (Session[Tx], Grant, error)
 
 	// LockTx locks the rows of request in a transaction that the caller began and will end. After
@@ -74,15 +74,11 @@ type Driver[Tx any] interface {
 	// ErrLost or, on MySQL and MariaDB, ErrDeadlock.
 	LockTx(ctx context.Context, tx Tx, request Request) error
 
-	// Run runs a statement of a kind outside any lock, on a connection of the pool, and commits it.
-	// It returns the first column of its rows. A table that is missing is ErrNotInstalled.
-	Run(ctx context.Context, q Query) (lines []string, err error)
-	// RunTx is Run in a transaction that the caller began and will end. After an error that is
-	// usable as LockTx says.
-	RunTx(ctx context.Context, tx Tx, q Query) (lines []string, err error)
-	// Find looks up the lock table that table names. One that is missing, empty or cut short, or
-	// has another shape, is ErrNotInstalled.
-	Find(ctx context.Context, table string) (LockTable, error)
+	// Run runs a statement of a kind outside any lock: in a transaction that the caller began and
+	// will end, which is usable after an error as LockTx says, or else on a connection of the pool,
+	// and commits it. It returns the first column of its rows. A table that is missing is
+	// ErrNotInstalled.
+	Run(ctx context.Context, q Query, in ...Tx) (lines []string, err error)
 
 	// Classify reads err, also in the words of the caller's client library.
 	Classify(err error) Outcome
@@ -111,7 +107,7 @@ type Info struct {
 	MinLease time.Duration // the shortest that the server can keep
 	Err      error         // there is no pool, say: then only Close is called
 
-	Layout func(table string) (Layout, error) // what Install makes; also with an Err
+	Layout func(table string) (Layout, error) // of the lock table that table names; also with an Err
 }
 
 // Session is one connection with the transaction that holds its locks. It serves one goroutine at a
@@ -139,14 +135,14 @@ type Session[Tx any] interface {
 
 	// Nest locks the rows of request, which may have none, and runs work in a savepoint, both in
 	// one flight where it can. Ctx bounds the wait alone. Work does not run when the statements of
-	// Request.Exec have, as Grant.Affected says. When work fails or panics, its changes are undone,
+	// an Exec have, as Grant.Affected says. When work fails or panics, its changes are undone,
 	// and the locks taken before are still held. The error is that of the lock, of work, or of
 	// undoing it. After the last, also in a panic, End must commit nothing.
 	Nest(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
 
 	// Exec runs statements in the transaction, and returns how many rows each has affected. An
 	// error of a statement, also ErrRows, is a StatementError: the caller then undoes what was
-	// done. It is called only in a Nest, or behind a Begin for Request.Exec.
+	// done. It is called only in a Nest, or behind a Begin for an Exec.
 	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
 
 	// Run is that of the driver, in the work of the session, and in the transaction that took the
@@ -178,9 +174,7 @@ type LockTable struct {
 	// search_path or its default database is.
 	Name  string
 	Slots int // that it was seeded with
-	// Certified says that a cluster certifies locks of its rows: none can be shared there.
-	Certified bool
-	Kinds     Kinds
+	Kinds Kinds
 }
 
 // Request names rows to lock.
@@ -200,37 +194,40 @@ type Request struct {
 	// enough: Grant.Row says which. On PostgreSQL the lock of one is advisory and writes nothing.
 	AnyOne string
 
-	// Work says that statements of the caller will run in the session. Its commit must then fail
-	// after a loss of the locks.
-	Work  bool
+	// Work will run in the session, whose commit must then fail after a loss of the locks.
+	Work  *Work
 	Lease time.Duration // the server ends a session that is silent for longer
 	Fence string        // the lock table whose fence gives a token with the rows; empty: none
+}
 
-	// Exec is what will run in the session. Begin and Join read it, and may run the statements at
-	// once, with the lock: then Grant.Affected says so. Begin may also commit, then it returns no
-	// session. Join runs them in a savepoint, and after an error of theirs, a StatementError, the
-	// rows are locked. Values may be empty there: then all that is to be locked is held.
-	Exec *Exec
-
+// Work is statements of the caller's: those of an Exec, or what it sends itself.
+type Work struct {
 	// Look reads behind the lock, which it may do also where that was missed. Begin reads it.
 	Look *Query
+
+	// Statements are those of an Exec. Begin and Join read them, and may run them at once, with the
+	// lock: then Grant.Affected says so. Begin may also commit, then it returns no session. Join
+	// runs them in a savepoint, and after an error of theirs, a StatementError, the rows are
+	// locked. Values may be empty there: then all that is to be locked is held.
+	Statements []Statement
+	Context    context.Context // bounds the statements; that of Begin bounds the wait for the lock
 }
+
+// Looks tells whether there is a Look.
+func (w *Work) Looks() bool { return w != nil && w.Look != nil }
+
+// IsExec tells whether it is that of an Exec.
+func (w *Work) IsExec() bool { return w != nil && w.Statements != nil }
 
 // Grant is what comes with the rows of a Request.
 type Grant struct {
 	Token  int64    // what Request.Fence asks for, otherwise 0
 	Row    string   // of Request.AnyOne, with Try
-	Answer []string // to Request.Look: the first column of its rows
+	Answer []string // to Work.Look: the first column of its rows
 
-	// Affected is how many rows each statement of Request.Exec has affected, of those that have
+	// Affected is how many rows each statement of an Exec has affected, of those that have
 	// run. What is behind them has not; Join runs all or none.
 	Affected []int64
-}
-
-// Exec is work that consists of statements.
-type Exec struct {
-	Statements []Statement
-	Context    context.Context // bounds the statements; that of Begin bounds the wait for the lock
 }
 
 // Statement is a statement of the caller's.

@@ -1,6 +1,6 @@
 package dialects
 
-// Query is a statement of a kind: text that Find has handed out, with arguments.
+// Query is a statement of a kind: text of a Layout, with arguments.
 //
 // Several statements are separated by a semicolon at the end of a line. On PostgreSQL, the last one
 // has the rows, and each uses the first of the arguments. Elsewhere one has rows.
@@ -16,7 +16,10 @@ type Query struct {
 // Kinds are the texts of the kinds of locks that are clients of the others, for one lock table.
 type Kinds struct {
 	// Ping has a line if the lock table has a slot: empty, or why the server takes no writes.
-	Ping    string
+	Ping string
+	// Certified says that a cluster certifies locks of the lock table's rows: none can be shared.
+	Certified bool
+
 	Once    OnceSQL
 	Claims  ClaimSQL
 	Permits PermitSQL

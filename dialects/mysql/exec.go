@@ -42,11 +42,11 @@ const (
 // flightOf is nil where statements go one by one.
 func (s *session) flightOf(request dialects.Request) *flight {
 	severalRows := request.Slots == 0 && len(request.Values) > 1
-	if request.Exec == nil || request.AnyOne != "" || s.conn.Owned == nil || severalRows || s.driver.pool.Galera() {
+	if !request.Work.IsExec() || request.AnyOne != "" || s.conn.Owned == nil || severalRows || s.driver.pool.Galera() {
 		return nil
 	}
 	f, size := &flight{conn: s.conn, request: request}, 0
-	for _, statement := range request.Exec.Statements {
+	for _, statement := range request.Work.Statements {
 		text := travelling(statement)
 		if size += len(text); text == "" || size > longestFlight {
 			return nil
@@ -116,7 +116,7 @@ func (f *flight) script(comment string) (texts []string) {
 	for i, text := range f.texts {
 		f.places = append(f.places, len(texts))
 		texts = append(texts, comment+text, fmt.Sprintf("SET %s = %d, %s = ROW_COUNT()", reached, i+1, counted))
-		if rows := f.request.Exec.Statements[i].Rows; rows > 0 {
+		if rows := f.request.Work.Statements[i].Rows; rows > 0 {
 			judge(i+1, "=", rows)
 		}
 	}
@@ -134,7 +134,7 @@ func (f *flight) send(ctx context.Context, script []string) ([]string, error) {
 		if err = f.explain(ctx, err); err == nil {
 			return nil, nil // not all rows are locked
 		}
-		if ended := f.request.Exec.Context.Err(); f.ran && ended != nil {
+		if ended := f.request.Work.Context.Err(); f.ran && ended != nil {
 			err = fmt.Errorf("%w (%w)", err, ended)
 		}
 		return nil, err
@@ -177,8 +177,8 @@ func (f *flight) explain(ctx context.Context, failed error) error {
 		return failed
 	case !f.ran:
 		return nil
-	case judged && done > 0 && f.request.Exec.Statements[done-1].Judge(had) != nil:
-		return &dialects.StatementError{Number: done, Err: f.request.Exec.Statements[done-1].Judge(had)}
+	case judged && done > 0 && f.request.Work.Statements[done-1].Judge(had) != nil:
+		return &dialects.StatementError{Number: done, Err: f.request.Work.Statements[done-1].Judge(had)}
 	case done < len(f.texts):
 		return &dialects.StatementError{Number: done + 1, Err: failed}
 	case server.Aborted(failed):

@@ -51,7 +51,7 @@ func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.R
 		return d.lockRows(ctx, at, request)
 	}
 	alone, slice, wait := request, at, ctx
-	alone.Fence, alone.Look = "", nil // behind the change
+	alone.Fence, alone.Work = "", nil // behind the change
 	for begun, waits := time.Now(), true; waits; waits = at.joined && errors.Is(err, errWaitOn) {
 		switch {
 		case at.joined && err != nil && ended(ctx):
@@ -71,8 +71,8 @@ func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.R
 		got.Token, err = d.certifyAndDraw(ctx, at, request)
 		err = server.Classify(err, request)
 	}
-	if err == nil && request.Look != nil {
-		got.Answer, err = run(ctx, at.Link, *request.Look)
+	if err == nil && request.Work.Looks() {
+		got.Answer, err = run(ctx, at.Link, *request.Work.Look)
 	}
 	return got, err
 }
@@ -147,7 +147,7 @@ func (d *Driver) certifySoon(ctx context.Context, at place, request dialects.Req
 		sent := time.Now()
 		err := d.certify(ctx, at, request)
 		took := time.Since(sent)
-		if err != nil || request.Work || at.joined || took <= request.Lease/soon {
+		if err != nil || request.Work != nil || at.joined || took <= request.Lease/soon {
 			return err
 		}
 		if tries == 3 {
@@ -203,7 +203,7 @@ func (d *Driver) lockRows(ctx context.Context, at place, request dialects.Reques
 	if got, err = d.lockInCluster(ctx, at, named); err != nil {
 		return got, err
 	}
-	request.Fence, request.Look, at.front = "", nil, nil
+	request.Fence, request.Work, at.front = "", nil, nil
 	if _, err = d.lockInCluster(ctx, at, request); err != nil {
 		return got, err
 	}

@@ -107,7 +107,7 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 		return got, err
 	}
 	if at.flight != nil { // the limit of the wait is the server's to keep
-		running = request.Exec.Context
+		running = request.Work.Context
 	}
 	var locked []string
 	err = d.pool.Await(running, isDeadline, tag, at.interruptLimit(), at.cut, func(ctx context.Context) (err error) {
@@ -162,7 +162,7 @@ func permitOf(request dialects.Request) bool { return request.AnyOne != "" && re
 
 // onlySlot is a lock that has no answer but its grant.
 func onlySlot(request dialects.Request) bool {
-	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && request.Look == nil
+	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && !request.Work.Looks()
 }
 
 // scriptOf is what is sent for a lock.
@@ -185,21 +185,21 @@ func scriptOf(at place, request dialects.Request, limit time.Duration, comment s
 	if at.flight != nil {
 		script = append(script, at.flight.script(comment)...)
 	}
-	if request.Look != nil {
-		look, err := kinds.StatementsOf(*request.Look)
+	if request.Work.Looks() {
+		look, err := kinds.StatementsOf(*request.Work.Look)
 		return append(script, look...), err
 	}
 	return script, nil
 }
 
-// send returns what lockSQL does, and the answer to Request.Look.
+// send returns what lockSQL does, and the answer to Work.Look.
 func (p place) send(ctx context.Context, request dialects.Request, script []string) (locked, answer []string,
 	err error,
 ) {
 	switch {
 	case p.flight != nil:
 		locked, err = p.flight.send(ctx, script)
-	case request.Look != nil:
+	case request.Work.Looks():
 		return p.AskBoth(ctx, script...)
 	case onlySlot(request) && p.label != "":
 		var rows int64

@@ -18,6 +18,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/installation"
+	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
@@ -77,13 +78,23 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 
 // Info implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) Info() dialects.Info {
-	info := dialects.Info{System: "mysql", MinLease: time.Second, Layout: installation.Layout}
+	info := dialects.Info{System: "mysql", MinLease: time.Second, Layout: d.layout}
 	if d == nil || d.pool == nil || d.pool.DB == nil {
 		info.Err = errors.New("nil database: give mysql.New a *sql.DB")
 	} else {
 		info.PoolSize = d.pool.DB.Stats().MaxOpenConnections
 	}
 	return info
+}
+
+// layout has the server's identity asked for anew: a group may have another mode now.
+func (d *Driver) layout(table string) (dialects.Layout, error) {
+	layout, err := installation.Layout(table)
+	if d != nil && d.pool != nil {
+		d.pool.Forget()
+	}
+	layout.Kinds = func(name string) (dialects.Kinds, error) { return kinds.Of(name, d.pool.Galera()) }
+	return layout, err
 }
 
 // Begin implements dialects.Driver.
@@ -104,7 +115,7 @@ func (d *Driver) begin(ctx context.Context, request dialects.Request) (_ dialect
 	if err != nil {
 		return nil, got, err
 	}
-	s, returned := &session{driver: d, conn: conn, work: request.Work, lease: request.Lease}, false
+	s, returned := &session{driver: d, conn: conn, work: request.Work != nil, lease: request.Lease}, false
 	defer func() {
 		if !returned { // the client library has panicked
 			s.destroy()

@@ -9,15 +9,20 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
-	"github.com/txlock/txlock/dialects/mysql/internal/installation"
 	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Run implements dialects.Driver.
-func (d *Driver) Run(ctx context.Context, q dialects.Query) (lines []string, err error) {
+func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (lines []string, err error) {
+	if len(in) > 0 {
+		table := dialects.Request{Table: q.Table}
+		if err := d.tables.Lockable(ctx, in[0], table, interrupt.GuestPatience, nil); err != nil {
+			return nil, err
+		}
+		return run(ctx, client.Link{Querier: in[0]}, q)
+	}
 	script, err := kinds.StatementsOf(q)
 	if err != nil {
 		return nil, err
@@ -90,15 +95,6 @@ func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool
 	return lines, err
 }
 
-// RunTx implements dialects.Driver.
-func (d *Driver) RunTx(ctx context.Context, tx *sql.Tx, q dialects.Query) ([]string, error) {
-	err := d.tables.Lockable(ctx, tx, dialects.Request{Table: q.Table}, interrupt.GuestPatience, nil)
-	if err != nil {
-		return nil, err
-	}
-	return run(ctx, client.Link{Querier: tx}, q)
-}
-
 // Run implements dialects.Session. Without autocommit, what it writes behind the end of the
 // transaction is committed by nobody: work may have set it.
 func (s *session) Run(ctx context.Context, q dialects.Query) ([]string, error) {
@@ -117,23 +113,4 @@ func run(ctx context.Context, to client.Link, q dialects.Query, front ...string)
 		return nil, server.Lost(err)
 	}
 	return lines, server.Ours(err, q.Table)
-}
-
-// Find implements dialects.Driver.
-func (d *Driver) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
-	query, err := installation.FindSQL(table)
-	if err != nil {
-		return found, err
-	}
-	d.pool.Forget() // a group may have another mode now
-	lines, err := d.Run(ctx, dialects.Query{SQL: query, Table: table, Reads: true})
-	if err == nil {
-		found.Slots, found.Name, err = locktable.Found(table, lines)
-	}
-	if err == nil {
-		found.Certified = d.pool.Galera()
-		found.Name, _ = installation.FullName(table, found.Name)
-		found.Kinds, err = kinds.Of(found.Name, found.Certified)
-	}
-	return found, err
 }

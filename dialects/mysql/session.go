@@ -65,7 +65,7 @@ func (s *session) lock(ctx context.Context, request dialects.Request) (got diale
 	if s.conn.Owned == nil { // where they come before the BEGIN of the client library
 		err, settings = s.exec(ctx, settings), ""
 	}
-	if request.Work && at.flight == nil {
+	if request.Work != nil && at.flight == nil {
 		if err == nil {
 			err = s.conn.Begin(ctx)
 		}
@@ -84,7 +84,7 @@ func (s *session) lock(ctx context.Context, request dialects.Request) (got diale
 	if s.conn.Owned != nil {
 		s.conn.Owned.Lease = request.Lease
 	}
-	s.saved, s.committed = request.Work && at.flight == nil, at.flight != nil
+	s.saved, s.committed = request.Work != nil && at.flight == nil, at.flight != nil
 	return got, nil
 }
 

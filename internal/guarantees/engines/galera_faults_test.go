@@ -27,14 +27,14 @@ func anAnswerThatIsOld(t *testing.T, g *cluster) {
 	defer proxy.Close()
 	driver, pool := testbed.MySQLSQL[1].Connect(t, strings.Replace(g.Servers()[0].DSN, e.Address(), proxy.Addr(), 1), 4)
 	defer pool.Close()
-	locks := txlock.New(driver, txlock.WithSlots(4096), txlock.WithLease(time.Second))
+	locks := txlock.New(driver, txlock.WithSlots(4096), txlock.WithLease(4*time.Second))
 	lock, err := locks.Mutex("late").Lock(background)
 	require.NoError(t, err)
 	require.NoError(t, lock.Unlock(background))
-	proxy.Delay(80 * time.Millisecond)
+	proxy.Delay(320 * time.Millisecond)
 	_, err = locks.Mutex("late").Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorContains(t, err, "too long for a lease of 1s")
+	require.ErrorContains(t, err, "too long for a lease of 4s")
 	require.NoError(t, locks.Mutex("late").Do(background, func(context.Context, *sql.Tx) error { return nil }))
 }
 
