@@ -44,8 +44,8 @@ func Of(table string, galera bool) (k dialects.Kinds, err error) {
 		"and takes no writes')) FROM " + table + " LIMIT 1"
 	return dialects.Kinds{
 		Ping: ping, Certified: galera,
-		Once: onceOf(once), Claims: claimsOf(claims, galera), Permits: permitsOf(permits),
-		Leaders: leadersOf(leaders),
+		Once: onceOf(once), Claims: claimsOf(claims, galera), Leaders: leadersOf(leaders),
+		Permits: permitsOf(permits, strconv.Itoa(locktable.QueuePermit)),
 	}, err
 }
 
