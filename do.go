@@ -32,11 +32,7 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 func (m *Mutex[Tx]) attemptDo(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
 	ctx, trace := m.startTrace(ctx, verb, true)
 	return traced(trace, work, func(work func(context.Context, Tx) error) error {
-		err := m.acquireAndPerform(ctx, verb, try, work)
-		if m.outcome != nil {
-			*m.outcome = err
-		}
-		return err
+		return m.acquireAndPerform(ctx, verb, try, work)
 	})
 }
 
@@ -48,7 +44,7 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 		return joinErrors(failed, m.wrap(verb, err))
 	}
 	var g grant[Tx]
-	if m.outcome != nil {
+	if m.batched {
 		g, err = m.acquireUntilClose(ctx, true)
 	} else {
 		g, err = m.acquire(ctx, ctx, try, true)

@@ -22,7 +22,7 @@ type Mutex[Tx any] struct {
 	err     error
 
 	statements *dialects.Work // of a copy for Exec; nil: none
-	outcome    *error         // of the Do of a batch: see reporting; nil: it is none
+	batched    bool           // of a batch, whose wait Close ends
 	attached   *attached      // to a Do; nil: nothing is
 }
 

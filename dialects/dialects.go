@@ -180,16 +180,15 @@ type LockTable struct {
 
 // Request names rows to lock.
 type Request struct {
-	Table  string  // as its user spells it: name or schema.name, each plain or quoted
-	Column string  // of the rows, unique and indexed
-	Values []Value // of Column, each once, in the order in which the rows are locked
-	Ours   bool    // Table is txlock's own: nobody else locks its rows, whose locks may be renewed
-	Slots  int     // that Table was seeded with, which its rows must state; 0: it has none
-	Label  string  // what the session shows to others, see package internal/label
-	// LockTable looks up the lock table, for a driver that locks slots beside rows of the caller's.
-	LockTable func(ctx context.Context) (*LockTable, error)
-	Shared    bool // other sessions may hold the rows at the same time, if they share them too
-	Try       bool // a row that another session holds, or waits for, is ErrNotAcquired at once
+	Table   string  // as its user spells it: name or schema.name, each plain or quoted
+	Column  string  // of the rows, unique and indexed
+	Values  []Value // of Column, each once, in the order in which the rows are locked
+	Ours    bool    // Table is txlock's own: nobody else locks its rows, whose locks may be renewed
+	Slots   int     // that Table was seeded with, which its rows must state; 0: it has none
+	Label   string  // what the session shows to others, see package internal/label
+	Callers bool    // Table is the caller's, who has named it
+	Shared  bool    // other sessions may hold the rows at the same time, if they share them too
+	Try     bool    // a row that another session holds, or waits for, is ErrNotAcquired at once
 
 	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
 	// enough: Grant.Row says which. On PostgreSQL the lock of one is advisory and writes nothing.

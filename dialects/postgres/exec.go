@@ -147,6 +147,7 @@ func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) (af
 }
 
 func (s *session[Tx]) execOne(ctx context.Context, statement dialects.Statement) (int64, error) {
+	statement.SQL = s.Tag + statement.SQL
 	switch tx := any(s.conn.Tx()).(type) {
 	case pgx.Tx:
 		rows, err := tx.Query(ctx, statement.SQL, statement.Args...)
@@ -155,7 +156,6 @@ func (s *session[Tx]) execOne(ctx context.Context, statement dialects.Statement)
 		}
 		return client.Affected(rows, statement.Into)
 	case *sql.Tx:
-		statement.SQL = s.Tag + statement.SQL
 		if statement.Into != nil {
 			return statements.Query(ctx, tx, statement)
 		}

@@ -200,19 +200,24 @@ func (d *driver[Tx]) Close() error {
 	return nil
 }
 
-// with runs work on a connection of the pool, whose server is known to exclude. One that comes back
-// in a transaction is closed: pgxpool does it at once, database/sql when the connection is taken
-// again.
+// with runs work on a connection of the pool, whose server is known to exclude. What work has left
+// open is rolled back after an error. Where that fails, the connection is closed: pgxpool does it
+// at once, database/sql when the connection is taken again.
 func (d *driver[Tx]) with(ctx context.Context, work func(client.Line) error) error {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.GiveBack()
-	if err := d.identity.Ask(ctx, conn.Line()); err != nil {
-		return err
+	if err = d.identity.Ask(ctx, conn.Line()); err == nil {
+		err = work(conn.Line())
 	}
-	return work(conn.Line())
+	if status := conn.Status(); err != nil && status != client.Idle && status != client.Closed {
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		_ = conn.Line().Exec(clean, "rollback")
+	}
+	return err
 }
 
 // writes are statements that have rows only where they return them.
@@ -256,7 +261,6 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines
 			return err
 		})
 		if err != nil {
-			l.Abandon(ctx)
 			return querier{l}.explainStandby(ctx, server.Ours(err, q.Table))
 		}
 		lines = columns[len(columns)-2]

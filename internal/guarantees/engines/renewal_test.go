@@ -100,7 +100,7 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		h := horizonOf(t, f, session)
 		transactions[h.xid] = true
 		delete(transactions, "")
-		return len(transactions) == 4 && h.xmin == ""
+		return len(transactions) >= 4 && h.xmin == ""
 	})
 	stop()
 	<-tried
@@ -267,17 +267,14 @@ func failedRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, f.Locks.Install(background))
 	lock, err := f.Locks.Mutex("a").Lock(background)
 	require.NoError(t, err)
-	told := make(chan time.Time, 1)
-	context.AfterFunc(lock.Context(), func() { told <- time.Now() })
 	f.AsAdmin(t, "ALTER TABLE "+table+" RENAME TO "+table+"_moved") // waits for the holder's transaction
 
 	driver, pool := c.Connect(t, e.DSNFor(f.Label, "", nil), 2)
 	defer pool.Close()
 	rival := txlock.New(driver, txlock.WithTable(table+"_moved")) // the same turnstiles, by the table's number
 	next, err := rival.Mutex("a").Lock(background)
-	granted := time.Now()
 	require.NoError(t, err)
-	require.True(t, testbed.Receive(t, told).Before(granted), "the owner is told first")
+	require.Error(t, lock.Context().Err(), "the owner is told first")
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
 	require.ErrorContains(t, context.Cause(lock.Context()), "renewal")
 	require.NoError(t, next.Unlock(background))
