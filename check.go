@@ -86,7 +86,7 @@ func (l *Locker[Tx]) proveOn(ctx context.Context, found *dialects.LockTable, slo
 		{shared, ours, "and one of them shares it"},
 		{shared, shared, ""},
 	}
-	if found.Certified {
+	if found.Kinds.Certified {
 		pairs = pairs[:1]
 	}
 	for _, pair := range pairs {
@@ -121,7 +121,7 @@ func (l *Locker[Tx]) trying(ctx context.Context, request dialects.Request, work 
 		return false, err
 	}
 	defer func() {
-		err = joinErrors(err, s.End(context.WithoutCancel(ctx), time.Now().Add(releaseTimeout), false))
+		err = joinErrors(err, s.End(context.WithoutCancel(ctx), time.Now().Add(dialects.ReleaseTimeout), false))
 	}()
 	return true, work()
 }

@@ -3,6 +3,7 @@ package locktable
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -123,4 +124,21 @@ func (c Census) Slots(table string, asked int) (int, error) {
 		return c.MaxSlots, notInstalled(table, "has %d of %d slots", c.Rows, c.MaxSlots)
 	}
 	return c.Rows, nil
+}
+
+// Find looks up the lock table that table names. One that is missing, empty or cut short, or has
+// another shape, is ErrNotInstalled.
+func Find[Tx any](ctx context.Context, d dialects.Driver[Tx], table string) (found dialects.LockTable, err error) {
+	layout, err := d.Info().Layout(table)
+	if err != nil {
+		return found, err
+	}
+	lines, err := d.Run(ctx, dialects.Query{SQL: layout.Find, Table: table, Reads: true})
+	if err != nil {
+		return found, err
+	}
+	if found.Slots, found.Name, err = Slots(table, lines, 0); err == nil {
+		found.Kinds, err = layout.Kinds(found.Name)
+	}
+	return found, err
 }

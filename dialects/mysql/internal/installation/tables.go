@@ -1,6 +1,7 @@
 package installation
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -98,9 +99,14 @@ VALUES (UNHEX(REPEAT('0', 64)), '', 0, 0, '1970-01-01', '1970-01-01')`)
 ) ENGINE=InnoDB`)
 
 	l.Census = locktable.CensusSQL(beside(""))
+	full, failed := sqltext.Literal(dialects.Value{Text: beside("")})
+	if !strings.Contains(beside(""), "`.`") {
+		full = "CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.', " + full + ")"
+	}
+	l.Find = locktable.LastSQL(beside(""), full)
 	l.Seed = func(slots int) string { return seedSQL(beside(""), slots) }
 	l.Together = func(statements ...string) string { return strings.Join(statements, ";\n") }
-	return l, err
+	return l, cmp.Or(err, failed)
 }
 
 // lacks is a condition on a table, or a column of it. The bare columns let the server look it up.
@@ -122,19 +128,4 @@ func seedSQL(table string, slots int) string {
 		"  WHERE a.d * 16384 < %[2]d AND b.d * 128 < %[2]d) AS numbers\n"+
 		"WHERE n < %[2]d AND NOT EXISTS (SELECT 1 FROM %[1]s AS present WHERE present.slot = n)\n"+
 		"AND NOT EXISTS (SELECT 1 FROM %[1]s AS other WHERE other.slots <> %[2]d)", table, slots)
-}
-
-// FindSQL asks for a lock table's number of slots, and for the database.
-func FindSQL(table string) (string, error) {
-	quoted, err := sqltext.QuoteTable(table)
-	return locktable.LastSQL(quoted, "COALESCE(DATABASE(), '')"), err
-}
-
-// FullName is the name of a lock table that means the same in any database.
-func FullName(table, database string) (string, error) {
-	quoted, err := sqltext.QuoteTable(table)
-	if !strings.Contains(quoted, "`.`") {
-		quoted = "`" + strings.ReplaceAll(database, "`", "``") + "`." + quoted
-	}
-	return quoted, err
 }

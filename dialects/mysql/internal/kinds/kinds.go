@@ -40,9 +40,10 @@ func Of(table string, galera bool) (k dialects.Kinds, err error) {
 	ping := "SELECT IF(" + sqltext.Writable + ", '', CONCAT('the server ', @@hostname, ':', @@port, ' is read_only, " +
 		"and takes no writes')) FROM " + table + " LIMIT 1"
 	return dialects.Kinds{
-		Ping: ping,
+		Ping: ping, Certified: galera,
 		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims), galera),
-		Permits: permitsOf(beside(locktable.Permits)), Leaders: leadersOf(beside(locktable.Leaders)),
+		Permits: permitsOf(beside(locktable.Permits), strconv.Itoa(locktable.QueuePermit)),
+		Leaders: leadersOf(beside(locktable.Leaders)),
 	}, err
 }
 

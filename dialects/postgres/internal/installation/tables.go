@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/kinds"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
@@ -105,6 +106,9 @@ SELECT decode(repeat('0', 64), 'hex'), '', 0, 0, to_timestamp(0), to_timestamp(0
 ON CONFLICT DO NOTHING`)
 
 	l.Census = locktable.CensusSQL(beside(""))
+	l.Find = locktable.LastSQL(beside(""), "(select format('%I.%I', nspname, relname) from pg_class c "+
+		"join pg_namespace n on n.oid = relnamespace where c.oid = "+sqltext.Literal(beside(""))+"::regclass::oid)")
+	l.Kinds = kinds.Of
 	// For clusters that Identity does not know of, because what it would ask for may serve others,
 	// too: Spock, and a lock table that is replicated both ways.
 	l.Writers = "select concat('it has the extension ', extname) " +
@@ -131,11 +135,4 @@ func together(locks string, statements []string) string {
 	body := identifier.Qualified(fmt.Sprintf("begin perform pg_advisory_xact_lock(%d); %s; end", int64(lock.Sum64()),
 		strings.ReplaceAll(strings.Join(statements, "; "), ";\n", "; ")))
 	return "select set_config('statement_timeout', '0', true);\ndo " + sqltext.Literal(body)
-}
-
-// FindSQL asks for a lock table's number of slots, and its full name.
-func FindSQL(table string) (string, error) {
-	quoted, err := sqltext.QuoteTable(table)
-	return locktable.LastSQL(quoted, "(select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+
-		"on n.oid = relnamespace where c.oid = "+sqltext.Literal(quoted)+"::regclass::oid)"), err
 }
