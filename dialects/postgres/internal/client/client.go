@@ -111,8 +111,8 @@ func Proof(mark string) sqltext.Statement {
 	return sqltext.With("select 1 / (current_setting('"+MarkSetting+"', true) is not distinct from $1)::int", mark)
 }
 
-// ClientCheck is how long a dead waiter may stay in the queue.
-const ClientCheck = 500 * time.Millisecond
+// CheckSQL is how long a dead waiter may stay in the queue.
+const CheckSQL = "'500ms'"
 
 // LeaseSQL sets what ends a session whose client is gone, as long as the transaction lasts.
 //
@@ -120,15 +120,14 @@ const ClientCheck = 500 * time.Millisecond
 // stopped reading a large result, the server's kernel counts. The server looks now and then whether
 // a waiter's client is still there: otherwise a dead one would stay in the queue until its turn. It
 // starts that timer at the beginning of a statement, so this one must precede the wait.
-func LeaseSQL(lease, check string) string {
+func LeaseSQL(lease string) string {
 	return sqltext.Set("idle_in_transaction_session_timeout", lease) + ", " + sqltext.Set("tcp_user_timeout", lease) +
-		", " + sqltext.Set("client_connection_check_interval", check)
+		", " + sqltext.Set("client_connection_check_interval", CheckSQL)
 }
 
 // Leased makes a transaction one that ends with its client, as a lock's does.
 func Leased(lease time.Duration) sqltext.Statement {
-	return sqltext.With("select "+LeaseSQL("$1", "$2"), sqltext.Milliseconds(lease),
-		sqltext.Milliseconds(ClientCheck))
+	return sqltext.With("select "+LeaseSQL("$1"), sqltext.Milliseconds(lease))
 }
 
 // ErrRowsOpen says that nothing can be sent, and nothing is lost.

@@ -105,7 +105,7 @@ func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
 	}
 	defer conn.Release()
 	// Outside a transaction, a pooler may execute what somebody else has prepared.
-	_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
+	_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Args...)...)
 	return err
 }
 
@@ -219,7 +219,7 @@ func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]stri
 	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, len(s))}
 	queries := make([]pgx.QueuedQuery, len(s))
 	for i, statement := range s {
-		queries[i] = pgx.QueuedQuery{SQL: statement.Sent(), Arguments: statement.Values()}
+		queries[i] = pgx.QueuedQuery{SQL: statement.Sent(), Arguments: statement.Args}
 		if c.line.Tag != "" && !statement.Opens {
 			queries[i].SQL = c.line.Tag + queries[i].SQL
 		}
@@ -267,8 +267,8 @@ func IsUnsent(err error) bool { return errors.As(err, new(pgx.ErrPreprocessingBa
 // read is the first column of a statement of the library's. Of one of the caller's it is how many
 // rows were affected, or have come where one is asked for.
 func (c *pgxConn) read(rows pgx.Rows, s sqltext.Statement) (column []string, err error) {
-	if s.Work != nil {
-		affected, err := Affected(rows, s.Work.Into)
+	if s.Work {
+		affected, err := Affected(rows, s.Into)
 		return []string{strconv.FormatInt(affected, 10)}, err
 	}
 	defer rows.Close()
@@ -332,7 +332,7 @@ func (c *pooledPgx) Commit(ctx context.Context, mark string, behind sqltext.Scri
 	case err == nil && c.Status() != Idle:
 		c.Destroy()
 		return dialects.Lost(errors.New("the server has not ended the transaction"))
-	case len(columns) == 0 && server.State(err) != "" && server.Broken(err): // its last words, in place of the proof
+	case len(columns) <= len(behind) && server.State(err) != "" && server.Broken(err): // its last words, before COMMIT
 		return dialects.Lost(err)
 	}
 	return err

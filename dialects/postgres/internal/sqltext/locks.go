@@ -49,17 +49,6 @@ func Turnstile(table, column, value string) int64 {
 // server has one list for all.
 const InThisDatabase = "database = (select oid from pg_database where datname = current_database())"
 
-// How rows of the caller's are locked. NO KEY UPDATE lets rows be inserted that refer to one: their
-// foreign keys ask for KEY SHARE. It excludes UPDATE, DELETE, FOR UPDATE and itself all the same
-// (manual, section 13.3.2).
-const (
-	ForNoKeyUpdate = " for no key update"
-	ForShare       = " for share"
-)
-
-// SelectFrom begins a statement that locks rows. Both names are quoted.
-func SelectFrom(table, column string) string { return "select " + column + " from " + table }
-
 // Ping is a heartbeat. It is an empty query, that is no statement: somebody's pg_cancel_backend
 // would abort the transaction with a statement, and release the lock. Only where the client library
 // does not say in which state the answer leaves the session, a statement follows that asks for it.

@@ -12,7 +12,7 @@ import (
 // own is as it is. So is one that names nothing of the server's: a savepoint, of which there is
 // one for each number.
 func (s Statement) Sent() string {
-	if s.Work != nil || !strings.ContainsAny(s.SQL, "(:") && !strings.Contains(s.SQL, "pg_") {
+	if s.Work || !strings.ContainsAny(s.SQL, "(:") && !strings.Contains(s.SQL, "pg_") {
 		return s.SQL
 	}
 	if text, known := sent.Load(s.SQL); known {
