@@ -19,6 +19,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
@@ -110,15 +111,19 @@ func (d *driver[Tx]) Info() dialects.Info {
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
 	error,
 ) {
+	locking := request
 	for numbered := 0; ; {
-		s, got, err := d.begin(ctx, request)
+		s, got, err := d.begin(ctx, locking)
 		switch {
 		case err == nil && s.committed:
 			return nil, got, nil
+		case err == nil && request.Work.IsExec():
+			got.Affected, err = statements.Finish(s, request, got.Affected, s.runAll)
+			return nil, got, err
 		case err == nil:
 			return s, got, nil
 		case errors.Is(err, errUnsent):
-			request.Work = &dialects.Work{}
+			locking.Work = &dialects.Work{}
 		default:
 			if err = d.again(ctx, interrupt.Longest, request, &numbered, err); err != nil {
 				return nil, got, err
