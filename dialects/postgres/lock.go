@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -293,8 +294,9 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	case (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "":
 		return installation.ExplainFence(ctx, q.Line, request.Fence, err)
 	case state == server.DeadlockDetected:
-		if detail := server.Detail(err); detail != "" { // who waited for whom
-			return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(detail, "\n", " "))
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.Detail != "" { // who waited for whom
+			return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(pg.Detail, "\n", " "))
 		}
 	case errors.Is(err, missing.ErrRows):
 		t, failed := textsOf(request, false, never)
