@@ -34,8 +34,8 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 	return wait, cancel, nil
 }
 
-// untilClose runs a wait that Close ends: other callers, whose own contexts say nothing of it, queue
-// behind a batch, and a candidate may wait for ever. Close leaves the driver open until then, since
+// untilClose runs a wait that Close ends: callers whose own contexts say nothing of it queue behind
+// a batch, and a candidate may wait for ever. Close leaves the driver open until then, since
 // ending a wait may take another connection.
 func (l *Locker[Tx]) untilClose(ctx context.Context, acquire func(wait context.Context) error) error {
 	l.mu.Lock()
