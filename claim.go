@@ -215,7 +215,7 @@ func checkClaim(by string, d time.Duration) error {
 // lookAtClaims is what the lookout asks. An error that does not pass by itself is for the callers
 // to see for themselves.
 func (l *Locker[Tx]) lookAtClaims(ctx context.Context, free map[lookout.Want]bool) {
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, dialects.ReleaseTimeout)
 	defer cancel()
 	wants := slices.Collect(maps.Keys(free))
 	pairs := make([][2]string, len(wants))

@@ -97,7 +97,7 @@ func (m *Mutex[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Re
 			err = fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
 		}
 	default:
-		p, err = l.awaitPlace(ctx, wait, l.lines(), name(), request.Exec != nil)
+		p, err = l.awaitPlace(ctx, wait, l.lines(), name(), request.Work.IsExec())
 	}
 	if err != nil {
 		return g, err

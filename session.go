@@ -14,14 +14,6 @@ import (
 	"github.com/txlock/txlock/internal/peer"
 )
 
-const (
-	// releaseTimeout bounds Unlock and every rollback. A connection that has not confirmed by then
-	// is closed.
-	releaseTimeout = 5 * time.Second
-	// commitTimeout bounds COMMIT, which may rightly take long, on a synchronous standby say.
-	commitTimeout = 30 * time.Second
-)
-
 // session is a pinned connection with the transaction that holds rows.
 //
 // One that a Lock began runs no work, is kept alive by pings, and ends with ROLLBACK when the last
@@ -107,9 +99,15 @@ func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g gr
 // will ask for one, and then has a connection already.
 func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
 	request, err := m.request(ctx, try, connected)
-	request.Work, request.Lease = work, m.locker.config.lease
-	if m.attached != nil && !connected {
-		request.Look = &m.attached.look
+	request.Lease = m.locker.config.lease
+	switch {
+	case !work:
+	case m.statements != nil:
+		request.Work = m.statements
+	case m.attached != nil && !connected:
+		request.Work = &dialects.Work{Look: &m.attached.look}
+	default:
+		request.Work = &anyWork
 	}
 	if err != nil || !m.locker.config.fencing || request.Fence != "" {
 		return request, err
@@ -120,6 +118,9 @@ func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected boo
 	}
 	return request, err
 }
+
+// anyWork sends what it likes.
+var anyWork dialects.Work
 
 // begin locks the rows of request in a new session, which uses the place. name is for the log.
 func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request dialects.Request, place *place) (
@@ -148,7 +149,7 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 		Lease: l.config.lease, Wire: peer.Conn{Conn: inner.Socket()}, Ping: inner.Ping, Life: s.life, Calls: s.calls,
 		Lose: s.lose,
 	}
-	if request.Work {
+	if request.Work != nil {
 		s.do, of.Ping = ctx, nil
 	}
 	s.heartbeat = heartbeat.New(of, asked)
@@ -231,7 +232,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 		}
 		var fresh dialects.Grant
 		asked := time.Now()
-		if fresh, err = s.inner.Join(ctx, some); errors.Is(err, ErrLost) {
+		if fresh, err = s.inner.Join(ctx, some, nil); errors.Is(err, ErrLost) {
 			return got, s.told(err)
 		}
 		s.heartbeat.Heard(asked) // any other error is an answer too
@@ -272,7 +273,7 @@ func (s *session[Tx]) missing(request dialects.Request) (alone, rest dialects.Re
 		s.note(s.first, s.granted, false)
 	}
 	alone, rest = request, request
-	alone.Shared, alone.Values, alone.Work, alone.Exec = false, nil, false, nil
+	alone.Shared, alone.Values, alone.Work = false, nil, nil
 	rest.Values = request.Values[:0:0]
 	for _, value := range request.Values {
 		held, known := s.held[rowIn(request, value)]
@@ -453,9 +454,9 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	s.endLife(over)
 	s.mu.Unlock()
 	s.heartbeat.Stop()
-	loss, timeout := s.lost, releaseTimeout
+	loss, timeout := s.lost, dialects.ReleaseTimeout
 	if commit = commit && loss == nil; commit {
-		timeout = commitTimeout
+		timeout = dialects.CommitTimeout
 	}
 	by := time.Now().Add(timeout)
 
@@ -468,7 +469,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		go func() {
 			defer s.unregister()
 			s.calls <- struct{}{} // the call has the connection, however long it takes
-			_ = s.inner.End(ctx, time.Now().Add(releaseTimeout), false)
+			_ = s.inner.End(ctx, time.Now().Add(dialects.ReleaseTimeout), false)
 		}()
 		return s.unconfirmed(ctx, loss, errUnderWay)
 	}
