@@ -69,10 +69,8 @@ func Layout(locks string) (l dialects.Layout, err error) {
 ) ENGINE=InnoDB`)
 
 	// The claims. Sweep finds what ended long ago by the index. Holder is any bytes. A claim is its
-	// holder's by the secret. The tokens of new claims are counted from the row of zeros on. The
-	// permits are made behind it: while they are missing, a crash may have left it out.
-	part(lacks("TABLES", locktable.Claims, "")+" OR "+lacks("TABLES", locktable.Permits, ""), locktable.Claims,
-		`CREATE TABLE IF NOT EXISTS {} (
+	// holder's by the secret.
+	table(locktable.Claims, ` (
     claim BINARY(32) NOT NULL PRIMARY KEY,
     name TEXT CHARACTER SET ascii NULL,
     holder VARBINARY(255) NOT NULL,
@@ -81,10 +79,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
     since DATETIME(6) NOT NULL COMMENT 'UTC',
     until DATETIME(6) NOT NULL COMMENT 'UTC',
     KEY until (until)
-) ENGINE=InnoDB;
-
-INSERT IGNORE INTO {} (claim, holder, token, secret, since, until)
-VALUES (UNHEX(REPEAT('0', 64)), '', 0, 0, '1970-01-01', '1970-01-01')`)
+) ENGINE=InnoDB`)
 
 	// The rows of permits. Clients agree on the hash of a key. The name is for people. A row with a
 	// negative number is no permit. It stands behind rows that were made together: at REPEATABLE

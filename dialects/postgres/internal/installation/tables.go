@@ -89,8 +89,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
     done_at timestamptz NOT NULL
 )`+index(locktable.Markers, "_at", "done_at"))
 
-	// A claim is its holder's by the secret. From the row of zeros on the tokens of new claims
-	// are counted.
+	// A claim is its holder's by the secret.
 	table("TABLE", locktable.Claims, ` (
     claim bytea NOT NULL PRIMARY KEY,
     name text,
@@ -99,11 +98,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
     secret bigint NOT NULL,
     since timestamptz NOT NULL,
     until timestamptz NOT NULL
-)`+index(locktable.Claims, "_until", "until")+`;
-
-INSERT INTO {} (claim, holder, token, secret, since, until)
-SELECT decode(repeat('0', 64), 'hex'), '', 0, 0, to_timestamp(0), to_timestamp(0)
-ON CONFLICT DO NOTHING`)
+)`+index(locktable.Claims, "_until", "until"))
 
 	l.Census = locktable.CensusSQL(beside(""))
 	l.Find = locktable.LastSQL(beside(""), "(select format('%I.%I', nspname, relname) from pg_class c "+
