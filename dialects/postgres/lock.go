@@ -267,25 +267,32 @@ func (q querier) join(ctx context.Context, request dialects.Request, on way) (go
 		failed, ran = err, len(columns)
 		return columns, err
 	})
-	switch state := server.State(failed); {
-	case failed == nil: // a try that missed has taken nothing
-		return got, err
-	case state == server.NoTransaction, server.Broken(failed):
-		return got, dialects.Lost(err)
-	case state == server.AbortedBefore, state == "" && ran == 0: // no savepoint is set
+	if failed == nil { // a try that missed has taken nothing
 		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	_, undone := q.Run(clean, sqltext.Script{client.UndoWait}) // alone: behind it pgx may prepare again
+	return got, q.undo(clean, request, failed, ran, err)
+}
+
+// undo undoes a script that began with client.WaitSavepoint, and has failed behind so many
+// statements. It returns what has become of the request.
+func (q querier) undo(ctx context.Context, request dialects.Request, failed error, ran int, err error) error {
+	switch state := server.State(failed); {
+	case state == server.NoTransaction, server.Broken(failed):
+		return dialects.Lost(err)
+	case state == server.AbortedBefore, state == "" && ran == 0: // no savepoint is set
+		return err
+	}
+	_, undone := q.Run(ctx, sqltext.Script{client.UndoWait}) // alone: behind it pgx may prepare again
 	if undone == nil {
-		err = q.explain(clean, request, err)
-		_, undone = q.Run(clean, sqltext.Script{client.ReleaseWait})
+		err = q.explain(ctx, request, err)
+		_, undone = q.Run(ctx, sqltext.Script{client.ReleaseWait})
 	}
 	if undone != nil {
-		return got, dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
+		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
 	}
-	return got, err
+	return err
 }
 
 // explain says what an error means of which the server can be asked more.

@@ -15,13 +15,10 @@ import (
 
 // Pool is where a client library keeps its connections.
 type Pool[Tx any] interface {
-	Ready() error
-	Size() int // 0: without a limit
 	// Acquire takes a connection that is alive and outside a transaction.
 	Acquire(ctx context.Context) (Conn[Tx], error)
 	// In is the line to the transaction of a caller's. Answers says that it must not be blind.
 	In(ctx context.Context, tx Tx, answers bool) (Line, error)
-	Close()
 }
 
 // Conn is a connection of a pool with at most one transaction, as a client library presents both.

@@ -21,28 +21,10 @@ import (
 )
 
 // pgxPool is a pool of pgx connections.
-type pgxPool struct {
-	*pgxpool.Pool
-	owned bool // opened by the driver
-}
+type pgxPool struct{ *pgxpool.Pool }
 
-// PGX is a pool of pgx connections. Owned says that the library has opened it, and closes it.
-func PGX(pool *pgxpool.Pool, owned bool) Pool[pgx.Tx] { return pgxPool{pool, owned} }
-
-func (p pgxPool) Ready() error {
-	if p.Pool == nil {
-		return errors.New("nil pool: give postgres.New a *pgxpool.Pool")
-	}
-	return nil
-}
-
-func (p pgxPool) Size() int { return int(p.Config().MaxConns) }
-
-func (p pgxPool) Close() {
-	if p.owned {
-		p.Pool.Close()
-	}
-}
+// PGX is a pool of pgx connections.
+func PGX(pool *pgxpool.Pool) Pool[pgx.Tx] { return pgxPool{pool} }
 
 func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 	for dead := 0; ; dead++ {
@@ -64,7 +46,7 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 		}
 		c.Destroy()
 		c.GiveBack()
-		if dead == mayBeDead(p.Size()) {
+		if dead == mayBeDead(int(p.Stat().MaxConns())) {
 			return nil, errDead
 		}
 	}

@@ -26,20 +26,8 @@ type sqlPool struct {
 	pgx atomic.Bool
 }
 
-// SQL is a pool of database/sql, which stays its owner's.
+// SQL is a pool of database/sql.
 func SQL(db *sql.DB) Pool[*sql.Tx] { return &sqlPool{DB: db} }
-
-func (p *sqlPool) Ready() error {
-	if p.DB == nil {
-		return errors.New("nil database: give postgres.NewSQL a *sql.DB")
-	}
-	return nil
-}
-
-func (p *sqlPool) Size() int { return p.Stats().MaxOpenConnections }
-
-// Close does nothing: the pool is the caller's.
-func (p *sqlPool) Close() {}
 
 func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
 	c := &sqlConn{pool: p, tag: newTag(), spare: mayBeDead(p.Stats().OpenConnections)}
