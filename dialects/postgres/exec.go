@@ -65,8 +65,8 @@ func isPlain(text string) bool {
 // one then.
 var errUnsent = errors.New("the statements cannot travel with the lock")
 
-// read says how many rows the statements have affected. Is is false with an error of the lock, which
-// has so many statements.
+// read says how many rows the statements have affected. Is is false with an error of the lock,
+// which has so many statements.
 func (b behind) read(columns [][]string, lock int, err error) (affected []int64, failed error, is bool) {
 	state, closed, unsent, at := server.State(err), b.status() == client.Closed, client.IsUnsent(err), len(columns)-lock
 	switch {

@@ -55,9 +55,10 @@ func (f fence) here(run string) string {
 // before the wait. It fails where the run has no epoch, or no count left, and where a token is out
 // of range. A try that missed needs none.
 func (f fence) token(request dialects.Request) sqltext.Statement {
-	s := sqltext.With("select coalesce((select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text from " +
-		"(select epoch, nextval(" + sqltext.Literal(f.sequence) + ") - start as count from " + f.runs + " run where " +
-		f.here("run") + ") drawn where count < " + strconv.Itoa(fencing.Spent) + "), (" + failSQL(noRun) + ")::text)")
+	s := sqltext.With("select coalesce((select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text " +
+		"from (select epoch, nextval(" + sqltext.Literal(f.sequence) + ") - start as count from " + f.runs +
+		" run where " + f.here("run") + ") drawn where count < " + strconv.Itoa(fencing.Spent) + "), (" +
+		failSQL(noRun) + ")::text)")
 	if request.Try && request.AnyOne == "" {
 		s.SQL += " where " + passedSQL
 	}

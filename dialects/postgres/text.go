@@ -156,7 +156,8 @@ func settingsSQL(joined, try bool) string {
 	}
 	if !try {
 		const current = "current_setting('lock_timeout')"
-		during("lock_timeout", "case when "+bounded+"::boolean or "+current+" = '0' then "+limit+" else "+current+" end")
+		during("lock_timeout", "case when "+bounded+"::boolean or "+current+" = '0' then "+limit+" else "+current+
+			" end")
 	}
 	return "select " + strings.Join(calls, ", ")
 }

@@ -61,8 +61,8 @@ func Broken(err error) bool {
 // something else in a session with that setting.
 func Unfit(setting, value string) error {
 	if needed := identifier.Needed(setting, value); needed != "" {
-		return unfitError(fmt.Sprintf("the connection has %s = %s, and must have %[1]s = %[3]s, or begin with that: its "+
-			"pool asks for it in the connection string, or the role has it", setting, value, needed))
+		return unfitError(fmt.Sprintf("the connection has %s = %s, and must have %[1]s = %[3]s, or begin with that: "+
+			"its pool asks for it in the connection string, or the role has it", setting, value, needed))
 	}
 	return nil
 }
