@@ -197,7 +197,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 		return err
 	}
 	for {
-		if _, err = q.join(ctx, request, way{joined: true}); !errors.Is(err, errAgain) {
+		if _, err = q.join(ctx, request, ""); !errors.Is(err, errAgain) {
 			return err
 		}
 	}

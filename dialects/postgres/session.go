@@ -38,9 +38,13 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	if request.Work != nil {
 		s.mark = rand.Text()
 	}
-	on := way{mark: s.mark}
-	if request.Work.IsExec() && s.Carries {
+	on := way{mark: s.mark, first: client.Begin}
+	switch {
+	case request.Work == nil:
+		on.last = dropSnapshot
+	case request.Work.IsExec() && s.Carries:
 		on.behind = behindOf(request.Work.Statements, s.conn.Status)
+		on.fails = always
 	}
 	got, err = s.lock(ctx, request, on, func(ctx context.Context, lock sqltext.Script) ([][]string, error) {
 		return s.conn.Begin(ctx, s.mark, lock)
@@ -115,7 +119,7 @@ func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nes
 	}
 	request.Lease = s.lease
 	for numbered := 0; ; {
-		if got, err = s.join(ctx, request, way{joined: true, nest: nest}); err == nil {
+		if got, err = s.join(ctx, request, nest); err == nil {
 			s.renewal.note(request, got)
 			return got, nil
 		}
