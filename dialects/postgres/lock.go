@@ -230,13 +230,14 @@ func (at answers) read(request dialects.Request, columns [][]string) (got dialec
 }
 
 // join locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
-// transaction safe from every error. Nest sets another one for work behind the lock, inside the
-// first, so that a cancel costs no more than any other; empty: none.
-func (q querier) join(ctx context.Context, request dialects.Request, nest string) (got dialects.Grant, err error) {
-	on := way{joined: true, fails: always, first: client.WaitSavepoint, last: client.ReleaseWait}
+// transaction safe from every error. It stays for work behind the lock.
+func (q querier) join(ctx context.Context, request dialects.Request, at client.Savepoint, stays bool) (
+	got dialects.Grant, err error,
+) {
+	on := way{joined: true, fails: always, first: at.Set(), last: at.Release()}
 	switch {
-	case nest != "":
-		on.last = sqltext.Silent(nest)
+	case stays:
+		on.last = sqltext.Statement{}
 	case request.Try && len(request.Values) == 1 && !q.Blind:
 		on.fails = ifPassed
 	}
@@ -252,22 +253,24 @@ func (q querier) join(ctx context.Context, request dialects.Request, nest string
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	return got, q.undo(clean, request, failed, ran, err)
+	return got, q.undo(clean, at, request, failed, ran, err)
 }
 
-// undo undoes a script that began with client.WaitSavepoint, and has failed behind so many
-// statements. It returns what has become of the request.
-func (q querier) undo(ctx context.Context, request dialects.Request, failed error, ran int, err error) error {
+// undo undoes a script that began with a savepoint, and has failed behind so many statements. It
+// returns what has become of the request.
+func (q querier) undo(ctx context.Context, at client.Savepoint, request dialects.Request, failed error, ran int,
+	err error,
+) error {
 	switch state := server.State(failed); {
 	case state == server.NoTransaction, server.Broken(failed):
 		return dialects.Lost(err)
 	case state == server.AbortedBefore, state == "" && ran == 0: // no savepoint is set
 		return err
 	}
-	_, undone := q.Run(ctx, sqltext.Script{client.UndoWait}) // alone: behind it pgx may prepare again
+	_, undone := q.Run(ctx, sqltext.Script{at.Undo()}) // alone: behind it pgx may prepare again
 	if undone == nil {
 		err = q.explain(ctx, request, err)
-		_, undone = q.Run(ctx, sqltext.Script{client.ReleaseWait})
+		_, undone = q.Run(ctx, sqltext.Script{at.Release()})
 	}
 	if undone != nil {
 		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))

@@ -197,7 +197,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 		return err
 	}
 	for {
-		if _, err = q.join(ctx, request, ""); !errors.Is(err, errAgain) {
+		if _, err = q.join(ctx, request, client.InCallers, false); !errors.Is(err, errAgain) {
 			return err
 		}
 	}
@@ -313,11 +313,11 @@ func (d *driver[Tx]) runIn(ctx context.Context, tx Tx, q dialects.Query) (lines 
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
-	script := append(append(sqltext.Script{client.WaitSavepoint}, scriptOf(q)...), client.ReleaseWait)
+	script := append(append(sqltext.Script{client.InCallers.Set()}, scriptOf(q)...), client.InCallers.Release())
 	columns, err := l.Run(clean, script)
 	if err != nil {
 		own := dialects.Request{Table: q.Table, Ours: true}
-		return nil, l.undo(clean, own, err, len(columns), server.Ours(err, q.Table))
+		return nil, l.undo(clean, client.InCallers, own, err, len(columns), server.Ours(err, q.Table))
 	}
 	return columns[len(columns)-2], nil
 }

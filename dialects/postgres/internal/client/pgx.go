@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -146,7 +147,11 @@ func unfit(conn *pgx.Conn) error {
 // server has then forgotten all.
 func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	columns, err = c.batch(ctx, s)
-	if undo := undoOf[s[0].SQL]; isForgotten(err) && undo != "" {
+	if isForgotten(err) && s[0].Opens {
+		undo := "rollback"
+		if name, is := strings.CutPrefix(s[0].SQL, savepointSQL); is {
+			undo += " to savepoint " + name + "; release savepoint " + name
+		}
 		_, failed := c.through.Exec(ctx, undo)
 		if failed == nil {
 			failed = c.conn.DeallocateAll(ctx)
@@ -160,12 +165,6 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 		err = server.MixedUp(err)
 	}
 	return columns, err
-}
-
-// undoOf undoes a script that begins with that.
-var undoOf = map[string]string{
-	BeginSQL:          "rollback",
-	WaitSavepoint.SQL: UndoWait.SQL + "; " + ReleaseWait.SQL,
 }
 
 // isForgotten tells whether the server has not had what pgx has prepared, or had another one.
