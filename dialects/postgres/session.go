@@ -97,7 +97,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 ) {
 	switch {
 	case request.Work == nil:
-		return s.joinAt(ctx, request, s.savepoint(), false)
+		return s.joinHere(ctx, request, false)
 	case request.Work.IsExec():
 		var affected []int64
 		got, err = s.nest(ctx, request, func(Tx) (err error) {
@@ -113,15 +113,16 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 // savepoint is the next one.
 func (s *session[Tx]) savepoint() client.Savepoint { return client.Savepoint(s.savepoints.Name()) }
 
-func (s *session[Tx]) joinAt(ctx context.Context, request dialects.Request, at client.Savepoint, stays bool) (
-	got dialects.Grant, err error,
+// joinHere locks in the next savepoint, which stays for work behind the lock.
+func (s *session[Tx]) joinHere(ctx context.Context, request dialects.Request, stays bool) (got dialects.Grant,
+	err error,
 ) {
 	if err = s.usable(); err != nil {
 		return got, err
 	}
 	request.Lease = s.lease
 	for numbered := 0; ; {
-		if got, err = s.join(ctx, request, at, stays); err == nil {
+		if got, err = s.join(ctx, request, s.savepoint(), stays); err == nil {
 			s.renewal.note(request, got)
 			return got, nil
 		}
@@ -149,7 +150,7 @@ func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work f
 	}
 	at := s.savepoint()
 	if len(request.Values) > 0 {
-		got, err = s.joinAt(ctx, request, at, true)
+		got, err = s.joinHere(ctx, request, true)
 	} else if err = s.usable(); err == nil {
 		err = dialects.Lost(s.send(ctx, at.Set()))
 	}
