@@ -116,10 +116,14 @@ func (s Savepoint) Set() sqltext.Statement {
 }
 
 // Undo comes back to it.
-func (s Savepoint) Undo() sqltext.Statement { return sqltext.Silent("rollback to savepoint " + string(s)) }
+func (s Savepoint) Undo() sqltext.Statement {
+	return sqltext.Silent("rollback to savepoint " + string(s))
+}
 
 // Release ends it.
-func (s Savepoint) Release() sqltext.Statement { return sqltext.Silent("release savepoint " + string(s)) }
+func (s Savepoint) Release() sqltext.Statement {
+	return sqltext.Silent("release savepoint " + string(s))
+}
 
 const savepointSQL = "savepoint "
 
