@@ -230,14 +230,14 @@ func (at answers) read(request dialects.Request, columns [][]string) (got dialec
 }
 
 // join locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
-// transaction safe from every error. It stays for work behind the lock.
-func (q querier) join(ctx context.Context, request dialects.Request, at client.Savepoint, stays bool) (
+// transaction safe from every error. For work it stays, with another one behind the lock.
+func (q querier) join(ctx context.Context, request dialects.Request, at client.Savepoint, work bool) (
 	got dialects.Grant, err error,
 ) {
 	on := way{joined: true, fails: always, first: at.Set(), last: at.Release()}
 	switch {
-	case stays:
-		on.last = sqltext.Statement{}
+	case work: // inside the first savepoint, so that a cancel costs no more than any other
+		on.last = at.Behind().Set()
 	case request.Try && len(request.Values) == 1 && !q.Blind:
 		on.fails = ifPassed
 	}

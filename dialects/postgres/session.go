@@ -113,8 +113,8 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 // savepoint is the next one.
 func (s *session[Tx]) savepoint() client.Savepoint { return client.Savepoint(s.savepoints.Name()) }
 
-// joinHere locks in the next savepoint, which stays for work behind the lock.
-func (s *session[Tx]) joinHere(ctx context.Context, request dialects.Request, stays bool) (got dialects.Grant,
+// joinHere locks in the next savepoint.
+func (s *session[Tx]) joinHere(ctx context.Context, request dialects.Request, work bool) (got dialects.Grant,
 	err error,
 ) {
 	if err = s.usable(); err != nil {
@@ -122,7 +122,7 @@ func (s *session[Tx]) joinHere(ctx context.Context, request dialects.Request, st
 	}
 	request.Lease = s.lease
 	for numbered := 0; ; {
-		if got, err = s.join(ctx, request, s.savepoint(), stays); err == nil {
+		if got, err = s.join(ctx, request, s.savepoint(), work); err == nil {
 			s.renewal.note(request, got)
 			return got, nil
 		}
@@ -141,7 +141,7 @@ func (s *session[Tx]) joinHere(ctx context.Context, request dialects.Request, st
 	}
 }
 
-// nest runs work in the savepoint of its lock.
+// nest runs work in a savepoint, which travels behind the lock.
 func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
 	got dialects.Grant, err error,
 ) {
@@ -149,7 +149,9 @@ func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work f
 		return got, errOuterAborted
 	}
 	at := s.savepoint()
+	undo := at
 	if len(request.Values) > 0 {
+		undo = at.Behind()
 		got, err = s.joinHere(ctx, request, true)
 	} else if err = s.usable(); err == nil {
 		err = dialects.Lost(s.send(ctx, at.Set()))
@@ -169,11 +171,11 @@ func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work f
 			err = errAborted
 		}
 		return err
-	}, func(undo bool) error {
-		if !undo {
+	}, func(failed bool) error {
+		if !failed {
 			return nil
 		}
-		return cmp.Or(s.gone(), dialects.Lost(s.send(ctx, at.Undo(), at.Release())))
+		return cmp.Or(s.gone(), dialects.Lost(s.send(ctx, undo.Undo(), at.Release())))
 	})
 }
 
