@@ -74,7 +74,10 @@ func (l *Locker[Tx]) install(ctx context.Context) error {
 	if _, err := census.Seeded(l.config.table); err != nil {
 		missing = append(missing, layout.Seed(slots))
 	}
-	if _, err = l.ask(ctx, dialects.Query{SQL: layout.Together(missing...), Table: l.config.table}); err != nil {
+	if len(missing) > 0 {
+		_, err = l.ask(ctx, dialects.Query{SQL: layout.Together(missing...), Table: l.config.table})
+	}
+	if err != nil {
 		return err
 	}
 	if census, err = l.census(ctx, layout.Census); err == nil {
@@ -183,4 +186,14 @@ func lookUp[T any](ctx context.Context, connected bool, what, advice string, loo
 			what, advice, err)
 	}
 	return found, err
+}
+
+// ask runs a statement of a kind by itself, on a connection of the pool.
+func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string, err error) {
+	lines, err = l.driver.Run(ctx, q)
+	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w (%w)", err, ended)
+	}
+	l.invalidate(err)
+	return lines, err
 }
