@@ -80,32 +80,33 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 
 func (s *session) lock(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	at := place{label: s.driver.label(request), cut: s.conn.Cut(), beat: &s.beat, flight: s.flightOf(request)}
-	at.patient = s.conn.Owned == nil
-	settings := s.settingsSQL(request, at.label)
-	if s.conn.Owned == nil { // where they come before the BEGIN of the client library
-		err, settings = s.exec(ctx, settings), ""
+	owned, saves := s.conn.Owned, s.work && at.flight == nil
+	at.patient = owned == nil
+	at.front = []string{s.settingsSQL(request, at.label), ""}
+	if saves {
+		at.front[1] = client.Save
 	}
-	if request.Work != nil && at.flight == nil {
-		if err == nil {
+	if owned == nil { // where the settings come before the BEGIN of the client library
+		err, at.front = s.exec(ctx, at.front[0]), at.front[1:]
+		if err == nil && saves {
 			err = s.conn.Begin(ctx)
 		}
-		at.front = []string{client.Save}
-	}
-	if err != nil {
-		return got, server.Classify(err, request)
-	}
-	if settings != "" {
-		at.front = append([]string{settings}, at.front...)
+		if err != nil {
+			return got, server.Classify(err, request)
+		}
 	}
 	at.Link = s.conn.Link()
 	if got, err = s.driver.lock(ctx, at, request); err != nil {
 		return got, err
 	}
-	if s.conn.Owned != nil {
-		s.conn.Owned.Lease = request.Lease
+	s.saved, s.committed = saves, at.flight != nil
+	if owned != nil {
+		owned.Lease = request.Lease
+		if saves { // last: database/sql has a goroutine for each query in a transaction
+			err = s.conn.Begin(ctx)
+		}
 	}
-	s.saved, s.committed = request.Work != nil && at.flight == nil, at.flight != nil
-	return got, nil
+	return got, err
 }
 
 const (
