@@ -43,7 +43,7 @@ const (
 // flightOf is nil where statements go one by one.
 func (s *session) flightOf(request dialects.Request) *flight {
 	severalRows := request.Slots == 0 && len(request.Values) > 1
-	apart := request.AnyOne != "" || severalRows || s.driver.pool.Galera.Load()
+	apart := severalRows || s.driver.pool.Galera.Load()
 	if !request.Work.IsExec() || s.conn.Owned == nil || apart {
 		return nil
 	}
@@ -181,8 +181,8 @@ func (f *flight) explain(ctx context.Context, failed error) error {
 	return &dialects.StatementError{Err: failed}
 }
 
-// Exec implements dialects.Session.
-func (s *session) Exec(ctx context.Context, list []dialects.Statement) ([]int64, error) {
+// runAll runs statements in the transaction.
+func (s *session) runAll(ctx context.Context, list []dialects.Statement) ([]int64, error) {
 	tag := client.NewTag()
 	tagged := make([]dialects.Statement, len(list))
 	for i, statement := range list {

@@ -17,6 +17,7 @@ import (
 	library "github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/installation"
@@ -110,6 +111,10 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (_ dialect
 		got, err = s.begin(ctx, request)
 		return err
 	})
+	if err == nil && request.Work.IsExec() && !s.committed {
+		got.Affected, err = statements.Finish(s, request, nil, s.runAll)
+		return nil, got, err
+	}
 	if err != nil || s.committed {
 		return nil, got, err
 	}

@@ -225,20 +225,24 @@ func (s *session) proveInTransaction(ctx context.Context) error {
 	return err
 }
 
-// Join implements dialects.Session.
-func (s *session) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	return s.join(ctx, request)
-}
-
-// Nest implements dialects.Session. A miss leaves the savepoint behind, which does no harm.
-func (s *session) Nest(ctx context.Context, request dialects.Request, work func(tx *sql.Tx) error) (
+// Join implements dialects.Session. A miss leaves the savepoint behind, which does no harm.
+func (s *session) Join(ctx context.Context, request dialects.Request, work func(tx *sql.Tx) error) (
 	got dialects.Grant, err error,
 ) {
+	if request.Work == nil {
+		return s.join(ctx, request)
+	}
+	if request.Work.IsExec() {
+		work = func(*sql.Tx) (err error) {
+			got.Affected, err = s.runAll(request.Work.Context, request.Work.Statements)
+			return err
+		}
+	}
 	name := "SAVEPOINT " + s.savepoints.Name()
 	if got, err = s.join(ctx, request, name); err != nil {
 		return got, err
 	}
-	return got, s.savepoints.Run(func() error { return work(s.conn.Tx()) }, func(undo bool) error {
+	err = s.savepoints.Run(func() error { return work(s.conn.Tx()) }, func(undo bool) error {
 		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 		defer cancel()
 		if undo {
@@ -246,6 +250,7 @@ func (s *session) Nest(ctx context.Context, request dialects.Request, work func(
 		}
 		return server.Lost(s.exec(clean, "RELEASE "+name))
 	})
+	return got, err
 }
 
 // join locks in the transaction of the session, behind what goes in front. Where no work runs, and
