@@ -82,18 +82,19 @@ func (s *session) lock(ctx context.Context, request dialects.Request) (got diale
 	at := place{label: s.driver.label(request), cut: s.conn.Cut(), beat: &s.beat, flight: s.flightOf(request)}
 	owned, saves := s.conn.Owned, s.work && at.flight == nil
 	at.patient = owned == nil
-	at.front = []string{s.settingsSQL(request, at.label), ""}
-	if saves {
-		at.front[1] = client.Save
-	}
-	if owned == nil { // where the settings come before the BEGIN of the client library
-		err, at.front = s.exec(ctx, at.front[0]), at.front[1:]
-		if err == nil && saves {
+	settings := s.settingsSQL(request, at.label)
+	if owned == nil { // where they come before the BEGIN of the client library
+		if err = s.exec(ctx, settings); err == nil && saves {
 			err = s.conn.Begin(ctx)
 		}
 		if err != nil {
 			return got, server.Classify(err, request)
 		}
+	} else if settings != "" {
+		at.front = []string{settings}
+	}
+	if saves {
+		at.front = append(at.front, client.Save)
 	}
 	at.Link = s.conn.Link()
 	if got, err = s.driver.lock(ctx, at, request); err != nil {
@@ -199,26 +200,12 @@ func (s *session) Ping(ctx context.Context) error {
 	return err
 }
 
-// changesTransaction begins a statement that fails with InTransaction in any transaction, whose
-// characteristics cannot be changed, and does nothing else there.
-const changesTransaction = "SET " + pingMark + "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */ = "
-
-// inTransactionSQL succeeds outside of a transaction: that of the lock has ended, though the
-// connection is as it was. It fails with SeveralRows on a server that has become read only: SET
-// GLOBAL read_only ends no session, and while this one goes on, another server may take the writes
-// and grant the same lock.
-const inTransactionSQL = changesTransaction + "IF(" + sqltext.Writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
-
-// proveInTransaction is an error unless the session is in a transaction, or a statement was
-// interrupted, which shows no end of it.
+// proveInTransaction is an error unless the transaction of the session goes on, and on a server
+// that has become read only: SET GLOBAL read_only ends no session, and while this one goes on,
+// another server may take the writes and grant the same lock.
 func (s *session) proveInTransaction(ctx context.Context) error {
-	err := s.exec(ctx, inTransactionSQL)
-	switch {
-	case err == nil:
-		return errors.New("its transaction has ended, which has released the lock")
-	case server.Number(err) == server.InTransaction, server.Interrupted(err):
-		return nil
-	case server.Number(err) == server.SeveralRows:
+	err := inTransaction(ctx, s.conn, "IF("+sqltext.Writable+", 0, (SELECT 1 UNION ALL SELECT 2))")
+	if server.Number(err) == server.SeveralRows {
 		s.readOnly = true
 		return errors.New("the server is read_only, so another may grant the same lock")
 	}

@@ -33,9 +33,6 @@ var ErrUnreached = errors.New("the connection was closed, for there was no other
 func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.Duration, cut func(),
 	statement func(context.Context) error,
 ) error {
-	if ctx.Done() == nil {
-		return statement(ctx)
-	}
 	unreached, unseen := false, 0
 	err := interrupt.Await(ctx, told, patience, func(ctx context.Context) error {
 		err := p.kill(ctx, tag, interrupt.PatienceWith(p.Control))
