@@ -42,20 +42,13 @@ type inspector = inspection.Inspector
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
-// New returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close does
-// not close it. New costs more round trips than [Open]: each statement travels alone, and the
-// session's settings there and back. The connections may be those of a wrapper, as for traces: all
-// statements go through it. A nil db is an error from the first call that can return one.
-//
-// A transaction that is open on a connection of db, as after any statement of a db with
-// autocommit=0, is committed before the lock. BeginTx would do the same.
-//
-// A loss is noticed by the heartbeat, or the next statement: go-sql-driver shows no socket. A wait
-// that ends by its ctx needs a second connection of db for a moment, and so does a Do whose ctx
-// ends while the server runs a statement of it. Where the pool has none, the waiting connection is
-// closed.
-// A readTimeout in the DSN ends waits for a lock. go-sql-driver writes about broken connections to
-// stderr, unless mysql.Config.Logger or mysql.SetLogger says otherwise.
+// New returns a driver on the caller's db, which Close does not close, and sends nothing. Each
+// statement travels alone, so it costs more round trips than [Open]. The connections may be those
+// of a wrapper, as for traces. A transaction that is open on one of them is committed before the
+// lock, as BeginTx would. A loss is noticed by the heartbeat, or the next statement: go-sql-driver
+// shows no socket. A wait that ends by its ctx, and a statement of a Do that does, take a second
+// connection of db for a moment; where the pool has none, theirs is closed. A readTimeout in the
+// DSN ends waits. A nil db is an error from the first call that can return one.
 func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
 func newDriver(pool *client.Pool) *Driver {
@@ -65,13 +58,12 @@ func newDriver(pool *client.Pool) *Driver {
 	}
 }
 
-// Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
-// name as go-sql-driver/mysql takes it. Its parameter pool_max_conns, which no other program knows,
-// is the most connections that the pool opens, 16 by default. A wait that is cancelled takes one
-// more for a moment. The connections run with autocommit=0 at READ COMMITTED, wait for row locks as
-// long as the context allows, without a readTimeout, and take several statements in one query. They
-// write nothing to stderr when they break: the locks' errors say so. Close closes the pool. After
-// an error nothing is left open.
+// Open returns a driver with a pool of its own, which Close closes, and reaches the server once.
+// Dsn is a data source name as go-sql-driver/mysql takes it. Its parameter pool_max_conns, which no
+// other program knows, is the most connections that the pool opens, 16 by default; a wait that is
+// cancelled takes one more for a moment. The connections run with autocommit=0 at READ COMMITTED,
+// wait for row locks as long as the context allows, without a readTimeout, take several statements
+// in one query, and write nothing to stderr when they break. After an error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	pool, err := client.Open(ctx, dsn)
 	if err != nil {

@@ -112,15 +112,12 @@ func (s *session) lock(ctx context.Context, request dialects.Request) (got diale
 
 const (
 	// guardSQL changes settings of a caller's session, which are restored with the end of the
-	// transaction: autocommit, which also begins the transaction, the isolation level, and the
-	// lease, which is wait_timeout and, for a client that stops reading a result,
-	// net_write_timeout. The level is the session's, because that of a single transaction would
-	// outlive one that SET commits.
+	// transaction. The level is the session's, because that of a single transaction would outlive
+	// one that SET commits.
 	//
-	// A transaction that the session was left with is committed first, as START TRANSACTION does.
-	// It would keep its level and its snapshot, and end with the lock. SET commits when it switches
-	// autocommit on, which must be off before that. The server assigns from left to right, and
-	// reads all values before.
+	// A transaction that the session was left with is committed first: it would keep its level and
+	// its snapshot. SET commits when it switches autocommit on, which must be off before that. The
+	// server assigns from left to right, and reads all values before.
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
 		"@txlock_net_write_timeout = @@net_write_timeout, " +
 		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
@@ -135,7 +132,7 @@ const (
 	commitAndRestore = "SET autocommit = 1, " + restored
 )
 
-// leaseSQL goes behind other settings.
+// leaseSQL goes behind other settings. The second is for a client that stops reading a result.
 func leaseSQL(lease time.Duration) string {
 	seconds := sqltext.Seconds(lease)
 	return ", wait_timeout = " + seconds + ", net_write_timeout = " + seconds
