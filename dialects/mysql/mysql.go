@@ -167,10 +167,10 @@ func (d *Driver) Classify(err error) dialects.Outcome { return server.Outcome(er
 
 // Close implements dialects.Driver. It closes the pool of Open.
 func (d *Driver) Close() error {
-	if d == nil || d.pool == nil {
-		return nil
+	if d != nil && d.pool != nil {
+		d.pool.Close()
 	}
-	return d.pool.Close()
+	return nil
 }
 
 // Run implements dialects.Driver.

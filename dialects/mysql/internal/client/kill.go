@@ -120,12 +120,3 @@ func (p *Pool) End(ctx context.Context, at Thread) {
 		return err
 	})
 }
-
-// Ask runs a query beside all sessions. It does not wait for long on a pool that is full.
-func (p *Pool) Ask(ctx context.Context, query string) (lines [][]string, err error) {
-	err = sqlconn.Beside(ctx, p.Control, interrupt.PatienceWith(p.Control), func(conn *sql.Conn) error {
-		lines, err = server.Grid(ctx, conn, query)
-		return err
-	})
-	return lines, err
-}
