@@ -73,7 +73,7 @@ var ErrRowsOpen = errors.New("rows of a query in the same transaction are still 
 var errDead = errors.New("the server has ended one connection of the pool after the other")
 
 func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (Line, error) {
-	if tx == nil || tx.Conn() == nil {
+	if pooled, ok := tx.(*pgxpool.Tx); tx == nil || ok && pooled == nil || tx.Conn() == nil {
 		return Line{}, errors.New("nil transaction")
 	}
 	// Once the transaction has ended, its connection is somebody else's.
