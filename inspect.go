@@ -11,6 +11,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Holding is a row that a session holds, or that sessions wait for.
@@ -183,7 +184,7 @@ func (h *Holding) with(one Holding, permit int) *Holding {
 	h.Waiters = append(h.Waiters, one.Waiters...)
 	switch holder := one.Holder; {
 	case holder == nil:
-	case permit == maxPermits:
+	case permit == locktable.QueuePermit:
 		h.Waiters = slices.Insert(h.Waiters, 0, *holder)
 	default:
 		holder.Permit = permit

@@ -68,21 +68,10 @@ type ClaimSQL struct {
 // further one for its queue. The rows' numbers are their own.
 type PermitSQL struct {
 	Table string
-	// Find finds the numbers of the rows of a hash, so many permits and then the queue. Make makes
-	// those that are missing, with a name besides.
-	Find, Make string
-	// Look finds a row, by its number and hash: its lines are "is", and "free" if nobody has locked
-	// it.
+	// Look finds the numbers of the rows of a hash, of so many permits and then of the queue, and
+	// behind them "free" if nobody has locked the queue: words between blanks, in lines.
 	Look string
-}
-
-// Request is for one free row of those, or for the row of the queue.
-func (p PermitSQL) Request(hash, label string, rows []string) Request {
-	values := make([]Value, len(rows))
-	for i, row := range rows {
-		values[i].Text = row
-	}
-	return Request{Table: p.Table, Column: "id", Values: values, Ours: true, AnyOne: hash, Label: label}
+	Make string // hash, how many, name: makes the rows that are missing
 }
 
 // LeadersSQL is for elections, which have three rows each of a table: see txlock.Election. Clients

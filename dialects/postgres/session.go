@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -32,26 +33,20 @@ type session[Tx any] struct {
 	committed  bool // with the statements that came with the lock
 }
 
-// begin leaves the connection outside a transaction, or closed, when it fails. When the client
-// library panics, as an argument of the caller's may have it do, the connection is closed, and back
-// in the pool.
+// begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	returned := false
-	defer func() {
-		if !returned {
-			s.conn.Destroy()
-			s.conn.GiveBack()
-		}
-	}()
+	if request.Work != nil {
+		s.mark = rand.Text()
+	}
 	on := way{mark: s.mark}
-	if request.Work.IsExec() && request.AnyOne == "" && s.conn.Carries() {
+	if request.Work.IsExec() && s.Carries {
 		on.behind = behindOf(request.Work.Statements, s.conn.Status)
 	}
 	got, err = s.lock(ctx, request, on, func(ctx context.Context, lock sqltext.Script) ([][]string, error) {
 		return s.conn.Begin(ctx, s.mark, lock)
 	})
-	if returned = true; err == nil {
-		s.committed = on.behind.list != nil && on.behind.commits
+	if err == nil {
+		s.committed = on.behind.commits
 		s.renewal.note(request, got)
 		return got, nil
 	}
@@ -77,10 +72,10 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 		return s.renew(ctx)
 	}
 	ping := sqltext.Ping
-	if s.conn.Status() == client.Open {
-		ping += "\n" + client.AskSQL
+	if s.conn.Status() == client.Open { // this fails outside a transaction, and in an aborted one; it has no snapshot
+		ping += "\nsavepoint txlock_ask; release savepoint txlock_ask"
 	}
-	err := s.conn.Exec(ctx, ping)
+	err := s.Line.Exec(ctx, ping)
 	switch shown, state := s.conn.Status(), server.State(err); {
 	case shown == client.Failed, state == server.AbortedBefore:
 		return errors.New("its transaction is aborted, which has released the lock")
@@ -93,8 +88,22 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 }
 
 // Join implements dialects.Session.
-func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	return s.joinAnd(ctx, request, "")
+func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work func(Tx) error) (
+	got dialects.Grant, err error,
+) {
+	switch {
+	case request.Work == nil:
+		return s.joinAnd(ctx, request, "")
+	case request.Work.IsExec():
+		var affected []int64
+		got, err = s.nest(ctx, request, func(Tx) (err error) {
+			affected, err = s.runAll(request.Work.Context, request.Work.Statements)
+			return err
+		})
+		got.Affected = affected
+		return got, err
+	}
+	return s.nest(ctx, request, work)
 }
 
 // joinAnd sets a savepoint behind the lock, unless nest is empty.
@@ -106,35 +115,28 @@ func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nes
 	}
 	request.Lease = s.lease
 	for numbered := 0; ; {
-		got, err = s.join(ctx, request, way{joined: true, nest: nest, blind: s.Blind})
-		switch {
-		case err == nil:
+		if got, err = s.join(ctx, request, way{joined: true, nest: nest}); err == nil {
 			s.renewal.note(request, got)
 			return got, nil
-		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
-			numbered++
-			brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
-			err = s.driver.numberRun(brief, request.Fence)
-			if cancel(); err != nil {
-				return got, err
-			}
-		case !errors.Is(err, errAgain):
-			return got, err
-		case !s.renewal.barred:
+		}
+		if errors.Is(err, errAgain) && !s.renewal.barred {
 			// A new snapshot is as old as the transaction, which somebody may wait for, and no
 			// heartbeat comes beside a wait.
 			clean, cancel := interrupt.Detached(ctx)
-			err = s.renew(clean)
-			if cancel(); err != nil {
-				return got, dialects.Lost(err)
+			failed := s.renew(clean)
+			if cancel(); failed != nil {
+				return got, dialects.Lost(failed)
 			}
+		}
+		if err = s.driver.again(ctx, fencing.SecondConn, request, &numbered, err); err != nil {
+			return got, err
 		}
 	}
 }
 
-// Nest implements dialects.Session. The savepoint of the work travels behind the lock, unless what
-// comes behind depends on the answer.
-func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
+// nest runs work in a savepoint, which travels behind the lock, unless what comes behind depends on
+// the answer.
+func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
 	got dialects.Grant, err error,
 ) {
 	if s.conn.Status() == client.Failed {
@@ -160,25 +162,21 @@ func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work f
 	if err != nil {
 		return got, err
 	}
+	release := "release savepoint " + outer
 	return got, s.savepoints.Run(func() error {
 		if err := work(s.conn.Tx()); err != nil {
 			return err
 		}
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		if s.conn.Ask(clean) == client.Failed {
-			return errAborted
+		err := cmp.Or(s.gone(), s.send(ctx, release))
+		if server.State(err) == server.AbortedBefore {
+			err = errAborted
 		}
-		return nil
+		return err
 	}, func(undo bool) error {
-		end := "release savepoint " + outer
-		if undo {
-			end = "rollback to savepoint " + name + "; " + end
+		if !undo {
+			return nil
 		}
-		if err := s.gone(); err != nil {
-			return err
-		}
-		return dialects.Lost(s.send(ctx, end))
+		return cmp.Or(s.gone(), dialects.Lost(s.send(ctx, "rollback to savepoint "+name+"; "+release)))
 	})
 }
 
@@ -186,7 +184,7 @@ func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work f
 func (s *session[Tx]) send(ctx context.Context, statements string) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	return s.conn.Exec(clean, statements)
+	return s.Line.Exec(clean, statements)
 }
 
 // Run implements dialects.Session. Behind the end of the transaction it would be committed by
@@ -234,7 +232,7 @@ func (s *session[Tx]) gone() error {
 
 // usable is an error when nothing can be sent in the transaction now.
 func (s *session[Tx]) usable() error {
-	if s.conn.Busy() {
+	if s.conn.Status() == client.Busy {
 		return client.ErrRowsOpen
 	}
 	return s.gone()
@@ -260,7 +258,7 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 	for _, q := range last {
 		behind = append(behind, scriptOf(q)...)
 	}
-	err = s.conn.Commit(ctx, s.mark, behind...)
+	err = s.conn.Commit(ctx, s.mark, behind)
 	switch state := server.State(err); {
 	case err == nil:
 		return nil
@@ -295,7 +293,7 @@ func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 		// The answer tells whether the locks were held until now. The transaction stays open:
 		// behind its end, a pooler would give the session to another client, with all that it kept.
 		if !idle {
-			err = s.conn.Exec(ctx, "select 1")
+			err = s.Line.Exec(ctx, "select 1")
 		}
 		s.conn.Destroy()
 		if server.State(err) == server.AbortedBefore {

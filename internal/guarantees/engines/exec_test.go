@@ -319,7 +319,8 @@ func execDoes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		in := func(work func(context.Context) error) error { return work(ctx) }
 		if ctx == nil {
 			in = func(work func(context.Context) error) error {
-				return f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error { return work(ctx) })
+				return f.Locks.Mutex(f.Key("outer")).Do(background,
+					func(ctx context.Context, _ Tx) error { return work(ctx) })
 			}
 		}
 		require.NoError(t, in(func(ctx context.Context) error {
@@ -336,7 +337,8 @@ func execDoes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		f.AsAdmin(t, "DROP TABLE "+made)
 
 		require.NoError(t, in(func(ctx context.Context) error {
-			_, err := f.Locks.Mutex(f.Key("a")).Exec(ctx, txlock.Statement{SQL: "CALL " + procedure + "(41)", Into: []any{&n}},
+			_, err := f.Locks.Mutex(f.Key("a")).Exec(ctx,
+				txlock.Statement{SQL: "CALL " + procedure + "(41)", Into: []any{&n}},
 				txlock.Statement{SQL: "SHOW TimeZone", Into: []any{&zone}})
 			require.NoError(t, err)
 			_, err = f.Locks.Mutex(f.Key("a")).Exec(ctx, txlock.Statement{

@@ -75,7 +75,6 @@ func TestRoundTrips(t *testing.T) {
 				least.exec.nested, least.exec.further = 5, 5
 				alone := least
 				alone.lock, alone.do, alone.once, alone.in.nested = 3, 8, 11, 3
-				alone.look = 7
 				// A rollback goes alone.
 				alone.exec = exec{alone: 11, texts: 10, into: 12, judged: 12, nested: 5, further: 6}
 				for i, want := range []trips{alone, least} {
