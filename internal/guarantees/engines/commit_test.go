@@ -117,8 +117,10 @@ func execBreaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	m, n := f.Locks.Mutex(f.Key("broken")), 0
 	insert := func(ctx context.Context) error { // a new text each time
 		n++
-		_, err := m.Exec(ctx, txlock.Statement{SQL: fmt.Sprintf("INSERT INTO %s /* %d */ VALUES ($1)", table, n),
-			Args: []any{n}})
+		_, err := m.Exec(ctx, txlock.Statement{
+			SQL:  fmt.Sprintf("INSERT INTO %s /* %d */ VALUES ($1)", table, n),
+			Args: []any{n},
+		})
 		return err
 	}
 	require.NoError(t, insert(background)) // connects
