@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +14,8 @@ import (
 )
 
 // Rows names rows of a table of the caller's: those whose column has one of values, at most 256.
-// The column must be unique and indexed. Values are strings, integers, floats, booleans, []byte for
-// a binary column, or a driver.Valuer of these. A row that does not exist is [ErrNoRow]. On MySQL
+// The column must be unique and indexed. Values are strings, integers below 2^63, floats, booleans,
+// []byte for a binary column, or a driver.Valuer of these. A row that does not exist is [ErrNoRow]. On MySQL
 // and MariaDB a view, a temporary table, and a table of an engine that locks no rows are
 // [ErrUnsafeEngine]. Spell table and column as in SQL, schema.table with quotes where SQL needs
 // them, and the same way everywhere: the order of waiters depends on it. Rows sends nothing.
@@ -100,29 +99,21 @@ func (l *Locker[Tx]) kindRow(kind, name string, value []byte, table func(dialect
 // valueOf gives a value the text that the database compares with the column. Equal values have
 // equal texts.
 func valueOf(value any) (dialects.Value, error) {
-	if valuer, ok := value.(driver.Valuer); ok {
-		resolved, err := valuer.Value()
-		if err != nil {
-			return dialects.Value{}, err
+	plain, err := driver.DefaultParameterConverter.ConvertValue(value)
+	switch v := plain.(type) {
+	case string:
+		return dialects.Value{Text: v}, nil
+	case int64:
+		return dialects.Value{Text: strconv.FormatInt(v, 10)}, nil
+	case float64:
+		return dialects.Value{Text: strconv.FormatFloat(v, 'g', -1, 64)}, nil
+	case bool:
+		return dialects.Value{Text: map[bool]string{false: "0", true: "1"}[v]}, nil
+	case []byte:
+		if v != nil {
+			return dialects.Value{Text: string(v), Binary: true}, nil
 		}
-		if _, again := resolved.(driver.Valuer); !again {
-			return valueOf(resolved)
-		}
 	}
-	if bytes, ok := value.([]byte); ok && bytes != nil {
-		return dialects.Value{Text: string(bytes), Binary: true}, nil
-	}
-	switch v := reflect.ValueOf(value); v.Kind() {
-	case reflect.String:
-		return dialects.Value{Text: v.String()}, nil
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return dialects.Value{Text: strconv.FormatInt(v.Int(), 10)}, nil
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return dialects.Value{Text: strconv.FormatUint(v.Uint(), 10)}, nil
-	case reflect.Float32, reflect.Float64:
-		return dialects.Value{Text: strconv.FormatFloat(v.Float(), 'g', -1, 64)}, nil
-	case reflect.Bool:
-		return dialects.Value{Text: map[bool]string{false: "0", true: "1"}[v.Bool()]}, nil
-	}
-	return dialects.Value{}, fmt.Errorf("a %T cannot name a row; give a string, a number, a bool or a []byte", value)
+	err = cmp.Or(err, errors.New("it is none of these"))
+	return dialects.Value{}, fmt.Errorf("a %T cannot name a row, give a string, a number, a bool or a []byte: %w", value, err)
 }

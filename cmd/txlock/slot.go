@@ -74,22 +74,22 @@ func (o *options) lockingSQL(named string, slot, n int) (string, error) {
 		return "", err
 	}
 	if system == dsn.Postgres {
-		table, err := tableName(o.table, '"', identifier.Lower)
+		table, err := tableName(o.table, '"')
 		return fmt.Sprintf("begin isolation level read committed;\nselect slot from %s\nwhere (select "+
 			"pg_advisory_xact_lock(%s::regclass::oid::int, %d) is not null)\n  and slot = %[3]d and slots = %d "+
 			"for update;\n", table, "'"+strings.ReplaceAll(table, "'", "''")+"'", slot, n), err
 	}
-	table, err := tableName(o.table, '`', func(plain string) string { return plain })
+	table, err := tableName(o.table, '`')
 	return fmt.Sprintf("set session transaction isolation level read committed;\nstart transaction;\nselect slot from "+
 		"%s where slot = %d and slots = %d for update;\n", table, slot, n), err
 }
 
 // tableName is the lock table for a statement, as short as people write it.
-func tableName(table string, quote rune, fold func(string) string) (string, error) {
+func tableName(table string, quote rune) (string, error) {
 	if table == doctor.DefaultTable {
 		return table, nil
 	}
-	quoted, err := identifier.Quote(table, quote, fold, 2)
+	quoted, err := identifier.Quote(table, quote, 2)
 	if err != nil {
 		return "", usage("--table: %v", err)
 	}
@@ -107,7 +107,7 @@ func functionsFor(system dsn.System, table string, slots int) (string, error) {
 		return "", usage("--with-functions is for PostgreSQL: on MySQL and MariaDB one statement is enough, see " +
 			"docs/protocol.md")
 	}
-	table, err := tableName(table, '"', identifier.Lower)
+	table, err := tableName(table, '"')
 	if err == nil && strings.ContainsAny(table, "'%$") {
 		err = usage("--with-functions: the name of the table must have no quote, percent or dollar sign")
 	}

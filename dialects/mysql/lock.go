@@ -10,11 +10,11 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // place is a transaction in which rows are locked.
@@ -270,7 +270,7 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 	if existing = valuesOf(request, existing); request.Try && at.joined && len(existing) == len(request.Values) {
 		return got, nil // released in the meantime, and ours now
 	}
-	return got, missing.Rows(request, existing)
+	return got, locktable.MissingRows(request, existing)
 }
 
 // refusesWrites says whether err is that of a server which is read only, as a former primary is.

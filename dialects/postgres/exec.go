@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/network"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
@@ -71,7 +71,7 @@ func (b behind) read(columns [][]string, lock int, err error) (affected []int64,
 	state, closed, unsent, at := server.State(err), b.status() == client.Closed, client.IsUnsent(err), len(columns)-lock
 	switch {
 	case err == nil:
-	case unsent && !network.Failed(err), state == "" && b.status() == client.Idle:
+	case unsent && !sqlconn.Failed(err), state == "" && b.status() == client.Idle:
 		return nil, errUnsent, true
 	case closed && !unsent && b.commits && (state == "" || at >= len(b.list)):
 		// All may be at the server, also while the lock is waited for, and the server's last words

@@ -13,7 +13,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -124,7 +123,7 @@ var (
 	ours = rand.Text()
 	// verdicts are errors that the server raises, by their names, so that what comes behind, the
 	// release of the savepoint or COMMIT, is not reached.
-	verdicts = map[string]error{unsuitable: errSnapshot, others: missing.ErrRows, noRun: fencing.ErrNoRun}
+	verdicts = map[string]error{unsuitable: errSnapshot, others: locktable.ErrRows, noRun: fencing.ErrNoRun}
 )
 
 const (
@@ -217,7 +216,7 @@ func (at answers) read(request dialects.Request, columns [][]string) (got dialec
 		return got, errMissed
 	default:
 		if n, err := strconv.Atoi(rows[0]); err != nil || n < len(request.Values) {
-			return got, missing.ErrRows
+			return got, locktable.ErrRows
 		}
 	}
 	if at.token > 0 {
@@ -293,7 +292,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 		if errors.As(err, &pg) && pg.Detail != "" { // who waited for whom
 			return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(pg.Detail, "\n", " "))
 		}
-	case errors.Is(err, missing.ErrRows):
+	case errors.Is(err, locktable.ErrRows):
 		t, failed := textsOf(request, false, never)
 		if failed != nil {
 			return failed
@@ -307,7 +306,7 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 		if failed != nil {
 			return server.Classify(failed, request)
 		}
-		return missing.Rows(request, columns[0])
+		return locktable.MissingRows(request, columns[0])
 	}
 	return q.explainStandby(ctx, err)
 }

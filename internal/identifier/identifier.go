@@ -1,9 +1,10 @@
-// Package identifier quotes the names of tables and columns.
+// Package identifier quotes the names of tables and columns, and keeps others' names out of a text.
 package identifier
 
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -27,10 +28,10 @@ var further = map[rune]*regexp.Regexp{
 }
 
 // Quote turns a name as its user spells it into quoted SQL. Parts are separated by dots. Each is
-// plain or in quotes, where a doubled quote stands for one. Fold is applied to plain parts, as the
-// database does to unquoted names. A part without quotes that is no plain SQL name is taken to the
-// letter. A name with more than maxParts parts, or one that cannot be quoted, is an error.
-func Quote(name string, quote rune, fold func(string) string, maxParts int) (string, error) {
+// plain or in quotes, where a doubled quote stands for one. Where quote is
+// a double quote, plain parts are folded as by PostgreSQL. A part without quotes that is no plain
+// SQL name is taken to the letter. A name with more than maxParts parts, or one that cannot be quoted, is an error.
+func Quote(name string, quote rune, maxParts int) (string, error) {
 	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return "", fmt.Errorf("invalid name %.100q: it is not valid UTF-8 text without NUL", name)
 	}
@@ -39,7 +40,9 @@ func Quote(name string, quote rune, fold func(string) string, maxParts int) (str
 	for rest, more := name, true; more; parts++ {
 		part, after, dot := strings.Cut(rest, ".")
 		if isPlain(part) {
-			part = fold(part)
+			if quote == '"' {
+				part = lower(part)
+			}
 		} else if other := further[quote].FindStringSubmatch(rest); other != nil {
 			part, after, dot = other[1]+other[2], rest[len(other[0]):], other[3] != ""
 		} else {
@@ -59,13 +62,67 @@ func Quote(name string, quote rune, fold func(string) string, maxParts int) (str
 	return quoted.String(), nil
 }
 
-// Lower folds a part as PostgreSQL does: A to Z alone. (In a database with an encoding of one byte
+// lower folds a part as PostgreSQL does: A to Z alone. (In a database with an encoding of one byte
 // for each character it may fold others too, by its locale.)
-func Lower(part string) string {
+func lower(part string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
 			r += 'a' - 'A'
 		}
 		return r
 	}, part)
+}
+
+// Qualified is a text of the library's in which each function, type and view of the server's is
+// that of pg_catalog. Anybody who may create in the search_path could make another one whose
+// parameters fit better, and have it run with the rights of whoever locks. Operators are left:
+// their operands have just the types of pg_catalog's, which come first, unless the search_path says
+// otherwise; see [Needed].
+//
+// A function has its parenthesis right behind it; anything else has a space in between.
+func Qualified(text string) string {
+	return words.ReplaceAllStringFunc(text, func(word string) string {
+		name, calls := strings.CutSuffix(word, "(")
+		name, cast := strings.CutPrefix(name, "::")
+		switch {
+		case strings.ContainsAny(name, `'".`), slices.Contains(grammar, strings.ToLower(name)):
+		case cast:
+			return "::pg_catalog." + name
+		case calls, strings.HasPrefix(name, "pg_"):
+			return "pg_catalog." + word
+		}
+		return word
+	})
+}
+
+var (
+	// words are literals, quoted names, casts, and names.
+	words = regexp.MustCompile(`'[^']*'|"[^"]*"|::[a-z_0-9]+|[A-Za-z_$][\w$.]*\(?`)
+
+	// grammar are the words of the language that look like a function, or a type.
+	grammar = []string{
+		"coalesce", "nullif", "greatest", "least", "extract", "any", "array", "exists", "row", "operator",
+		"int", "bigint", "boolean", "interval", "pg_catalog",
+	}
+)
+
+// Needed is the value of a setting of PostgreSQL's without which texts and names in SQL mean
+// something else, or "" if it has one that serves. Some poolers send back what a client wrote, so
+// every spelling of it does, and so does none that is known.
+func Needed(setting, value string) string {
+	needed := serves[setting]
+	if value == "" || needed.values.MatchString(strings.TrimSpace(value)) {
+		return ""
+	}
+	return needed.value
+}
+
+var serves = map[string]struct {
+	value  string
+	values *regexp.Regexp
+}{
+	"client_encoding":             {"UTF8", regexp.MustCompile(`^(?i)(utf[-_]?8|unicode)$`)},
+	"standard_conforming_strings": {"on", regexp.MustCompile(`^(?i)(on|t|tr|tru|true|y|ye|yes|1)$`)},
+	// That of the session's temporary tables stands in front, and has no operators.
+	"search_path": {"pg_catalog", regexp.MustCompile(`^(pg_temp\w*,)?pg_catalog(,|$)`)},
 }

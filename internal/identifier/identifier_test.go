@@ -23,14 +23,14 @@ func FuzzQuote(f *testing.F) {
 		if double {
 			quote = '"'
 		}
-		quoted, err := identifier.Quote(name, quote, identifier.Lower, 2)
+		quoted, err := identifier.Quote(name, quote, 2)
 		if err != nil {
 			require.Empty(t, quoted)
 			require.ErrorContains(t, err, "invalid name")
 			return
 		}
 		require.NotContains(t, quoted, "\x00")
-		again, err := identifier.Quote(quoted, quote, identifier.Lower, 2)
+		again, err := identifier.Quote(quoted, quote, 2)
 		require.NoError(t, err)
 		require.Equal(t, quoted, again)
 	})

@@ -9,6 +9,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -222,4 +223,19 @@ func Beside(ctx context.Context, db *sql.DB, limit time.Duration, work func(*sql
 		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection)
 	}
 	return errors.Join(work(conn), conn.Close())
+}
+
+// Failed tells whether err says that the server was not reached, or that the connection to it
+// broke, or that no connection came in time: another attempt may succeed.
+func Failed(err error) bool {
+	var way net.Error // also context.DeadlineExceeded
+	if errors.As(err, &way) {
+		return true
+	}
+	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, driver.ErrBadConn, sql.ErrConnDone} {
+		if errors.Is(err, broken) {
+			return true
+		}
+	}
+	return false
 }

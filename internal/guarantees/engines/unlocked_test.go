@@ -90,8 +90,8 @@ func TestAskingForTheEngineTakesNoSnapshot(t *testing.T) {
 	})
 }
 
-// A user who may lock a table by one column alone is not shown what the table is, and may lock it
-// all the same. A view is refused then too.
+// A user who may lock a table by one column alone is not shown what it is, and so is refused, with
+// the privilege that it takes. So is one who is not shown a view.
 func TestUnlockedTablesOfLimitedUser(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		table, user := f.MakeTable(t, "id int primary key, n int"), "u_"+f.Label[5:]
@@ -107,10 +107,9 @@ func TestUnlockedTablesOfLimitedUser(t *testing.T) {
 		driver, pool := f.Connect(t, config.FormatDSN(), 2)
 		t.Cleanup(pool.Close)
 		locks := txlock.New(driver)
-		lock, err := locks.Rows("things", "id", 1).Lock(background)
-		require.NoError(t, err)
-		require.NoError(t, lock.Unlock(background))
-		_, err = locks.Rows("viewed", "id", 1).Lock(background)
-		require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+		for _, name := range []string{"things", "viewed"} {
+			_, err := locks.Rows(name, "id", 1).Lock(background)
+			require.ErrorContains(t, err, "GRANT SELECT on all of it")
+		}
 	})
 }

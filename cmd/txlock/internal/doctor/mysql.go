@@ -54,7 +54,7 @@ func MySQL(ctx context.Context, dsn, table string) ([]Finding, error) {
 }
 
 func mysqlWith(ctx context.Context, dsn, table string, long time.Duration) ([]Finding, error) {
-	quoted, err := identifier.Quote(table, '`', func(plain string) string { return plain }, 2)
+	quoted, err := identifier.Quote(table, '`', 2)
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}

@@ -56,7 +56,7 @@ func Postgres(ctx context.Context, dsn, table string) ([]Finding, error) {
 }
 
 func postgresWith(ctx context.Context, dsn, table string, long time.Duration, far int) ([]Finding, error) {
-	quoted, err := identifier.Quote(table, '"', identifier.Lower, 2)
+	quoted, err := identifier.Quote(table, '"', 2)
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
-	"github.com/txlock/txlock/dialects/internal/network"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -216,5 +215,5 @@ func Passing(err error) bool {
 		IdleTooLong, OfflineMode, TooManyOfAccount, NodeNotReady, ReadOnlyMode:
 		return true
 	}
-	return network.Failed(err) || Broken(err) || errors.Is(err, fencing.ErrNoRun)
+	return sqlconn.Failed(err) || Broken(err) || errors.Is(err, fencing.ErrNoRun)
 }

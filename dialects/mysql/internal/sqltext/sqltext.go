@@ -85,7 +85,7 @@ func QuoteTable(name string) (string, error) { return quote(name, 2) }
 func QuoteColumn(name string) (string, error) { return quote(name, 1) }
 
 func quote(name string, maxParts int) (string, error) {
-	return identifier.Quote(name, '`', func(plain string) string { return plain }, maxParts)
+	return identifier.Quote(name, '`', maxParts)
 }
 
 // Beside names the tables beside a lock table, quoted. The server refuses names that are too long.

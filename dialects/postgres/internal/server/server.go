@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
-	"github.com/txlock/txlock/dialects/internal/network"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -169,7 +169,7 @@ func Outcome(err error) dialects.Outcome {
 	case state == DeadlockDetected:
 		return dialects.Deadlock
 	case slices.ContainsFunc(mayPass, func(prefix string) bool { return strings.HasPrefix(state, prefix) }),
-		state == "" && (network.Failed(err) || errors.As(err, &refused) || errors.Is(err, pgconn.ErrConnClosed) ||
+		state == "" && (sqlconn.Failed(err) || errors.As(err, &refused) || errors.Is(err, pgconn.ErrConnClosed) ||
 			errors.Is(err, fencing.ErrNoRun)):
 		return dialects.Passing
 	}

@@ -17,7 +17,7 @@ func QuoteTable(name string) (string, error) { return quote(name, 2) }
 func QuoteColumn(name string) (string, error) { return quote(name, 1) }
 
 func quote(name string, maxParts int) (string, error) {
-	return identifier.Quote(name, '"', identifier.Lower, maxParts)
+	return identifier.Quote(name, '"', maxParts)
 }
 
 // Tokens is what the name of the sequence ends with that tokens are drawn from. See locktable for
