@@ -14,9 +14,9 @@ import (
 
 // Install creates the lock table, seeds its slots, and creates what stands beside it. It may be
 // called at every start, by many replicas at once. It completes what an earlier call left when it
-// crashed, and refuses to change the number of slots. After an error empty tables may be left. Where
-// programs may not create tables, run the SQL of [Locker.Schema]. Install ends with the proof of
-// [Locker.Check], unless the pool has one connection only. A server that does not exclude is
+// crashed, and refuses to change the number of slots. After an error empty tables may be left.
+// Where programs may not create tables, run the SQL of [Locker.Schema]. Install ends with the proof
+// of [Locker.Check], unless the pool has one connection only. A server that does not exclude is
 // [ErrUnsafeEngine]; any other error of the proof goes to the log.
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	err := l.ready()

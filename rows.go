@@ -15,8 +15,8 @@ import (
 
 // Rows names rows of a table of the caller's: those whose column has one of values, at most 256.
 // The column must be unique and indexed. Values are strings, integers below 2^63, floats, booleans,
-// []byte for a binary column, or a driver.Valuer of these. A row that does not exist is [ErrNoRow]. On MySQL
-// and MariaDB a view, a temporary table, and a table of an engine that locks no rows are
+// []byte for a binary column, or a driver.Valuer of these. A row that does not exist is [ErrNoRow].
+// On MySQL and MariaDB a view, a temporary table, and a table of another engine than InnoDB are
 // [ErrUnsafeEngine]. Spell table and column as in SQL, schema.table with quotes where SQL needs
 // them, and the same way everywhere: the order of waiters depends on it. Rows sends nothing.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
@@ -115,5 +115,6 @@ func valueOf(value any) (dialects.Value, error) {
 		}
 	}
 	err = cmp.Or(err, errors.New("it is none of these"))
-	return dialects.Value{}, fmt.Errorf("a %T cannot name a row, give a string, a number, a bool or a []byte: %w", value, err)
+	return dialects.Value{}, fmt.Errorf("a %T cannot name a row, give a string, a number, a bool or a []byte: %w",
+		value, err)
 }

@@ -28,9 +28,9 @@ var further = map[rune]*regexp.Regexp{
 }
 
 // Quote turns a name as its user spells it into quoted SQL. Parts are separated by dots. Each is
-// plain or in quotes, where a doubled quote stands for one. Where quote is
-// a double quote, plain parts are folded as by PostgreSQL. A part without quotes that is no plain
-// SQL name is taken to the letter. A name with more than maxParts parts, or one that cannot be quoted, is an error.
+// plain or in quotes, where a doubled quote stands for one. Where quote is a double quote, plain
+// parts are folded as by PostgreSQL. A part without quotes that is no plain SQL name is taken to
+// the letter. A name with more than maxParts parts, or one that cannot be quoted, is an error.
 func Quote(name string, quote rune, maxParts int) (string, error) {
 	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return "", fmt.Errorf("invalid name %.100q: it is not valid UTF-8 text without NUL", name)

@@ -23,7 +23,8 @@ func TestWithoutAdvice(t *testing.T) {
 		{NotInstalled("t", errOdd), "table t is missing or has another shape: odd (run Install) (run Install, or the " +
 			"SQL of Schema)", "table t is missing or has another shape: odd (run Install)"},
 		{
-			NoFence("t", errOdd, `"ODD"`), "table t has no fence: odd (run Install) (run Install, or the SQL of Schema)",
+			NoFence("t", errOdd, `"ODD"`),
+			"table t has no fence: odd (run Install) (run Install, or the SQL of Schema)",
 			"table t has no fence: odd (run Install)",
 		},
 		{census(Census{}), "table t is empty (run Install, or the SQL of Schema)", "table t is empty"},

@@ -16,7 +16,8 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	beside, err := sqltext.Beside(locks)
 	part := func(missing, suffix, sql string) { // {} is the table
 		name := beside(suffix)
-		l.Parts = append(l.Parts, dialects.Part{Table: name, Missing: missing, SQL: strings.ReplaceAll(sql, "{}", name)})
+		sql = strings.ReplaceAll(sql, "{}", name)
+		l.Parts = append(l.Parts, dialects.Part{Table: name, Missing: missing, SQL: sql})
 	}
 	lacks := func(view, suffix, further string) string { return lacks(view, beside(suffix), further) }
 	table := func(suffix, definition string) {
@@ -109,8 +110,8 @@ func lacks(view, quoted, further string) string {
 	of := sqltext.TableOf(quoted, "")
 	database, _ := sqltext.Literal(dialects.Value{Text: of.Database})
 	name, _ := sqltext.Literal(dialects.Value{Text: of.Name})
-	return "NOT EXISTS (SELECT 1 FROM information_schema." + view + " WHERE TABLE_SCHEMA = COALESCE(NULLIF(" + database +
-		", ''), DATABASE()) AND TABLE_NAME = " + name + further + ")"
+	return "NOT EXISTS (SELECT 1 FROM information_schema." + view + " WHERE TABLE_SCHEMA = COALESCE(NULLIF(" +
+		database + ", ''), DATABASE()) AND TABLE_NAME = " + name + further + ")"
 }
 
 // seedSQL inserts those slots that are absent, unless some of another number are there. It is one

@@ -18,7 +18,8 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	beside, err := sqltext.Beside(locks)
 	part := func(missing, suffix, sql string) { // {} is the table
 		name := beside(suffix)
-		l.Parts = append(l.Parts, dialects.Part{Table: name, Missing: missing, SQL: strings.ReplaceAll(sql, "{}", name)})
+		sql = strings.ReplaceAll(sql, "{}", name)
+		l.Parts = append(l.Parts, dialects.Part{Table: name, Missing: missing, SQL: sql})
 	}
 	table := func(kind, suffix, definition string) {
 		part("to_regclass("+sqltext.Literal(beside(suffix))+") IS NULL", suffix,
