@@ -315,13 +315,13 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []
 				continue
 			}
 			hash := hex.EncodeToString(row.hash)
-			key := cmp.Or(named[hash], label.Known(dialects.Named{Hash: hash, Name: row.name}))
+			key := cmp.Or(named[hash], label.Known(hash, row.name))
 			holdings = append(holdings, Holding{
 				Table: l.config.table, Column: claimColumn, Row: hash, Key: key,
 				Holder: &Session{
-					Key: key, By: row.By, Since: row.Since, Until: row.Until, token: row.Token, secret: &row.secret,
-					For: row.Until.Add(-row.left).Sub(row.Since),
+					Key: key, By: row.By, Since: row.Since, Until: row.Until, For: row.Until.Add(-row.left).Sub(row.Since),
 				},
+				token: row.Token, secret: &row.secret,
 			})
 		}
 	}
@@ -333,8 +333,8 @@ func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
 	if h.Row != hex.EncodeToString(c.hash[:]) {
 		return errors.New("the table does not show the key of this claim: inspect it by its key, and break that")
 	}
-	secret := *cmp.Or(h.Holder.secret, new(int64)) // nil in a Holding that nobody has inspected
-	held := &Claimed[Tx]{claim: c, by: h.Holder.By, token: h.Holder.token, secret: secret}
+	secret := *cmp.Or(h.secret, new(int64)) // nil in a Holding that nobody has inspected
+	held := &Claimed[Tx]{claim: c, by: h.Holder.By, token: h.token, secret: secret}
 	_, err := held.move(Apart(ctx), "Claim.Break", func(now time.Time) time.Time { return now })
 	switch {
 	case errors.Is(err, ErrClaimEnded):

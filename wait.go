@@ -125,19 +125,18 @@ func (l *Locker[Tx]) holderOf(ctx context.Context, request dialects.Request) str
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // at whose end the connection would be closed
 	defer cancel()
-	of := dialects.Inspection{Table: *found, Names: []string{}, Brief: true}
+	of := dialects.Inspection{Table: *found, Brief: true}
 	for _, value := range request.Values {
 		of.Slots = append(of.Slots, value.Text)
 	}
-	states, _ := inspector.Inspect(ctx, of) // an error would say nothing of the lock
-	for _, s := range states {
-		if h := s.Holder; s.Kind == dialects.KindRow && s.Column == "" && h != nil && h.Session != "" &&
-			slices.Contains(of.Slots, s.Value) {
+	entries, _ := inspector.Inspect(ctx, of) // an error would say nothing of the lock
+	for _, h := range entries {
+		if !h.Waits && h.ID != "" && h.Table == "" && h.Kind == dialects.KindRow && slices.Contains(of.Slots, h.Value) {
 			process := ""
 			if h.Process > 0 { // else the server does not show it
 				process = fmt.Sprintf("process %d ", h.Process)
 			}
-			return fmt.Sprintf("session %s (%son %s, since %s)", h.Session, process, cmp.Or(h.Host, "a socket"),
+			return fmt.Sprintf("session %s (%son %s, since %s)", h.ID, process, cmp.Or(h.Host, "a socket"),
 				h.Since.UTC().Format(time.DateTime))
 		}
 	}

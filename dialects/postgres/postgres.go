@@ -94,7 +94,7 @@ type inspector = inspection.Inspector
 
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
-	d.inspector = inspection.New(d.with)
+	d.inspector = d.Run
 	return d
 }
 

@@ -18,60 +18,43 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// picture is what the server's views show: sessions, and the row locks that they have or wait for.
+// picture is what the server's views show: sessions, and the rows that they have or wait for.
 type picture struct {
+	views
 	conn     *sql.Conn
-	views    views
 	database string // of the connection
 	folds    bool   // the server keeps names of tables in small letters
 	of       dialects.Inspection
-	tables   []ours
-	people   map[string]*person // by the number of the connection
-	locks    []rowLock
+	tables   []ours // the first is the lock table
+	people   map[string]*person
+	rows     map[place]dialects.Entry   // but for those of the lock table
+	printed  map[sqltext.Table][]string // values of callers' rows, as literals
+	entries  []dialects.Entry
 }
 
 // ours is a table of txlock's, whose rows have numbers.
 type ours struct {
 	sqltext.Table
+	kind           dialects.Kind
 	quoted, column string
-	only           []string                     // rows that are looked for alone
-	rows           map[string]dialects.RowState // of a table beside the lock table: whose they are
+	only           []string // rows that are looked for alone
 }
 
-// person is a session.
-type person struct {
-	dialects.Party
-	label label.Label
-	begin string // what tells its transactions apart: see pin
-}
-
-// unknown ends the name of a transaction that nobody can tell from others of its session.
-const unknown = " "
-
-// pin notes the transaction of the session. InnoDB numbers one when it first locks a row alone. One
-// that only shares rows has the number 0 on MariaDB, and on MySQL the address of a structure that
-// its session uses again for the next transaction. MySQL's event tells which it is, and on MariaDB
-// the second in which it began.
-func (s *person) pin(number string) {
-	const firstAddress = 1 << 48 // the least of the numbers that MySQL makes of addresses
-	if n, _ := strconv.ParseUint(number, 10, 64); n == 0 || n >= firstAddress {
-		number += unknown + s.begin
-	}
-	s.Transaction = number
-}
-
-// rowLock is the lock of an index record.
-type rowLock struct {
-	session string // empty: the server does not say which
-	waiting bool
-	shared  bool // FOR SHARE
-	table   sqltext.Table
-	index   string
-	value   string // the first column of the record
+// place is where a row is, as the views name it: an index and the first column of a record.
+type place struct {
+	sqltext.Table
+	index, value string
 }
 
 // primary is the name of every primary key.
 const primary = "PRIMARY"
+
+// person is a session.
+type person struct {
+	dialects.Party
+	label                    label.Label
+	waits, lasts, now, begun string // as peopleSQL has them
+}
 
 // ask returns what the server answers.
 func (p *picture) ask(ctx context.Context, query string) ([][]string, error) {
@@ -80,7 +63,10 @@ func (p *picture) ask(ctx context.Context, query string) ([][]string, error) {
 
 // table is the table of a name in backquotes as the views name it.
 func (p *picture) table(quoted, database string) sqltext.Table {
-	table := sqltext.TableOf(quoted, database)
+	return p.fold(sqltext.TableOf(quoted, database))
+}
+
+func (p *picture) fold(table sqltext.Table) sqltext.Table {
 	if p.folds {
 		table.Database, table.Name = strings.ToLower(table.Database), strings.ToLower(table.Name)
 	}
@@ -88,13 +74,13 @@ func (p *picture) table(quoted, database string) sqltext.Table {
 }
 
 // readTables finds the lock table and those beside it, and which of their rows to look for.
-func (p *picture) readTables(ctx context.Context, of dialects.Inspection) error {
-	p.of = of
+func (p *picture) readTables(ctx context.Context) error {
 	quoted, err := sqltext.QuoteTable(p.of.Table.Name)
 	if err != nil {
 		return err
 	}
-	p.tables = []ours{{Table: p.table(quoted, p.database), quoted: quoted, column: "slot", only: p.of.Slots}}
+	p.tables = []ours{{p.table(quoted, p.database), dialects.KindRow, quoted, "slot", p.of.Slots}}
+	p.rows = map[place]dialects.Entry{}
 	named := ""
 	if p.of.Names != nil {
 		named = " AND hash IN ('" + strings.Join(p.of.Names, "', '") + "')" // hexadecimal
@@ -106,6 +92,9 @@ func (p *picture) readTables(ctx context.Context, of dialects.Inspection) error 
 		{dialects.KindSemaphore, locktable.Permits, "permit FROM %s WHERE permit >= 0"},
 		{dialects.KindElection, locktable.Leaders, "0 FROM %s WHERE part = 'seat'"},
 	} {
+		if p.of.Brief {
+			break
+		}
 		quoted, err := sqltext.Beside(p.of.Table.Name, beside.suffix)
 		if err != nil {
 			return err
@@ -117,13 +106,11 @@ func (p *picture) readTables(ctx context.Context, of dialects.Inspection) error 
 		case err != nil:
 			return server.Ours(err, quoted)
 		}
-		table := ours{
-			Table: p.table(quoted, p.database), quoted: quoted, column: "id", rows: map[string]dialects.RowState{},
-		}
+		table := ours{Table: p.table(quoted, p.database), kind: beside.kind, quoted: quoted, column: "id"}
 		for _, line := range lines {
 			permit, _ := strconv.Atoi(line[3])
-			table.rows[line[0]] = dialects.RowState{
-				Named: dialects.Named{Kind: beside.kind, Hash: line[1], Name: line[2]}, Permit: permit, Value: line[0],
+			p.rows[place{table.Table, primary, line[0]}] = dialects.Entry{
+				Kind: beside.kind, Hash: line[1], Name: line[2], Value: line[0], Party: dialects.Party{Permit: permit},
 			}
 			if named != "" {
 				table.only = append(table.only, line[0])
@@ -134,37 +121,166 @@ func (p *picture) readTables(ctx context.Context, of dialects.Inspection) error 
 	return nil
 }
 
-// meet notes the session of a line that begins with columns of the process list. It waits if its
-// statement has a label.
-func (p *picture) meet(line []string) (session *person, waits bool) {
-	session = &person{Party: dialects.Party{
-		Session: line[0], User: line[1], Host: line[2], Database: line[3], Idle: line[4] == "Sleep", Statement: line[5],
-	}}
-	p.people[line[0]] = session
-	shown := sqltext.LabelIn(session.Statement)
-	session.hear(shown)
-	return session, shown != ""
-}
-
-// hear notes what a session says of itself.
-func (s *person) hear(shown string) {
-	s.label = s.label.And(label.Read(shown))
-	s.Process = cmp.Or(s.Process, s.label.Process)
-}
-
-// lasts notes for how long a session has waited, or has been in its transaction.
-func (s *person) lasts(now string, seconds float64) {
-	at, _ := strconv.ParseFloat(now, 64)
-	s.For = max(time.Duration(seconds*float64(time.Second)), 0)
-	s.Since = time.UnixMicro(int64(at * 1e6)).Add(-s.For).Round(time.Millisecond)
-}
-
-// add notes a lock. The columns say in which index it is, whether it is awaited, whether it is
-// shared, and of which record it is.
-func (p *picture) add(session string, table sqltext.Table, columns []string) {
-	p.locks = append(p.locks, rowLock{
-		session, columns[1] == "1", columns[2] == "1", table, strings.Trim(columns[0], "`"), recordValue(columns[3]),
+// read reads the sessions, and the locks just behind them, so that their owners are there.
+func (p *picture) read(ctx context.Context) error {
+	err := p.renew(ctx)
+	if err == nil {
+		err = p.readPeople(ctx)
+	}
+	if err == nil && p.of.Slots == nil {
+		err = p.readCallers(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	locks, err := p.locks(ctx)
+	before := p.entries
+	for _, line := range locks {
+		if e, known := p.entryOf(line); known && !isHeld(before, e) {
+			p.entries = append(p.entries, e)
+		}
+	}
+	slices.SortStableFunc(p.entries, func(a, b dialects.Entry) int { // who came first in front
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(len(a.ID), len(b.ID)), cmp.Compare(a.ID, b.ID))
 	})
+	return err
+}
+
+// readPeople reads the sessions.
+func (p *picture) readPeople(ctx context.Context) error {
+	lines, err := p.ask(ctx, p.peopleSQL)
+	p.people = map[string]*person{}
+	for _, line := range lines {
+		p.people[line[0]] = &person{
+			Party: dialects.Party{
+				ID: line[0], User: line[1], Host: line[2], Database: line[3], Idle: line[4] == "Sleep", Statement: line[5],
+				Application: line[10],
+			},
+			waits: line[6], lasts: line[7], now: line[8], begun: line[9],
+		}
+	}
+	if err != nil {
+		return err
+	}
+	// MariaDB shows it only with performance_schema, which is not its default, and to who may read
+	// that.
+	said, _ := p.ask(ctx, saidSQL)
+	for _, line := range said {
+		if s := p.people[line[0]]; s != nil {
+			s.label, s.Statement = label.Read(line[1]), cmp.Or(s.Statement, line[2])
+		}
+	}
+	for _, s := range p.people {
+		s.label = label.Read(sqltext.LabelIn(s.Statement)).And(s.label)
+		s.Process = s.label.Process
+	}
+	return nil
+}
+
+// readCallers finds the rows of callers' tables that sessions say they lock, in the indexes that
+// begin with their column: none where this user may not read the table.
+func (p *picture) readCallers(ctx context.Context) error {
+	callers, selects := map[place]dialects.Entry{}, []string(nil) // with a column for the index
+	p.printed = map[sqltext.Table][]string{}
+	for _, s := range p.people {
+		s.label.Rows(func(table, column, value string) {
+			quoted, err := sqltext.QuoteTable(table)
+			name, failed := sqltext.QuoteColumn(column)
+			at := place{p.table(quoted, s.Database), strings.ToLower(sqltext.TableOf(name, "").Name), value}
+			// Its name may have come in this session's character set.
+			if err != nil || failed != nil || at.Database == "" || !utf8.ValidString(at.Database) {
+				return
+			}
+			if p.printed[at.Table] == nil {
+				selects = append(selects, "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME FROM "+
+					"information_schema.statistics WHERE SEQ_IN_INDEX = 1 AND "+at.Is("TABLE_SCHEMA", "TABLE_NAME"))
+			}
+			callers[at] = dialects.Entry{Table: table, Column: column, Value: value}
+			p.printed[at.Table] = append(p.printed[at.Table], printed(value)...)
+		})
+	}
+	if len(selects) == 0 {
+		return nil
+	}
+	indexes, err := p.ask(ctx, strings.Join(selects, " UNION ALL "))
+	for _, line := range indexes {
+		for at, e := range callers {
+			if at.Table == p.fold(sqltext.Table{Database: line[0], Name: line[1]}) && at.index == strings.ToLower(line[3]) {
+				p.rows[place{at.Table, line[2], at.value}] = e
+			}
+		}
+	}
+	return err
+}
+
+// locks reads the locks of our own tables, and of those rows of callers' tables that sessions say
+// they lock: there may be millions of others.
+func (p *picture) locks(ctx context.Context) ([][]string, error) {
+	if p.mariadb {
+		return p.ask(ctx, p.locksSQL)
+	}
+	var selects []string
+	for _, t := range p.tables {
+		selects = append(selects, p.locksSQL+"l.INDEX_NAME = '"+primary+"' AND "+t.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
+	}
+	for table, values := range p.printed {
+		selects = append(selects, p.locksSQL+table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")+
+			" AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN ("+strings.Join(values, ", ")+")")
+	}
+	return p.ask(ctx, "WITH o AS ("+ownersSQL+") "+strings.Join(selects, " UNION ALL "))
+}
+
+// entryOf reads a line of locks.
+func (p *picture) entryOf(line []string) (e dialects.Entry, known bool) {
+	at := place{p.table(line[2], ""), strings.Trim(line[3], "`"), recordValue(line[6])}
+	if e, known = p.rows[at]; at.Table == p.tables[0].Table && at.index == primary {
+		_, err := strconv.Atoi(at.value) // else it is the end of the index, or not in memory
+		e.Value, known = at.value, err == nil
+	}
+	s, there := p.people[line[0]]
+	if !known || !there && line[0] != "" { // it has ended
+		return e, false
+	}
+	if there {
+		permit := e.Permit
+		e.Party, e.Permit, e.Transaction = s.Party, permit, pin(line[1], s.begun)
+		if e.Kind == dialects.KindRow && e.Column == "" {
+			e.Key = s.label.Key(e.Value, p.of.Table.Slots, true)
+		}
+	}
+	e.Waits, e.Shared = line[4] == "1", line[5] == "1"
+	if there {
+		s.since(&e)
+	}
+	return e, true
+}
+
+// since says for how long the session has waited, or has been in its transaction.
+func (s *person) since(e *dialects.Entry) {
+	span := s.lasts
+	if e.Waits {
+		span = s.waits
+	}
+	now, _ := strconv.ParseFloat(s.now, 64)
+	if seconds, err := strconv.ParseFloat(span, 64); err == nil {
+		e.For = max(time.Duration(seconds*float64(time.Second)), 0)
+		e.Since = time.UnixMicro(int64(now * 1e6)).Add(-e.For).Round(time.Millisecond)
+	}
+}
+
+// unknown ends the name of a transaction that nobody can tell from others of its session.
+const unknown = " "
+
+// pin names the transaction of a session. InnoDB numbers one when it first locks a row alone. One
+// that only shares rows has the number 0 on MariaDB, and on MySQL the address of a structure that
+// its session uses again for the next transaction. MySQL's event tells which it is, and on MariaDB
+// the second in which it began.
+func pin(number, begun string) string {
+	const firstAddress = 1 << 48 // the least of the numbers that MySQL makes of addresses
+	if n, _ := strconv.ParseUint(number, 10, 64); n == 0 || n >= firstAddress {
+		return number + unknown + begun
+	}
+	return number
 }
 
 // asPrinted and asMeant go between a text and what InnoDB prints of it: ut_str_sql_format in the
@@ -173,6 +289,17 @@ var (
 	asPrinted = strings.NewReplacer("'", "''", `\`, `\\`, "\x00", `\0`)
 	asMeant   = strings.NewReplacer(`\\`, `\`, `\0`, "\x00")
 )
+
+// printed are a number and a text as the views print them, up to the first comma.
+func printed(value string) (literals []string) {
+	for _, text := range []string{value, "'" + asPrinted.Replace(value) + "'"} {
+		begin, _, _ := strings.Cut(text, ",")
+		if literal, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil {
+			literals = append(literals, literal)
+		}
+	}
+	return literals
+}
 
 // recordValue is the first column of an index record. The views separate columns by commas, and put
 // text in quotes.
@@ -183,125 +310,4 @@ func recordValue(data string) string {
 	}
 	value, _, _ := strings.Cut(data, ",")
 	return value
-}
-
-// row is one as the views name it. Columns are in small letters: case never matters in their names.
-type row struct {
-	sqltext.Table
-	column, value string
-}
-
-// callers are the rows of callers' tables that sessions say they lock, as they spell them: none if
-// only some rows are looked for.
-func (p *picture) callers() map[row]dialects.RowState {
-	rows := map[row]dialects.RowState{}
-	for _, session := range p.people {
-		session.label.Rows(func(table, column, value string) {
-			quoted, err := sqltext.QuoteTable(table)
-			name, failed := sqltext.QuoteColumn(column)
-			of := row{p.table(quoted, session.Database), strings.ToLower(sqltext.TableOf(name, "").Name), value}
-			// Its name may have come in this session's character set.
-			if err == nil && failed == nil && p.of.Slots == nil && of.Database != "" && utf8.ValidString(of.Database) {
-				rows[of] = dialects.RowState{Table: table, Column: column, Value: value}
-			}
-		})
-	}
-	return rows
-}
-
-// columnOf reads the first column of an index of a caller's table. The server shows the indexes to
-// users who may read the table.
-func (p *picture) columnOf(ctx context.Context, table sqltext.Table, index string) (string, error) {
-	lines, err := p.ask(ctx, "SELECT COLUMN_NAME, INDEX_NAME FROM information_schema.statistics "+
-		"WHERE SEQ_IN_INDEX = 1 AND "+table.Is("TABLE_SCHEMA", "TABLE_NAME"))
-	for _, line := range lines {
-		if line[1] == index {
-			return strings.ToLower(line[0]), nil
-		}
-	}
-	return "", err
-}
-
-// states puts the picture together, row by row. A session that waits to own what it shares waits.
-func (p *picture) states(ctx context.Context) (states []dialects.RowState, err error) {
-	type of struct{ row, session string }
-	callers, columns := p.callers(), map[row]string{}
-	rows, seen := map[row]*dialects.RowState{}, map[of]bool{}
-	slices.SortFunc(p.locks, p.inOrder)
-	for _, lock := range p.locks {
-		if lock.session != "" && p.people[lock.session] == nil { // it has ended, or only probes
-			continue
-		}
-		at, state, known := p.own(lock)
-		if at.column == "" {
-			index := row{lock.table, "", lock.index}
-			column, read := columns[index]
-			if !read {
-				if column, err = p.columnOf(ctx, lock.table, lock.index); err != nil {
-					return nil, err
-				}
-				columns[index] = column
-			}
-			at = row{lock.table, column, lock.value}
-			state, known = callers[at]
-		}
-		if who := (of{fmt.Sprint(at), lock.session}); known && !seen[who] {
-			seen[who] = true
-			if rows[at] == nil {
-				rows[at] = &state
-			}
-			p.put(rows[at], lock)
-		}
-	}
-	for _, state := range rows {
-		states = append(states, *state)
-	}
-	return states, nil
-}
-
-// own finds the row of a lock in a table of ours.
-func (p *picture) own(lock rowLock) (at row, state dialects.RowState, known bool) {
-	for _, table := range p.tables {
-		if table.Table == lock.table {
-			_, err := strconv.Atoi(lock.value) // else it is the end of the index, or not in memory
-			if state, known = table.rows[lock.value]; table.rows == nil {
-				state, known = dialects.RowState{Value: lock.value}, true
-			}
-			return row{lock.table, table.column, lock.value}, state, known && err == nil && lock.index == primary
-		}
-	}
-	return at, state, false
-}
-
-// inOrder has those that wait first, who came first in front.
-func (p *picture) inOrder(a, b rowLock) int {
-	waits := func(lock rowLock) (rank int, since time.Time) {
-		if person := p.people[lock.session]; lock.waiting && person != nil {
-			return 0, person.Since
-		}
-		return 1, since
-	}
-	first, since := waits(a)
-	second, later := waits(b)
-	return cmp.Or(cmp.Compare(first, second), since.Compare(later), cmp.Compare(len(a.session), len(b.session)),
-		cmp.Compare(a.session, b.session))
-}
-
-// put adds the session of a lock to the row.
-func (p *picture) put(state *dialects.RowState, lock rowLock) {
-	party := dialects.Party{}
-	if session := p.people[lock.session]; session != nil {
-		if party = session.Party; state.Column == "" && state.Kind == dialects.KindRow {
-			party.Key = session.label.Key(state.Value, p.of.Table.Slots, true)
-		}
-	}
-	party.Shared = lock.shared
-	switch {
-	case lock.waiting:
-		state.Waiters = append(state.Waiters, party)
-	case lock.shared:
-		state.Readers = append(state.Readers, party)
-	case state.Holder == nil:
-		state.Holder = &party
-	}
 }
