@@ -34,8 +34,6 @@ type Holding struct {
 	// "claim", and Holder has no session: By says who has it, and Until for how long. For a name
 	// that is hidden, Key is what the caller named, else "~", the beginning of the hash, and "…".
 	Permits []Session
-	// Behind is how many more callers of this Locker wait inside the process, see [WithQueue].
-	Behind int
 
 	token  int64  // of a claim
 	secret *int64 // of a claim: behind a pointer, it does not come into a log with the Holding
@@ -84,12 +82,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	if err != nil {
 		return nil, err
 	}
-	here := l.waitingHere() // later: who has gone from the process to the server meanwhile counts once
-	for at, h := range l.holdingsOf(entries, of, keys) {
-		if at.column == "" {
-			at.table, at.column = of.Table.Name, slotColumn
-		}
-		h.Behind = here[at]
+	for _, h := range l.holdingsOf(entries, of, keys) {
 		if h.Holder != nil {
 			h.Key = cmp.Or(h.Key, h.Holder.Key)
 		}
@@ -133,16 +126,14 @@ func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection
 	holdings, seen := map[row]*Holding{}, map[[5]string]bool{}
 	for _, e := range entries {
 		at, key := row{cmp.Or(e.Table, l.config.table), e.Column, e.Value}, ""
-		wanted := of.Slots == nil || e.Column == "" && slices.Contains(of.Slots, e.Value)
+		wanted := keys == nil || e.Table == "" && slices.Contains(of.Slots, e.Value)
 		if e.Kind != dialects.KindRow {
+			at.column, at.value, key = string(e.Kind), e.Hash, label.Known(e.Hash, e.Name)
 			named := slices.Index(of.Names, e.Hash)
-			at.column, at.value, key, wanted = electionColumn, e.Hash, label.Known(e.Hash, e.Name), of.Names == nil
-			if named >= 0 {
-				key, wanted = keys[named], true
+			if wanted = keys == nil || named >= 0; named >= 0 {
+				key = keys[named]
 			}
-		}
-		if e.Kind == dialects.KindSemaphore {
-			at.column, wanted = semaphoreColumn, wanted && !e.Shared // who shares only looks
+			wanted = wanted && !(e.Kind == dialects.KindSemaphore && e.Shared) // who shares it only looks
 		}
 		who := [...]string{at.table, at.column, e.Value, e.ID, e.Prepared}
 		if !wanted || seen[who] {
@@ -159,15 +150,14 @@ func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection
 
 // add adds an entry, behind all that wait if it does not.
 func (h *Holding) add(e dialects.Entry) {
-	party, permit := e.Party, e.Permit
-	party.Permit = 0
-	switch {
+	switch party := e.Party; {
 	case e.Waits:
 		h.Waiters = append(h.Waiters, party)
-	case e.Kind == dialects.KindSemaphore && permit == maxPermits:
+	case e.Kind == dialects.KindSemaphore && e.Permit == maxPermits:
 		h.Waiters = slices.Insert(h.Waiters, 0, party)
 	case e.Kind == dialects.KindSemaphore:
-		h.Permits = append(h.Permits, e.Party)
+		party.Permit = e.Permit
+		h.Permits = append(h.Permits, party)
 		slices.SortFunc(h.Permits, func(a, b Session) int { return cmp.Compare(a.Permit, b.Permit) })
 	case e.Shared:
 		h.Readers = append(h.Readers, party)

@@ -27,19 +27,6 @@ func lineOf(table, column string, values ...dialects.Value) lineName {
 	return lineName{table, column, strings.Join(texts, "\x00")}
 }
 
-// waitingHere is how many callers of this Locker wait for each row, without a session.
-func (l *Locker[Tx]) waitingHere() map[row]int {
-	count := map[row]int{}
-	add := func(name lineName, waiting int) {
-		for text := range strings.SplitSeq(name.values, "\x00") {
-			count[row{name.table, name.column, text}] += waiting
-		}
-	}
-	l.lines().Each(add)
-	l.candidates.Each(add)
-	return count
-}
-
 // newLines is called once, at the first call that needs the size of the pool.
 func (l *Locker[Tx]) newLines() *lines {
 	limit := l.config.queue

@@ -24,16 +24,16 @@ type Inspector interface {
 }
 
 // Kind is what can be held.
-type Kind int
+type Kind string
 
 const (
 	// KindRow is a row of the lock table, or of a caller's table that sessions of txlock say they
 	// lock.
-	KindRow Kind = iota
+	KindRow Kind = ""
 	// KindSemaphore is a permit of a semaphore, or its queue.
-	KindSemaphore
+	KindSemaphore Kind = "semaphore"
 	// KindElection is the seat of an election: its holder leads.
-	KindElection
+	KindElection Kind = "election"
 )
 
 // Inspection says what to look at: everything, or what was named.
@@ -44,10 +44,10 @@ type Inspection struct {
 	Brief bool     // of Slots alone, what the server shows at once is enough
 }
 
-// Entry is a session, and a row that it holds or waits for. Of a semaphore, Permit is that of the
-// row. Behind the last one is the queue, whose holder is the first that waits for a permit.
+// Entry is a session, and a row that it holds or waits for.
 type Entry struct {
 	Kind   Kind
+	Permit int    // of a semaphore; behind the last one its queue, whose holder is the first that waits
 	Hash   string // of the name of a semaphore or an election, in 64 hexadecimal digits
 	Name   string // of that, in ASCII, for people; empty: it is hidden
 	Table  string // of a caller's row, as its user spells it, as is Column; empty for a row of our own

@@ -187,13 +187,3 @@ func (l *Lines[K]) Waiting(name K) (n int) {
 	return n
 }
 
-// Each calls visit for each line in which somebody waits, with the mutex held.
-func (l *Lines[K]) Each(visit func(name K, waiting int)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for name, in := range l.lines {
-		if in.waiting.Len() > 0 {
-			visit(name, in.waiting.Len())
-		}
-	}
-}

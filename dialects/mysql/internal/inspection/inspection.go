@@ -42,12 +42,11 @@ func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (entries
 func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
 	return i.Pool.With(ctx, func(conn *sql.Conn) error {
 		p := &picture{conn: conn, views: mysql}
-		lines, err := p.ask(ctx, "SELECT @@version LIKE '%MariaDB%', @@performance_schema, DATABASE(), "+
-			"@@lower_case_table_names")
+		lines, err := p.ask(ctx, "SELECT @@version LIKE '%MariaDB%', @@performance_schema, @@lower_case_table_names")
 		if err != nil {
 			return err
 		}
-		p.database, p.folds = lines[0][2], lines[0][3] != "0"
+		p.folds = lines[0][2] != "0"
 		switch {
 		case lines[0][0] == "1": // every release of MariaDB has its name in @@version
 			p.views = mariadb

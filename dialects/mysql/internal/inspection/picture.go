@@ -15,32 +15,23 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // picture is what the server's views show: sessions, and the rows that they have or wait for.
 type picture struct {
 	views
-	conn     *sql.Conn
-	database string // of the connection
-	folds    bool   // the server keeps names of tables in small letters
-	of       dialects.Inspection
-	tables   []ours // the first is the lock table
-	people   map[string]*person
-	rows     map[place]dialects.Entry   // but for those of the lock table
-	printed  map[sqltext.Table][]string // values of callers' rows, as literals
-	entries  []dialects.Entry
+	conn    *sql.Conn
+	folds   bool // the server keeps names of tables in small letters
+	of      dialects.Inspection
+	tables  []sqltext.Table            // of txlock, the first is the lock table
+	rows    map[place]dialects.Entry   // but for those of the lock table
+	named   []named                    // rows that are looked for alone
+	printed map[sqltext.Table][]string // values of callers' rows, as literals
+	people  map[string]*person
+	entries []dialects.Entry
 }
 
-// ours is a table of txlock's, whose rows have numbers.
-type ours struct {
-	sqltext.Table
-	kind           dialects.Kind
-	quoted, column string
-	only           []string // rows that are looked for alone
-}
-
-// place is where a row is, as the views name it: an index and the first column of a record.
+// place is where a row is, as the views name it: an index, and the first column of a record.
 type place struct {
 	sqltext.Table
 	index, value string
@@ -76,47 +67,42 @@ func (p *picture) fold(table sqltext.Table) sqltext.Table {
 // readTables finds the lock table and those beside it, and which of their rows to look for.
 func (p *picture) readTables(ctx context.Context) error {
 	quoted, err := sqltext.QuoteTable(p.of.Table.Name)
-	if err != nil {
+	p.tables, p.rows = []sqltext.Table{p.table(quoted, "")}, map[place]dialects.Entry{}
+	for _, slot := range p.of.Slots {
+		p.named = append(p.named, named{dialects.Entry{Value: slot}, quoted, "slot"})
+	}
+	if p.of.Brief || err != nil {
 		return err
 	}
-	p.tables = []ours{{p.table(quoted, p.database), dialects.KindRow, quoted, "slot", p.of.Slots}}
-	p.rows = map[place]dialects.Entry{}
-	named := ""
+	asked := ""
 	if p.of.Names != nil {
-		named = " AND hash IN ('" + strings.Join(p.of.Names, "', '") + "')" // hexadecimal
+		asked = " AND hash IN ('" + strings.Join(p.of.Names, "', '") + "')" // hexadecimal
 	}
 	for _, beside := range []struct {
-		kind              dialects.Kind
-		suffix, condition string
+		kind                      dialects.Kind
+		quoted, permit, condition string
 	}{
-		{dialects.KindSemaphore, locktable.Permits, "permit FROM %s WHERE permit >= 0"},
-		{dialects.KindElection, locktable.Leaders, "0 FROM %s WHERE part = 'seat'"},
+		{dialects.KindSemaphore, p.of.Table.Kinds.Permits.Table, "permit", "permit >= 0"},
+		{dialects.KindElection, p.of.Table.Kinds.Leaders.Table, "0", "part = 'seat'"},
 	} {
-		if p.of.Brief {
-			break
-		}
-		quoted, err := sqltext.Beside(p.of.Table.Name, beside.suffix)
-		if err != nil {
-			return err
-		}
-		lines, err := p.ask(ctx, fmt.Sprintf("SELECT id, hash, COALESCE(name, ''), "+beside.condition, quoted)+named)
+		lines, err := p.ask(ctx, fmt.Sprintf("SELECT id, hash, COALESCE(name, ''), %s FROM %s WHERE %s", beside.permit,
+			beside.quoted, beside.condition)+asked)
 		switch number := server.Number(err); {
 		case number == server.NoSuchTable, number == server.NoPrivilege:
 			continue // of an older version, whose users were granted what they needed
 		case err != nil:
-			return server.Ours(err, quoted)
+			return server.Ours(err, beside.quoted)
 		}
-		table := ours{Table: p.table(quoted, p.database), kind: beside.kind, quoted: quoted, column: "id"}
-		for _, line := range lines {
-			permit, _ := strconv.Atoi(line[3])
-			p.rows[place{table.Table, primary, line[0]}] = dialects.Entry{
-				Kind: beside.kind, Hash: line[1], Name: line[2], Value: line[0], Party: dialects.Party{Permit: permit},
-			}
-			if named != "" {
-				table.only = append(table.only, line[0])
-			}
-		}
+		table := p.table(beside.quoted, "")
 		p.tables = append(p.tables, table)
+		for _, line := range lines {
+			row := dialects.Entry{Kind: beside.kind, Hash: line[1], Name: line[2], Value: line[0]}
+			row.Permit, _ = strconv.Atoi(line[3])
+			p.rows[place{table, primary, row.Value}] = row
+			if asked != "" {
+				p.named = append(p.named, named{row, beside.quoted, "id"})
+			}
+		}
 	}
 	return nil
 }
@@ -149,7 +135,7 @@ func (p *picture) read(ctx context.Context) error {
 // readPeople reads the sessions.
 func (p *picture) readPeople(ctx context.Context) error {
 	lines, err := p.ask(ctx, p.peopleSQL)
-	p.people = map[string]*person{}
+	p.people = map[string]*person{"": {}} // of whom nothing is known
 	for _, line := range lines {
 		p.people[line[0]] = &person{
 			Party: dialects.Party{
@@ -233,25 +219,20 @@ func (p *picture) locks(ctx context.Context) ([][]string, error) {
 // entryOf reads a line of locks.
 func (p *picture) entryOf(line []string) (e dialects.Entry, known bool) {
 	at := place{p.table(line[2], ""), strings.Trim(line[3], "`"), recordValue(line[6])}
-	if e, known = p.rows[at]; at.Table == p.tables[0].Table && at.index == primary {
+	if e, known = p.rows[at]; at.Table == p.tables[0] && at.index == primary {
 		_, err := strconv.Atoi(at.value) // else it is the end of the index, or not in memory
 		e.Value, known = at.value, err == nil
 	}
-	s, there := p.people[line[0]]
-	if !known || !there && line[0] != "" { // it has ended
+	s := p.people[line[0]]
+	if !known || s == nil { // it has ended
 		return e, false
 	}
-	if there {
-		permit := e.Permit
-		e.Party, e.Permit, e.Transaction = s.Party, permit, pin(line[1], s.begun)
-		if e.Kind == dialects.KindRow && e.Column == "" {
-			e.Key = s.label.Key(e.Value, p.of.Table.Slots, true)
-		}
-	}
+	e.Party, e.Transaction = s.Party, pin(line[1], s.begun)
 	e.Waits, e.Shared = line[4] == "1", line[5] == "1"
-	if there {
-		s.since(&e)
+	if e.Kind == dialects.KindRow && e.Column == "" {
+		e.Key = s.label.Key(e.Value, p.of.Table.Slots, true)
 	}
+	s.since(&e)
 	return e, true
 }
 

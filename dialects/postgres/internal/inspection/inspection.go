@@ -3,7 +3,6 @@
 package inspection
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Inspector does what dialects.Inspector promises, by Run of the driver.
@@ -20,15 +18,14 @@ type Inspector func(ctx context.Context, q dialects.Query) (lines []string, err 
 // Inspect does what dialects.Inspector promises. It shows all rows, whichever are asked for.
 func (run Inspector) Inspect(ctx context.Context, of dialects.Inspection) ([]dialects.Entry, error) {
 	slots, err := sqltext.QuoteTable(of.Table.Name)
-	beside, failed := sqltext.Beside(of.Table.Name)
-	if err = cmp.Or(err, failed); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	ours, readable := tables{slots, beside(locktable.Permits), beside(locktable.Leaders)}, []string(nil)
+	ours, readable := tables{slots, of.Table.Kinds.Permits.Table, of.Table.Kinds.Leaders.Table}, []string(nil)
 	if !of.Brief {
 		// An older version has not installed a table, or its roles were granted only what they
 		// needed. That is asked for first, because the server would log an error.
-		args := []any{ours[dialects.KindSemaphore], ours[dialects.KindElection]}
+		args := []any{ours.permits, ours.leaders}
 		if readable, err = run(ctx, dialects.Query{SQL: readableSQL, Args: args, Table: of.Table.Name}); err != nil {
 			return nil, err
 		}

@@ -108,7 +108,7 @@ func (l *line) lasts(since time.Time) {
 // locks tells whether the session runs the statement that locks the row, and waits for it. Else its
 // work may wait for another row.
 func (t tables) locks(l *line) bool {
-	quoted := t[l.Kind]
+	quoted := map[dialects.Kind]string{"": t.slots, dialects.KindSemaphore: t.permits, dialects.KindElection: t.leaders}[l.Kind]
 	if l.Table != "" {
 		quoted, _ = sqltext.QuoteTable(l.Table)
 	}

@@ -1,15 +1,13 @@
 package inspection
 
 import (
-	"fmt"
 	"slices"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-// tables are txlock's own, quoted, by the kind of what has rows there.
-type tables [3]string
+// tables are txlock's own, quoted.
+type tables struct{ slots, permits, leaders string }
 
 const readableSQL = "select name from unnest(array[$1::text, $2::text]) name " +
 	"where has_table_privilege(to_regclass(name), 'select')"
@@ -23,13 +21,13 @@ const readableSQL = "select name from unnest(array[$1::text, $2::text]) name " +
 // with both. The clock is read once: else a waiter could seem to wait longer than the one in front.
 // Lines are JSON, because a query returns one column.
 func (t tables) pictureSQL(readable []string) string {
-	rows := "select null::oid as class, 0 as id, 0 as kind, '' as hash, '' as name, 0 as permit where false"
-	for kind, columns := range map[dialects.Kind]string{
-		dialects.KindSemaphore: "permit from %[3]s", dialects.KindElection: "0 from %[3]s where part = 'seat'",
+	rows := "select null::oid as class, 0 as id, '' as kind, '' as hash, '' as name, 0 as permit where false"
+	for _, of := range []struct{ table, rest string }{
+		{t.permits, "'semaphore', hash, name, permit from " + t.permits},
+		{t.leaders, "'election', hash, name, 0 from " + t.leaders + " where part = 'seat'"},
 	} {
-		if slices.Contains(readable, t[kind]) {
-			rows += fmt.Sprintf(" union all select %s::regclass::oid, id, %d, hash, name, "+columns,
-				sqltext.Literal(t[kind]), kind, t[kind])
+		if slices.Contains(readable, of.table) {
+			rows += " union all select " + sqltext.Literal(of.table) + "::regclass::oid, id, " + of.rest
 		}
 	}
 	return `with locks as materialized (select * from pg_locks), rows as (` + rows + `),
