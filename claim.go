@@ -319,7 +319,8 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []
 			holdings = append(holdings, Holding{
 				Table: l.config.table, Column: claimColumn, Row: hash, Key: key,
 				Holder: &Session{
-					Key: key, By: row.By, Since: row.Since, Until: row.Until, For: row.Until.Add(-row.left).Sub(row.Since),
+					Key: key, By: row.By, Since: row.Since, Until: row.Until,
+					For: row.Until.Add(-row.left).Sub(row.Since),
 				},
 				token: row.Token, secret: &row.secret,
 			})

@@ -110,8 +110,8 @@ func (l *Locker[Tx]) inspector() (dialects.Inspector, error) {
 	return inspector, nil
 }
 
-// holdingsOf puts together what was asked for: entries of a row, and those of a semaphore. A session
-// counts once for a row: if it waits to own what it shares, it waits.
+// holdingsOf puts together what was asked for: entries of a row, and those of a semaphore. A
+// session counts once for a row: if it waits to own what it shares, it waits.
 func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection, keys []string) map[row]*Holding {
 	rank := func(e dialects.Entry) int {
 		switch {
@@ -126,11 +126,11 @@ func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection
 	holdings, seen := map[row]*Holding{}, map[[5]string]bool{}
 	for _, e := range entries {
 		at, key := row{cmp.Or(e.Table, l.config.table), e.Column, e.Value}, ""
-		wanted := keys == nil || e.Table == "" && slices.Contains(of.Slots, e.Value)
+		wanted := of.Names == nil || e.Table == "" && slices.Contains(of.Slots, e.Value)
 		if e.Kind != dialects.KindRow {
 			at.column, at.value, key = string(e.Kind), e.Hash, label.Known(e.Hash, e.Name)
 			named := slices.Index(of.Names, e.Hash)
-			if wanted = keys == nil || named >= 0; named >= 0 {
+			if wanted = of.Names == nil || named >= 0; named >= 0 {
 				key = keys[named]
 			}
 			wanted = wanted && !(e.Kind == dialects.KindSemaphore && e.Shared) // who shares it only looks

@@ -74,8 +74,8 @@ func Hold[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) (relea
 
 // Waiters returns when at least n sessions wait for one of keys at the server, or campaign in an
 // election of that name, of whichever process. It asks the server again and again, and does not
-// guess by time. Of the callers of one key in a process, some wait there without a session: for more
-// than one of them give their Locker [txlock.WithQueue] of n+1, and a pool with as much room.
+// guess by time. Of the callers of one key in a process, some wait there without a session: for
+// more than one of them give their Locker [txlock.WithQueue] of n+1, and a pool with as much room.
 func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...string) {
 	t.Helper()
 	waiting := 0
@@ -87,8 +87,8 @@ func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...stri
 		return waiting >= n, err
 	})
 	if err != nil {
-		t.Fatalf("txlocktest: %d sessions wait at the server for %q, not %d (WithQueue bounds those of a process): %v%s",
-			waiting, keys, n, err, seen(locks, keys))
+		t.Fatalf("txlocktest: %d sessions wait at the server for %q, not %d (WithQueue bounds those of a "+
+			"process): %v%s", waiting, keys, n, err, seen(locks, keys))
 	}
 }
 

@@ -186,4 +186,3 @@ func (l *Lines[K]) Waiting(name K) (n int) {
 	}
 	return n
 }
-

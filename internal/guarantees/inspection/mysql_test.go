@@ -33,6 +33,7 @@ func TestInspectInnoDB(t *testing.T) {
 			t.Run("two are of sessions that are known, or of nobody", func(t *testing.T) { sharedHolders(t, e) })
 		}},
 		{"text is read to its end", quotedRows},
+		{"keys of several statements show in a caller's transaction", severalStatements},
 		{"the end of the index is no slot", endOfIndex},
 		{"a row is found among a hundred thousand locks", manyLocks},
 		{"another's probe is no waiter", strangersProbe},
@@ -286,6 +287,31 @@ func quotedRows(t *testing.T, e *testbed.Engine) {
 	for _, ended := range later {
 		require.NoError(t, <-ended)
 	}
+}
+
+func severalStatements(t *testing.T, e *testbed.Engine) {
+	if !e.ListsHeld() {
+		return
+	}
+	f := innodbFixture(t, e)
+	first, second := f.Key("first"), f.Key("second")
+	f.Free(t, first, second) // reads the number of slots: LockTx would wait a second for that at most
+	tx := f.Guest(t)
+	require.NoError(t, f.Locks.Mutex(first).LockTx(background, tx))
+	require.NoError(t, f.Locks.Mutex(second).LockTx(background, tx))
+	holder, err := f.Locks.Mutex(f.Key("third")).Lock(background)
+	require.NoError(t, err)
+	third := make(chan error, 1) // its wait must not hide what it holds
+	go func() { third <- f.Locks.Mutex(f.Key("third")).LockTx(background, tx) }()
+	f.Waiters(t, 1)
+	shown := map[string]bool{}
+	for _, h := range f.Look(t, first, second) {
+		shown[h.Key] = true
+	}
+	require.NoError(t, holder.Unlock(background))
+	require.NoError(t, <-third)
+	require.NoError(t, f.End(background, tx, false))
+	require.Equal(t, map[string]bool{first: true, second: true}, shown)
 }
 
 func endOfIndex(t *testing.T, e *testbed.Engine) {

@@ -79,8 +79,8 @@ func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 			case transaction != party.Transaction:
 			case strings.HasSuffix(transaction, unknown):
 				return errors.New("the server does not tell the transaction of this reader from the next one of its " +
-					"session: look again a second later; on MySQL that takes the consumer events_transactions_current " +
-					"of performance_schema")
+					"session: look again a second later; on MySQL that takes the consumer " +
+					"events_transactions_current of performance_schema")
 			default:
 				return p.kill(ctx, party.ID)
 			}

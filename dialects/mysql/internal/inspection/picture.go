@@ -54,10 +54,7 @@ func (p *picture) ask(ctx context.Context, query string) ([][]string, error) {
 
 // table is the table of a name in backquotes as the views name it.
 func (p *picture) table(quoted, database string) sqltext.Table {
-	return p.fold(sqltext.TableOf(quoted, database))
-}
-
-func (p *picture) fold(table sqltext.Table) sqltext.Table {
+	table := sqltext.TableOf(quoted, database)
 	if p.folds {
 		table.Database, table.Name = strings.ToLower(table.Database), strings.ToLower(table.Name)
 	}
@@ -137,13 +134,15 @@ func (p *picture) readPeople(ctx context.Context) error {
 	lines, err := p.ask(ctx, p.peopleSQL)
 	p.people = map[string]*person{"": {}} // of whom nothing is known
 	for _, line := range lines {
-		p.people[line[0]] = &person{
+		s := &person{
 			Party: dialects.Party{
-				ID: line[0], User: line[1], Host: line[2], Database: line[3], Idle: line[4] == "Sleep", Statement: line[5],
-				Application: line[10],
+				ID: line[0], User: line[1], Host: line[2], Database: line[3], Idle: line[4] == "Sleep",
+				Statement: line[5], Application: line[10],
 			},
 			waits: line[6], lasts: line[7], now: line[8], begun: line[9],
 		}
+		s.hear(sqltext.LabelIn(s.Statement))
+		p.people[s.ID] = s
 	}
 	if err != nil {
 		return err
@@ -153,20 +152,24 @@ func (p *picture) readPeople(ctx context.Context) error {
 	said, _ := p.ask(ctx, saidSQL)
 	for _, line := range said {
 		if s := p.people[line[0]]; s != nil {
-			s.label, s.Statement = label.Read(line[1]), cmp.Or(s.Statement, line[2])
+			s.Statement = cmp.Or(s.Statement, line[2])
+			s.hear(line[1])
+			s.hear(sqltext.LabelIn(line[2]))
 		}
 	}
-	for _, s := range p.people {
-		s.label = label.Read(sqltext.LabelIn(s.Statement)).And(s.label)
-		s.Process = s.label.Process
-	}
 	return nil
+}
+
+// hear notes what the session says of itself.
+func (s *person) hear(shown string) {
+	s.label = s.label.And(label.Read(shown))
+	s.Process = s.label.Process
 }
 
 // readCallers finds the rows of callers' tables that sessions say they lock, in the indexes that
 // begin with their column: none where this user may not read the table.
 func (p *picture) readCallers(ctx context.Context) error {
-	callers, selects := map[place]dialects.Entry{}, []string(nil) // with a column for the index
+	callers, tables := map[place]dialects.Entry{}, []sqltext.Table(nil) // with a column for the index
 	p.printed = map[sqltext.Table][]string{}
 	for _, s := range p.people {
 		s.label.Rows(func(table, column, value string) {
@@ -178,25 +181,27 @@ func (p *picture) readCallers(ctx context.Context) error {
 				return
 			}
 			if p.printed[at.Table] == nil {
-				selects = append(selects, "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME FROM "+
-					"information_schema.statistics WHERE SEQ_IN_INDEX = 1 AND "+at.Is("TABLE_SCHEMA", "TABLE_NAME"))
+				tables = append(tables, at.Table)
 			}
 			callers[at] = dialects.Entry{Table: table, Column: column, Value: value}
 			p.printed[at.Table] = append(p.printed[at.Table], printed(value)...)
 		})
 	}
-	if len(selects) == 0 {
-		return nil
-	}
-	indexes, err := p.ask(ctx, strings.Join(selects, " UNION ALL "))
-	for _, line := range indexes {
+	for _, table := range tables {
+		indexes, err := p.ask(ctx, "SELECT INDEX_NAME, LOWER(COLUMN_NAME) FROM information_schema.statistics WHERE "+
+			"SEQ_IN_INDEX = 1 AND "+table.Is("TABLE_SCHEMA", "TABLE_NAME"))
+		if err != nil {
+			return err
+		}
 		for at, e := range callers {
-			if at.Table == p.fold(sqltext.Table{Database: line[0], Name: line[1]}) && at.index == strings.ToLower(line[3]) {
-				p.rows[place{at.Table, line[2], at.value}] = e
+			for _, line := range indexes {
+				if at.Table == table && at.index == line[1] {
+					p.rows[place{table, line[0], at.value}] = e
+				}
 			}
 		}
 	}
-	return err
+	return nil
 }
 
 // locks reads the locks of our own tables, and of those rows of callers' tables that sessions say
@@ -205,15 +210,16 @@ func (p *picture) locks(ctx context.Context) ([][]string, error) {
 	if p.mariadb {
 		return p.ask(ctx, p.locksSQL)
 	}
-	var selects []string
-	for _, t := range p.tables {
-		selects = append(selects, p.locksSQL+"l.INDEX_NAME = '"+primary+"' AND "+t.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
+	var conditions []string
+	for _, table := range p.tables {
+		conditions = append(conditions,
+			"l.INDEX_NAME = '"+primary+"' AND "+table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
 	}
 	for table, values := range p.printed {
-		selects = append(selects, p.locksSQL+table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")+
+		conditions = append(conditions, table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")+
 			" AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN ("+strings.Join(values, ", ")+")")
 	}
-	return p.ask(ctx, "WITH o AS ("+ownersSQL+") "+strings.Join(selects, " UNION ALL "))
+	return p.ask(ctx, "WITH o AS ("+ownersSQL+") "+p.locksSQL+strings.Join(conditions, " UNION ALL "+p.locksSQL))
 }
 
 // entryOf reads a line of locks.

@@ -6,13 +6,13 @@ import "github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 type views struct {
 	mariadb bool
 	grant   string // of the privilege to see them
-	// peopleSQL has a line for each session: its number, user, host, database, command, statement,
-	// for how many seconds that and the transaction last, the time, what tells the transaction from
+	// peopleSQL has for each session: its number, user, host, database, command and statement, for
+	// how many seconds that and the transaction last, the time, what tells the transaction from
 	// others if its number does not, and the name of the application.
 	peopleSQL string
-	// locksSQL has a line for each lock of a row: the session, or nothing where the server does not say
-	// which; the number of its transaction; the table, in backquotes; the index; whether it is
-	// awaited; whether it is shared; the record. On MySQL it is of one table, behind ownersSQL as o.
+	// locksSQL has for each lock of a row: the session, or nothing where the server does not say
+	// which, the number of its transaction, the table, in backquotes, the index, whether it is
+	// awaited and shared, and the record. On MySQL a condition goes behind it.
 	locksSQL string
 	// transactionsSQL has the number of a session's transaction, and what tells it from others. The
 	// number of the session goes behind it, as behind the next.
@@ -20,13 +20,17 @@ type views struct {
 	presentSQL      string // finds the session until what it did is rolled back
 }
 
-// saidSQL reads what sessions say of themselves, and the last statement of each.
-const saidSQL = `SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT FROM performance_schema.threads t
+// saidSQL reads what sessions say of themselves, and the last statement of each, in front of the
+// locking ones among the last ten. LockTx sets no variable.
+const saidSQL = `(SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT FROM performance_schema.threads t
 	LEFT JOIN performance_schema.user_variables_by_thread v
 		ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '` + sqltext.Variable + `'
 	LEFT JOIN performance_schema.events_statements_current s
 		ON s.THREAD_ID = t.THREAD_ID AND s.NESTING_EVENT_LEVEL = 0
-	WHERE t.TYPE = 'FOREGROUND'`
+	WHERE t.TYPE = 'FOREGROUND') UNION ALL (
+	SELECT t.PROCESSLIST_ID, NULL, h.SQL_TEXT FROM performance_schema.events_statements_history h
+	JOIN performance_schema.threads t ON t.THREAD_ID = h.THREAD_ID
+	WHERE h.SQL_TEXT LIKE '%` + sqltext.CommentMark + `%')`
 
 // ownersSQL has the session of each transaction on MySQL. A lock's own THREAD_ID is not asked for:
 // the thread that made the entry may be another session's, which split a page, or found a row that
@@ -73,11 +77,11 @@ const transactionsOnMariaDB = `SELECT session, number, IF(lasts >= 1, begun, NUL
 			CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone)) AS INTEGER) AS begun
 		FROM information_schema.innodb_trx) b) a`
 
-// mariadb lists the row locks that somebody waits for, in InnoDB's views. Without PROCESS the server
-// shows only sessions of the same user.
+// mariadb lists the row locks that somebody waits for, in InnoDB's views. Without PROCESS the
+// server shows only sessions of the same user.
 //
-// A shared lock shows as that of each unnumbered transaction: of several, nobody knows which of them
-// has it. One that blocks nobody is that of one that waits. A probe is no waiter.
+// A shared lock shows as that of each unnumbered transaction: of several, nobody knows which of
+// them has it. One that blocks nobody is that of one that waits. A probe is no waiter.
 var mariadb = views{
 	mariadb: true, grant: "GRANT PROCESS ON *.* TO …",
 	peopleSQL: `SELECT p.ID, p.USER, p.HOST, p.DB, p.COMMAND, p.INFO, p.TIME_MS / 1000, t.lasts, UNIX_TIMESTAMP(NOW(6)),

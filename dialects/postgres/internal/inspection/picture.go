@@ -41,7 +41,8 @@ func (t tables) entries(texts []string, slots int) (entries []dialects.Entry, er
 		l.read()
 		sessions[l.PID] = l.Party
 		l.label.Rows(func(table, column, value string) {
-			callers[sqltext.Turnstile(table, column, value)] = dialects.Entry{Table: table, Column: column, Value: value}
+			number := sqltext.Turnstile(table, column, value)
+			callers[number] = dialects.Entry{Table: table, Column: column, Value: value}
 		})
 	}
 	turnstiles := map[int]int{} // how many each session has or waits for
@@ -108,9 +109,14 @@ func (l *line) lasts(since time.Time) {
 // locks tells whether the session runs the statement that locks the row, and waits for it. Else its
 // work may wait for another row.
 func (t tables) locks(l *line) bool {
-	quoted := map[dialects.Kind]string{"": t.slots, dialects.KindSemaphore: t.permits, dialects.KindElection: t.leaders}[l.Kind]
-	if l.Table != "" {
-		quoted, _ = sqltext.QuoteTable(l.Table)
+	quoted, _ := sqltext.QuoteTable(l.Table)
+	switch {
+	case l.Kind == dialects.KindSemaphore:
+		quoted = t.permits
+	case l.Kind == dialects.KindElection:
+		quoted = t.leaders
+	case l.Table == "":
+		quoted = t.slots
 	}
 	return l.Awaits && (strings.Contains(l.Statement, sqltext.Tag) || // of several, of which the server shows some
 		strings.Contains(l.Statement, " from "+quoted+" where ") && strings.Contains(l.Statement, " for "))
