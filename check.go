@@ -96,7 +96,7 @@ func (l *Locker[Tx]) proveOn(ctx context.Context, found *dialects.LockTable, slo
 	}
 	together := false
 	alone := func() (err error) {
-		if _, err = l.trying(ctx, ours, never("each alone")); err == nil && !found.Certified {
+		if _, err = l.trying(ctx, ours, never("each alone")); err == nil && !found.Kinds.Certified {
 			_, err = l.trying(ctx, row, never("where no lock of another kind is in front of the row"))
 		}
 		return err
@@ -107,7 +107,7 @@ func (l *Locker[Tx]) proveOn(ctx context.Context, found *dialects.LockTable, slo
 		}
 		return err
 	}
-	if free, err = l.trying(ctx, ours, alone); !free || err != nil || found.Certified {
+	if free, err = l.trying(ctx, ours, alone); !free || err != nil || found.Kinds.Certified {
 		return free, err
 	}
 	free, err = l.trying(ctx, shared, sharing)
@@ -130,7 +130,7 @@ func (l *Locker[Tx]) trying(ctx context.Context, request dialects.Request, work 
 		return false, err
 	}
 	defer func() {
-		err = joinErrors(err, s.End(context.WithoutCancel(ctx), time.Now().Add(releaseTimeout), false))
+		err = joinErrors(err, s.End(context.WithoutCancel(ctx), time.Now().Add(dialects.ReleaseTimeout), false))
 	}()
 	return true, work()
 }

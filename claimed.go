@@ -119,7 +119,7 @@ func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
 		var found *dialects.LockTable
 		if found, err = m.locker.find(ctx, true); err == nil {
 			sql := found.Kinds.Claims
-			_, err = h.judge(rowOf(m.locker.driver.RunTx(ctx, tx, h.made().query(sql, sql.Keep))))
+			_, err = h.judge(rowOf(m.locker.driver.Run(ctx, h.made().query(sql, sql.Keep), tx)))
 		}
 		err = m.wrap(verb, err)
 	}
@@ -180,7 +180,7 @@ func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.T
 func (h *Claimed[Tx]) Release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), dialects.ReleaseTimeout)
 		defer cancel()
 	}
 	row, err := h.move(ctx, "Claimed.Release", released)

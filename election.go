@@ -53,7 +53,7 @@ const maxIdentity = 255
 // when a term begins: so the pool needs at least two.
 func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 	e := &Election[Tx]{locker: l, name: name, hash: label.Hash(name), identity: identity}
-	e.seat = e.row("", "")
+	e.seat = e.row()
 	switch {
 	case name == "":
 		e.made().err = errors.New("the name of the election is empty")
@@ -180,9 +180,11 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 }
 
 // row is one of the election's, or what errors, the log and a Tracer are told of it.
-func (e *Election[Tx]) row(table, number string) *Mutex[Tx] {
-	name, call := "the election "+strconv.Quote(truncate(e.name)), Call{Column: electionColumn, Names: []string{e.name}}
-	return &Mutex[Tx]{locker: e.locker, target: e.locker.ownRow(name, call, table, number)}
+func (e *Election[Tx]) row(numbers ...string) *Mutex[Tx] {
+	call := Call{Column: electionColumn, Names: []string{e.name}}
+	table := func(k dialects.Kinds) string { return k.Leaders.Table }
+	row := e.locker.ownRows("the election "+strconv.Quote(truncate(e.name)), call, table, "", numbers...)
+	return &Mutex[Tx]{locker: e.locker, target: row}
 }
 
 // rows finds the seat and the office, or makes them. Nobody remembers them: their table may have
@@ -207,7 +209,7 @@ func (e *Election[Tx]) rows(ctx context.Context) (seat, office *Mutex[Tx], err e
 	if err != nil {
 		return nil, nil, err
 	}
-	return e.row(sql.Table, numbers[0]), e.row(sql.Table, numbers[1]), nil
+	return e.row(numbers[0]), e.row(numbers[1]), nil
 }
 
 // takeOffice begins a term. A candidate that was stopped since it got the seat may have been

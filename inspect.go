@@ -10,6 +10,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Holding is a row that a session holds, or that sessions wait for.
@@ -110,6 +111,9 @@ func (l *Locker[Tx]) inspector() (dialects.Inspector, error) {
 	return inspector, nil
 }
 
+// row is a row of a table, or what has rows of its own.
+type row struct{ table, column, value string }
+
 // holdingsOf puts together what was asked for: entries of a row, and those of a semaphore. A
 // session counts once for a row: if it waits to own what it shares, it waits.
 func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection, keys []string) map[row]*Holding {
@@ -153,7 +157,7 @@ func (h *Holding) add(e dialects.Entry) {
 	switch party := e.Party; {
 	case e.Waits:
 		h.Waiters = append(h.Waiters, party)
-	case e.Kind == dialects.KindSemaphore && e.Permit == maxPermits:
+	case e.Kind == dialects.KindSemaphore && e.Permit == locktable.QueuePermit:
 		h.Waiters = slices.Insert(h.Waiters, 0, party)
 	case e.Kind == dialects.KindSemaphore:
 		party.Permit = e.Permit

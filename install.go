@@ -107,7 +107,7 @@ func (l *Locker[Tx]) Schema() string {
 
 // patience is how long Check may keep others waiting when it falls silent. It has no heartbeat, so
 // it is not as short as a lease may be.
-func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, releaseTimeout) }
+func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, dialects.ReleaseTimeout) }
 
 // Ping asks whether locks can be taken at this server, in one round trip and without a lock: for
 // readiness probes. After nil the server has answered, takes writes, and has the lock table. What
@@ -146,7 +146,9 @@ func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTa
 		return found, nil
 	}
 	found, err := lookUp(ctx, connected, "the lock table was", "call Install or Check",
-		func(ctx context.Context) (dialects.LockTable, error) { return l.driver.Find(ctx, l.config.table) })
+		func(ctx context.Context) (dialects.LockTable, error) {
+			return locktable.Find(ctx, l.driver, l.config.table)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -181,4 +183,14 @@ func lookUp[T any](ctx context.Context, connected bool, what, advice string, loo
 			what, advice, err)
 	}
 	return found, err
+}
+
+// ask runs a statement of a kind by itself, on a connection of the pool.
+func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string, err error) {
+	lines, err = l.driver.Run(ctx, q)
+	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w (%w)", err, ended)
+	}
+	l.invalidate(err)
+	return lines, err
 }

@@ -21,9 +21,9 @@ type Mutex[Tx any] struct {
 	retries int // how often a call may run again
 	err     error
 
-	statements *execution // of a copy for Exec; nil: none
-	outcome    *error     // of the Do of a batch: see reporting; nil: it is none
-	attached   *attached  // to a Do; nil: nothing is
+	statements *dialects.Work // of a copy for Exec; nil: none
+	untilClose bool           // the wait ends with Close, too
+	attached   *attached      // to a Do; nil: nothing is
 }
 
 // Mutex names one key or more, at most 256. They are locked together in one statement, in an order
@@ -89,9 +89,6 @@ func (t *target) String() string {
 func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.Request, error) {
 	request, err := m.target.request(ctx, connected)
 	request.Try, request.Shared = try, m.shared
-	if m.statements != nil {
-		request.Exec = &m.statements.Exec
-	}
 	return request, err
 }
 

@@ -216,7 +216,7 @@ func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	if err == nil {
 		sql, number := found.Kinds.Once, rand.Int64()|1
 		mark := o.query(sql, sql.First, number, o.period)
-		lines, err = o.made().locker.driver.RunTx(ctx, tx, mark)
+		lines, err = o.made().locker.driver.Run(ctx, mark, tx)
 	}
 	o.made().locker.invalidate(err)
 	return len(lines) > 0, o.made().wrap(verb, err)

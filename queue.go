@@ -33,7 +33,7 @@ func (l *Locker[Tx]) newLines() *lines {
 	if limit == 0 {
 		limit = max(l.info().PoolSize/4, 2)
 	}
-	return queue.New[lineName](limit)
+	return queue.New[lineName](l.closing, limit)
 }
 
 // awaitPlace waits in a line of the process: alone as queue.Lines.Enter says. A panic of the
@@ -84,7 +84,7 @@ func (m *Mutex[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Re
 			err = fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
 		}
 	default:
-		p, err = l.awaitPlace(ctx, wait, l.lines(), name(), request.Exec != nil)
+		p, err = l.awaitPlace(ctx, wait, l.lines(), name(), request.Work.IsExec())
 	}
 	if err != nil {
 		return g, err

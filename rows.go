@@ -38,8 +38,7 @@ func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 		shown = nil
 	}
 	request := dialects.Request{
-		Table: table, Column: column, Values: rows, Label: label.Rows(table, column, shown...),
-		LockTable: func(ctx context.Context) (*dialects.LockTable, error) { return l.find(ctx, true) },
+		Table: table, Column: column, Values: rows, Callers: true, Label: label.Rows(table, column, shown...),
 	}
 	return &Mutex[Tx]{locker: l, err: err, target: target{
 		name: nameOfRows(table, column, values), call: Call{Table: table, Column: column, Names: names},
@@ -76,14 +75,22 @@ func (l *Locker[Tx]) inTable(request func(*dialects.LockTable) dialects.Request)
 	}}
 }
 
-// ownRow is a row of a table beside the lock table, known by its number. Its lock has a token.
-func (l *Locker[Tx]) ownRow(name string, call Call, table, number string) target {
+// ownRows are rows of the table of a kind, known by their numbers. Of permits, which have a hash, a
+// lock takes any one, else it has a token.
+func (l *Locker[Tx]) ownRows(name string, call Call, table func(dialects.Kinds) string, hash string,
+	numbers ...string,
+) target {
 	t := l.inTable(func(found *dialects.LockTable) dialects.Request {
-		values := []dialects.Value{{Text: number}}
-		return dialects.Request{
-			Table: table, Column: "id", Values: values, Ours: true, Fence: found.Name,
-			Label: label.Rows(table, "id", values...),
+		r := dialects.Request{Table: table(found.Kinds), Column: "id", Ours: true, AnyOne: hash}
+		for _, number := range numbers {
+			r.Values = append(r.Values, dialects.Value{Text: number})
 		}
+		if hash != "" {
+			r.Label = label.Permits(len(numbers), l.config.shownName(call.Names[0]))
+		} else {
+			r.Label, r.Fence = label.Rows(r.Table, "id", r.Values...), found.Name
+		}
+		return r
 	})
 	t.name, t.call = name, call
 	return t

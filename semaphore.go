@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,14 +15,9 @@ import (
 )
 
 const (
-	// maxPermits bounds a semaphore. Each of its permits has a row, and a call names them all.
-	maxPermits = locktable.QueuePermit
-	// semaphoreColumn stands where locks of rows have the name of a column.
-	semaphoreColumn = "semaphore"
-	// lookEvery is how often the first that waits looks for a permit.
-	lookEvery = 20 * time.Millisecond
-	// answerLimit is how long the answer to what waits for nobody may take at first.
-	answerLimit = 600 * time.Millisecond
+	semaphoreColumn = "semaphore"            // stands where locks of rows have the name of a column
+	lookEvery       = 20 * time.Millisecond  // how often the first that waits looks for a permit
+	answerLimit     = 600 * time.Millisecond // how long the answer to what waits for nobody may take at first
 )
 
 // Semaphore names a lock that n sessions may hold at once, each with one of the permits 0 to n-1,
@@ -33,14 +28,18 @@ const (
 // LockTx, TryLockTx and Shared are errors. No database sees a deadlock of such waits: bound them by
 // [Mutex.Within]. docs/databases.md has more. Semaphore sends nothing.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
-	p := &permit[Tx]{locker: l, key: key, hash: label.Hash(key), n: n}
-	m := p.mutex(func(rows []string) []string { return rows[:n] })
-	m.permit = p
+	hash := label.Hash(key)
+	known, ok := l.semaphores.Load(hash)
+	if !ok {
+		known, _ = l.semaphores.LoadOrStore(hash, &semaphore{freed: make(chan struct{}, 1)})
+	}
+	p := &permit[Tx]{locker: l, semaphore: known.(*semaphore), key: key, hash: hash, n: n}
+	m := &Mutex[Tx]{locker: l, target: p.some(), permit: p}
 	switch {
 	case key == "":
 		m.err = errors.New("the key of the semaphore is empty")
-	case n < 1 || n > maxPermits:
-		m.err = fmt.Errorf("Semaphore of %d permits: the number must be from 1 to %d", n, maxPermits)
+	case n < 1 || n > locktable.QueuePermit:
+		m.err = fmt.Errorf("Semaphore of %d permits: the number must be from 1 to %d", n, locktable.QueuePermit)
 	}
 	return m
 }
@@ -48,9 +47,11 @@ func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 var errPermitTx = errors.New("a Semaphore is not taken in a transaction of the caller's: use Do, or hold it by Lock " +
 	"meanwhile")
 
-// permit is one of the first n permits of a semaphore. Who has the lock of the queue's row, which
-// is behind theirs, is the first that waits.
+// permit is one of the first n permits of a semaphore. Each has a row, and so has the queue: who
+// has that is the first that waits, and looks for a permit. Who sees that nobody waits tries at
+// once: it came before whoever queues later.
 type permit[Tx any] struct {
+	*semaphore
 	locker    *Locker[Tx]
 	key, hash string
 	n         int
@@ -58,111 +59,95 @@ type permit[Tx any] struct {
 
 // semaphore is what a Locker knows of one.
 type semaphore struct {
-	rows  atomic.Pointer[[]string] // their numbers, by permit, that of the queue last; nil: not known
+	rows  atomic.Pointer[[]string] // see look; nil: not known
 	freed chan struct{}            // a session of the Locker has given a permit back
 }
 
-func (p *permit[Tx]) String() string {
-	return fmt.Sprintf("%s (%d permits)", nameOf([]string{p.key}), p.n)
-}
-
-// mutex locks one of some rows of the semaphore.
-func (p *permit[Tx]) mutex(some func(rows []string) []string) *Mutex[Tx] {
-	request := func(ctx context.Context, connected bool) (dialects.Request, error) {
-		rows, texts, err := p.rows(ctx, connected)
-		if err != nil {
-			return dialects.Request{}, err
-		}
-		rows = some(rows)
-		return texts.Request(p.hash, label.Permits(len(rows), p.locker.config.shownName(p.key)), rows), nil
-	}
+// some is one of some rows of the semaphore.
+func (p *permit[Tx]) some(rows ...string) target {
 	call := Call{Column: semaphoreColumn, Names: []string{p.key}}
-	return &Mutex[Tx]{locker: p.locker, target: target{name: p.String(), call: call, request: request}}
+	table := func(k dialects.Kinds) string { return k.Permits.Table }
+	return p.locker.ownRows("", call, table, p.hash, rows...)
 }
 
-func (p *permit[Tx]) known() *semaphore {
-	known, ok := p.locker.semaphores.Load(p.hash)
-	if !ok {
-		known, _ = p.locker.semaphores.LoadOrStore(p.hash, &semaphore{freed: make(chan struct{}, 1)})
+// look finds the numbers of the rows, that of the queue last, or makes them. While somebody waits
+// it is ErrNotAcquired besides. A nested call, which has a connection, takes what is known.
+func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err error) {
+	l, free := p.locker, false
+	if rows := p.rows.Load(); nested && rows != nil && len(*rows) > p.n {
+		return *rows, nil
 	}
-	return known.(*semaphore)
-}
-
-// rows finds the rows, or makes them, once.
-func (p *permit[Tx]) rows(ctx context.Context, connected bool) (rows []string, texts dialects.PermitSQL, err error) {
-	l, known := p.locker, p.known()
-	found, err := l.find(ctx, connected)
+	found, err := l.find(ctx, nested)
 	if err != nil {
-		return nil, texts, err
+		return nil, err
 	}
-	texts = found.Kinds.Permits
-	if rows := known.rows.Load(); rows != nil && len(*rows) > p.n {
-		return *rows, texts, nil
-	}
-	args := []any{p.hash, int64(p.n), l.config.storedName(p.key)}
-	find := dialects.Query{SQL: texts.Find, Args: args[:2], Table: texts.Table, Reads: true}
-	made := dialects.Query{SQL: texts.Make, Args: args, Table: texts.Table}
-	rows, err = lookUp(ctx, connected, "the permits were", "take one", func(ctx context.Context) ([]string, error) {
+	sql, args := found.Kinds.Permits, []any{p.hash, int64(p.n), l.config.storedName(p.key)}
+	rows, err = lookUp(ctx, nested, "the permits were", "take one", func(ctx context.Context) ([]string, error) {
 		for range 5 { // others may make some at the same time, and meet in a deadlock
-			if rows, err := l.ask(ctx, find); err != nil || len(rows) > p.n {
+			lines, err := l.ask(ctx, dialects.Query{SQL: sql.Look, Args: args[:2], Table: sql.Table, Reads: true})
+			var numbers string
+			numbers, free = strings.CutSuffix(strings.Join(lines, " "), " free")
+			if rows = strings.Fields(numbers); err != nil || len(rows) > p.n {
 				return rows, err
 			}
-			if _, err := l.ask(ctx, made); err != nil && l.driver.Classify(err) == dialects.Final {
+			_, err = l.ask(ctx, dialects.Query{SQL: sql.Make, Args: args, Table: sql.Table})
+			if err != nil && l.driver.Classify(err) == dialects.Final {
 				return nil, err
 			}
 		}
-		return nil, fmt.Errorf("%w: the rows of semaphore %s cannot be made", ErrNoRow, p)
+		return nil, fmt.Errorf("%w: the rows of the semaphore cannot be made", ErrNoRow)
 	})
-	if err == nil {
-		known.rows.Store(&rows)
+	if err != nil {
+		return nil, err
 	}
-	return rows, texts, err
+	p.rows.Store(&rows)
+	if !free && !nested {
+		err = fmt.Errorf("%w: another session waits for it", ErrNotAcquired)
+	}
+	return rows, err
 }
 
-func (p *permit[Tx]) invalidate(err error) (retry bool) {
-	return errors.Is(err, ErrNoRow) && p.known().rows.Swap(nil) != nil
-}
-
-// acquire takes a permit. Who sees that nobody waits tries at once: it came before whoever queues
-// later. Others, and those that miss, wait for their turn, unless they try. In a session that holds
-// other locks nobody looks, or queues: that would take another connection.
+// acquire takes a permit: at once where nobody waits, else as the first of the queue.
 func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
-	take := func() error {
-		return answered(wait, func(brief context.Context) error {
-			g, err = p.acquireRows(m, ctx, brief, true, work)
-			return err
-		})
-	}
-	// The line of the callers of this process.
-	line := lineOf(p.locker.config.table, semaphoreColumn, dialects.Value{Text: p.hash})
-	nested := p.locker.carriesOpen(ctx)
+	l, nested := p.locker, p.locker.carriesOpen(ctx)
+	here := lineOf(l.config.table, semaphoreColumn, dialects.Value{Text: p.hash})
 	switch {
-	case nested && try:
-		err = take()
 	case nested:
-		err = p.retake(wait, wait, take)
 	case !try:
-		var place *place
-		if place, err = p.locker.awaitPlace(ctx, wait, p.locker.candidates, line, false); err == nil {
-			defer place.Leave()
-			err = p.await(ctx, wait, take)
+		place, err := l.awaitPlace(ctx, wait, l.candidates, here, false)
+		if err != nil {
+			return g, err
 		}
-	case p.locker.candidates.Waiting(line) > 0:
-		err = fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
-	default:
-		err = p.lookAndTake(wait, take)
+		defer place.Leave()
+	case l.candidates.Waiting(here) > 0:
+		return g, fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
+	}
+	var rows []string
+	one := *m
+	take := func(wait context.Context) error {
+		g, err = one.acquireRows(ctx, wait, true, work)
+		return err
+	}
+	err = answered(wait, func(wait context.Context) error {
+		if rows, err = p.look(wait, nested); rows != nil {
+			one.target = p.some(rows[:p.n]...)
+		}
+		if err != nil {
+			return err
+		}
+		return take(wait)
+	})
+	if !try && rows != nil && missed(wait, err) {
+		err = p.await(ctx, wait, p.some(rows[len(rows)-1]), take)
 	}
 	if err != nil {
 		return g, err
 	}
-	known := p.known()
-	if rows := known.rows.Load(); rows != nil {
-		g.permit = max(slices.Index(*rows, g.Row), 0)
-	}
+	g.permit = max(slices.Index(rows, g.Row), 0)
 	if !nested {
 		g.whenReleased(func() {
 			select {
-			case known.freed <- struct{}{}:
+			case p.freed <- struct{}{}:
 			default:
 			}
 		})
@@ -170,80 +155,33 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 	return g, nil
 }
 
-// acquireRows is that of a Mutex, once more where the rows that are known have gone.
-func (p *permit[Tx]) acquireRows(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (grant[Tx], error) {
-	g, err := m.acquireRows(ctx, wait, try, work)
-	if p.invalidate(err) {
-		return m.acquireRows(ctx, wait, try, work)
-	}
-	return g, err
-}
-
-// lookAndTake takes a permit, unless another session waits.
-func (p *permit[Tx]) lookAndTake(wait context.Context, take func() error) error {
-	err := answered(wait, func(ctx context.Context) error {
-		for {
-			rows, texts, err := p.rows(ctx, false)
-			if err != nil {
-				return err
-			}
-			queue, _ := strconv.ParseInt(rows[len(rows)-1], 10, 64)
-			look := dialects.Query{SQL: texts.Look, Args: []any{queue, p.hash}, Table: texts.Table}
-			is, err := p.locker.ask(ctx, look)
-			switch {
-			case err != nil:
-				return err
-			case len(is) == 1:
-				return fmt.Errorf("%w: another session waits for it", ErrNotAcquired)
-			case len(is) > 1 || !p.invalidate(ErrNoRow): // else the table was made anew
-				return nil
-			}
+// await takes a permit as the first of the queue. A nested call does not queue: that would take
+// another connection.
+func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func(context.Context) error) error {
+	first := context.Background()
+	if !p.locker.carriesOpen(ctx) {
+		if p.locker.info().PoolSize == 1 {
+			return fmt.Errorf("%w: a wait for a permit takes two connections, and the pool has one", ErrNotAcquired)
 		}
-	})
-	if err == nil {
-		err = take()
-	}
-	return err
-}
-
-// await takes a permit as the first of this process: at once, or as the first of the queue.
-func (p *permit[Tx]) await(ctx, wait context.Context, take func() error) error {
-	err := p.lookAndTake(wait, take)
-	if !missed(wait, err) {
-		return err
-	}
-	if p.locker.driver.Info().PoolSize == 1 {
-		return fmt.Errorf("%w, and a wait for one takes two connections, where the pool has one", err)
-	}
-	queue := p.mutex(func(rows []string) []string { return rows[len(rows)-1:] })
-	g, err := p.acquireRows(queue, Apart(ctx), wait, false, false)
-	if err != nil {
-		return err
-	}
-	head := g.toLock(ctx, nil)
-	defer head.Unlock(ctx)
-	return p.retake(wait, head.Context(), take)
-}
-
-// retake tries until a permit is free, the wait is over, or the queue was lost.
-func (p *permit[Tx]) retake(wait, queue context.Context, take func() error) error {
-	for {
-		if err := take(); !missed(wait, err) {
+		g, err := (&Mutex[Tx]{locker: p.locker, target: queue}).acquireRows(ctx, wait, false, false)
+		if err != nil {
 			return err
 		}
-		again := time.NewTimer(lookEvery)
-		select {
-		case <-again.C:
-		case <-p.known().freed:
-		case <-wait.Done():
-		case <-queue.Done():
+		head := g.toLock(ctx, nil)
+		defer head.Unlock(ctx)
+		first = head.Context()
+	}
+	for {
+		if err := answered(wait, take); !missed(wait, err) {
+			return err
 		}
-		again.Stop()
-		switch {
-		case wait.Err() != nil:
+		select {
+		case <-time.After(lookEvery):
+		case <-p.freed:
+		case <-wait.Done():
 			return fmt.Errorf("%w: no permit came free in time", ErrNotAcquired)
-		case queue.Err() != nil:
-			return fmt.Errorf("%w: the session in the queue has ended: %v", ErrNotAcquired, context.Cause(queue))
+		case <-first.Done():
+			return fmt.Errorf("%w: the session in the queue has ended: %v", ErrNotAcquired, context.Cause(first))
 		}
 	}
 }
@@ -259,9 +197,9 @@ func answered(wait context.Context, ask func(context.Context) error) error {
 	for limit := answerLimit; ; limit *= 2 {
 		brief, cancel := context.WithTimeout(wait, limit)
 		err := ask(brief)
-		late := brief.Err() != nil
+		late := brief.Err() != nil && !isOver(wait)
 		cancel()
-		if err == nil || !late || isOver(wait) {
+		if err == nil || !late {
 			return err
 		}
 	}

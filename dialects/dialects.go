@@ -65,8 +65,8 @@ type Driver[Tx any] interface {
 
 	// Begin takes a connection from the pool, begins a transaction on it and locks the rows of
 	// request there. A connection that died while it was idle in the pool is replaced. After an
-	// error the connection is closed, or back in the pool without a transaction. There is no
-	// session when the driver has run the statements of Request.Exec, and has committed.
+	// error the connection is closed, or back in the pool without a transaction. It runs the
+	// statements of an Exec, and commits: then there is no session.
 	Begin(ctx context.Context, request Request) (Session[Tx], Grant, error)
 
 	// LockTx locks the rows of request in a transaction that the caller began and will end. After
@@ -74,15 +74,11 @@ type Driver[Tx any] interface {
 	// ErrLost or, on MySQL and MariaDB, ErrDeadlock.
 	LockTx(ctx context.Context, tx Tx, request Request) error
 
-	// Run runs a statement of a kind outside any lock, on a connection of the pool, and commits it.
-	// It returns the first column of its rows. A table that is missing is ErrNotInstalled.
-	Run(ctx context.Context, q Query) (lines []string, err error)
-	// RunTx is Run in a transaction that the caller began and will end. After an error that is
-	// usable as LockTx says.
-	RunTx(ctx context.Context, tx Tx, q Query) (lines []string, err error)
-	// Find looks up the lock table that table names. One that is missing, empty or cut short, or
-	// has another shape, is ErrNotInstalled.
-	Find(ctx context.Context, table string) (LockTable, error)
+	// Run runs a statement of a kind outside any lock: in a transaction that the caller began and
+	// will end, which is usable after an error as LockTx says, or else on a connection of the pool,
+	// and commits it. It returns the first column of its rows. A table that is missing is
+	// ErrNotInstalled.
+	Run(ctx context.Context, q Query, in ...Tx) (lines []string, err error)
 
 	// Classify reads err, also in the words of the caller's client library.
 	Classify(err error) Outcome
@@ -111,16 +107,16 @@ type Info struct {
 	MinLease time.Duration // the shortest that the server can keep
 	Err      error         // there is no pool, say: then only Close is called
 
-	Layout func(table string) (Layout, error) // what Install makes; also with an Err
+	Layout func(table string) (Layout, error) // of the lock table that table names; also with an Err
 }
 
 // Session is one connection with the transaction that holds its locks. It serves one goroutine at a
 // time. It ends with End, and is not used afterwards.
 //
-// Work runs only in a session that was begun with Request.Work. Tx and Nest are called only there,
-// and only there is End to commit.
+// Work runs only in a session that was begun with Request.Work. Tx is called only there, and only
+// there is End to commit.
 //
-// Join, Nest and a commit fail with ErrLost when the transaction that took the locks has ended.
+// Join and a commit fail with ErrLost when the transaction that took the locks has ended.
 type Session[Tx any] interface {
 	// Tx is the transaction, as the caller's client library presents it.
 	Tx() Tx
@@ -135,19 +131,13 @@ type Session[Tx any] interface {
 	// Join locks more rows in the transaction. After an error the locks taken before are still
 	// held, unless the error matches ErrLost: where no work runs, Join first has the server answer
 	// that the transaction goes on, and with that the lease begins anew.
-	Join(ctx context.Context, request Request) (Grant, error)
-
-	// Nest locks the rows of request, which may have none, and runs work in a savepoint, both in
-	// one flight where it can. Ctx bounds the wait alone. Work does not run when the statements of
-	// Request.Exec have, as Grant.Affected says. When work fails or panics, its changes are undone,
-	// and the locks taken before are still held. The error is that of the lock, of work, or of
-	// undoing it. After the last, also in a panic, End must commit nothing.
-	Nest(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
-
-	// Exec runs statements in the transaction, and returns how many rows each has affected. An
-	// error of a statement, also ErrRows, is a StatementError: the caller then undoes what was
-	// done. It is called only in a Nest, or behind a Begin for Request.Exec.
-	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
+	//
+	// For Request.Work, where the request may have no rows, it sets a savepoint behind the lock, in
+	// one flight where it can, and runs there the statements of an Exec, or else work. Ctx bounds
+	// the wait alone. When those fail or panic, their changes are undone. The error is that of the
+	// lock, of the work, or of undoing it. After the last, also in a panic, End must commit
+	// nothing.
+	Join(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
 
 	// Run is that of the driver, in the work of the session, and in the transaction that took the
 	// locks alone. After an error the transaction may be of no use.
@@ -160,6 +150,13 @@ type Session[Tx any] interface {
 	// means that the session was lost, or that the release was not confirmed.
 	End(ctx context.Context, by time.Time, commit bool, last ...Query) error
 }
+
+const (
+	// ReleaseTimeout bounds every rollback. A connection that has not confirmed by then is closed.
+	ReleaseTimeout = 5 * time.Second
+	// CommitTimeout bounds COMMIT, which may rightly take long, on a synchronous standby say.
+	CommitTimeout = 30 * time.Second
+)
 
 // DefaultSlots is how many slots Install seeds unless told otherwise. Among 100 keys held at once,
 // some two share one with a probability of 7 %: that costs waiting, or a try that misses.
@@ -178,59 +175,55 @@ type LockTable struct {
 	// search_path or its default database is.
 	Name  string
 	Slots int // that it was seeded with
-	// Certified says that a cluster certifies locks of its rows: none can be shared there.
-	Certified bool
-	Kinds     Kinds
+	Kinds Kinds
 }
 
 // Request names rows to lock.
 type Request struct {
-	Table  string  // as its user spells it: name or schema.name, each plain or quoted
-	Column string  // of the rows, unique and indexed
-	Values []Value // of Column, each once, in the order in which the rows are locked
-	Ours   bool    // Table is txlock's own: nobody else locks its rows, whose locks may be renewed
-	Slots  int     // that Table was seeded with, which its rows must state; 0: it has none
-	Label  string  // what the session shows to others, see package internal/label
-	// LockTable looks up the lock table, for a driver that locks slots beside rows of the caller's.
-	LockTable func(ctx context.Context) (*LockTable, error)
-	Shared    bool // other sessions may hold the rows at the same time, if they share them too
-	Try       bool // a row that another session holds, or waits for, is ErrNotAcquired at once
+	Table   string  // as its user spells it: name or schema.name, each plain or quoted
+	Column  string  // of the rows, unique and indexed
+	Values  []Value // of Column, each once, in the order in which the rows are locked
+	Ours    bool    // Table is txlock's own: nobody else locks its rows, whose locks may be renewed
+	Slots   int     // that Table was seeded with, which its rows must state; 0: it has none
+	Label   string  // what the session shows to others, see package internal/label
+	Callers bool    // Table is the caller's, who has named it
+	Shared  bool    // other sessions may hold the rows at the same time, if they share them too
+	Try     bool    // a row that another session holds, or waits for, is ErrNotAcquired at once
 
 	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
 	// enough: Grant.Row says which. On PostgreSQL the lock of one is advisory and writes nothing.
 	AnyOne string
 
-	// Work says that statements of the caller will run in the session. Its commit must then fail
-	// after a loss of the locks.
-	Work  bool
+	// Work will run in the session, whose commit must then fail after a loss of the locks.
+	Work  *Work
 	Lease time.Duration // the server ends a session that is silent for longer
 	Fence string        // the lock table whose fence gives a token with the rows; empty: none
+}
 
-	// Exec is what will run in the session. Begin and Join read it, and may run the statements at
-	// once, with the lock: then Grant.Affected says so. Begin may also commit, then it returns no
-	// session. Join runs them in a savepoint, and after an error of theirs, a StatementError, the
-	// rows are locked. Values may be empty there: then all that is to be locked is held.
-	Exec *Exec
-
+// Work is statements of the caller's: those of an Exec, or what it sends itself.
+type Work struct {
 	// Look reads behind the lock, which it may do also where that was missed. Begin reads it.
 	Look *Query
+
+	// Statements are those of an Exec, none with AnyOne. Grant.Affected has what they did. The
+	// error of one, or of the COMMIT, is a StatementError or matches ErrLost.
+	Statements []Statement
+	Context    context.Context // bounds the statements; that of Begin bounds the wait for the lock
 }
+
+// Looks tells whether there is a Look.
+func (w *Work) Looks() bool { return w != nil && w.Look != nil }
+
+// IsExec tells whether it is that of an Exec.
+func (w *Work) IsExec() bool { return w != nil && w.Statements != nil }
 
 // Grant is what comes with the rows of a Request.
 type Grant struct {
 	Token  int64    // what Request.Fence asks for, otherwise 0
 	Row    string   // of Request.AnyOne, with Try
-	Answer []string // to Request.Look: the first column of its rows
+	Answer []string // to Work.Look: the first column of its rows
 
-	// Affected is how many rows each statement of Request.Exec has affected, of those that have
-	// run. What is behind them has not; Join runs all or none.
-	Affected []int64
-}
-
-// Exec is work that consists of statements.
-type Exec struct {
-	Statements []Statement
-	Context    context.Context // bounds the statements; that of Begin bounds the wait for the lock
+	Affected []int64 // how many rows each statement of an Exec has affected
 }
 
 // Statement is a statement of the caller's.

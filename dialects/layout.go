@@ -3,10 +3,14 @@ package dialects
 import "strings"
 
 // Layout is what Install makes: the lock table, and beside it the tables that tokens are drawn
-// from, and those of leaders, of markers, of permits and of claims.
+// from, and those of leaders, of markers, of permits and of claims. Who asks for it is about to
+// look at the server anew.
 type Layout struct {
 	Parts  []Part // the lock table first
-	Census string // reads all of the lock table: see locktable.Census
+	Find   string // looks the lock table up: see locktable.Find
+	Census string // reads all of it: see locktable.Census
+	// Kinds are the texts for a lock table of that full name, behind Find.
+	Kinds func(name string) (Kinds, error)
 	// Writers has a line where all nodes of the server's cluster take writes, which says why;
 	// empty: that is found out before the first lock.
 	Writers string

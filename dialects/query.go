@@ -1,6 +1,6 @@
 package dialects
 
-// Query is a statement of a kind: text that Find has handed out, with arguments.
+// Query is a statement of a kind: text of a Layout, with arguments.
 //
 // Several statements are separated by a semicolon at the end of a line. On PostgreSQL, the last one
 // has the rows, and each uses the first of the arguments. Elsewhere one has rows.
@@ -16,7 +16,10 @@ type Query struct {
 // Kinds are the texts of the kinds of locks that are clients of the others, for one lock table.
 type Kinds struct {
 	// Ping has a line if the lock table has a slot: empty, or why the server takes no writes.
-	Ping    string
+	Ping string
+	// Certified says that a cluster certifies locks of the lock table's rows: none can be shared.
+	Certified bool
+
 	Once    OnceSQL
 	Claims  ClaimSQL
 	Permits PermitSQL
@@ -65,21 +68,10 @@ type ClaimSQL struct {
 // further one for its queue. The rows' numbers are their own.
 type PermitSQL struct {
 	Table string
-	// Find finds the numbers of the rows of a hash, so many permits and then the queue. Make makes
-	// those that are missing, with a name besides.
-	Find, Make string
-	// Look finds a row, by its number and hash: its lines are "is", and "free" if nobody has locked
-	// it.
+	// Look finds the numbers of the rows of a hash, of so many permits and then of the queue, and
+	// behind them "free" if nobody has locked the queue: words between blanks, in lines.
 	Look string
-}
-
-// Request is for one free row of those, or for the row of the queue.
-func (p PermitSQL) Request(hash, label string, rows []string) Request {
-	values := make([]Value, len(rows))
-	for i, row := range rows {
-		values[i].Text = row
-	}
-	return Request{Table: p.Table, Column: "id", Values: values, Ours: true, AnyOne: hash, Label: label}
+	Make string // hash, how many, name: makes the rows that are missing
 }
 
 // LeadersSQL is for elections, which have three rows each of a table: see txlock.Election. Clients

@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // locker is the part of a txlock.Locker that the commands use. It hides the type of transactions.
@@ -50,7 +51,7 @@ type lockerOf[Tx any] struct {
 }
 
 func (l lockerOf[Tx]) slots(ctx context.Context) (int, error) {
-	found, err := l.driver.Find(ctx, l.table)
+	found, err := locktable.Find(ctx, l.driver, l.table)
 	return found.Slots, err
 }
 

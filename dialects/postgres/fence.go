@@ -115,7 +115,6 @@ func (d *driver[Tx]) numberRun(ctx context.Context, table string) error {
 				})
 			}
 			if err != nil {
-				q.Abandon(ctx)
 				return fmt.Errorf("number the server's run in %s: %w", f.epochs, err)
 			}
 			if len(run[5]) > 0 {

@@ -88,7 +88,7 @@ func (q querier) lock(ctx context.Context, request dialects.Request, on way,
 	}
 	running, told := ctx, !request.Try
 	if on.behind.list != nil { // the limit of the wait is the server's to keep, that of the statements is not
-		running, told = request.Exec.Context, false
+		running, told = request.Work.Context, false
 	}
 	asked := time.Now()
 	var columns [][]string
@@ -120,14 +120,22 @@ func (q querier) lock(ctx context.Context, request dialects.Request, on way,
 	return got, server.Classify(err, request)
 }
 
+// early is how long nobody interrupts a script with a savepoint in front. A cancel that came before
+// that is set would cost the transaction. It travels on a connection of its own, so only one
+// that begins together with the script could overtake it.
+const early = 5 * time.Millisecond
+
 // interrupted runs statements, and ends them on the server when ctx ends first. Told says that the
 // server knows the deadline.
 func (q querier) interrupted(ctx context.Context, told, joined bool, run func(context.Context) error) error {
-	patience := interrupt.Patience
-	if joined {
-		patience = interrupt.GuestPatience
+	if !joined {
+		return interrupt.Await(ctx, told, interrupt.Patience, q.Interrupt, q.Cut, run)
 	}
-	return interrupt.Await(ctx, told, patience, q.Interrupt, q.Cut, run)
+	sent := time.Now()
+	return interrupt.Await(ctx, told, interrupt.GuestPatience, func(ctx context.Context) error {
+		time.Sleep(early - time.Since(sent))
+		return q.Interrupt(ctx)
+	}, q.Cut, run)
 }
 
 // answers are where they are in a script. 0: nowhere.
@@ -164,11 +172,9 @@ func (at answers) read(request dialects.Request, columns [][]string) (got dialec
 // join locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
 // transaction safe from every error.
 func (q querier) join(ctx context.Context, request dialects.Request, on way) (got dialects.Grant, err error) {
-	guarded := q
-	guarded.Line = q.BehindSavepoint()
 	var failed error
 	ran := 0
-	got, err = guarded.lock(ctx, request, on, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+	got, err = q.lock(ctx, request, on, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		columns, err := q.Run(ctx, s)
 		failed, ran = err, len(columns)
 		return columns, err

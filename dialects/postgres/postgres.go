@@ -20,13 +20,12 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
-	"github.com/txlock/txlock/dialects/postgres/internal/kinds"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
@@ -94,7 +93,7 @@ type inspector = inspection.Inspector
 
 func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
 	d := &driver[Tx]{pool: p}
-	d.inspector = d.Run
+	d.inspector = func(ctx context.Context, q dialects.Query) ([]string, error) { return d.Run(ctx, q) }
 	return d
 }
 
@@ -113,14 +112,18 @@ func (d *driver[Tx]) Info() dialects.Info {
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
 	error,
 ) {
+	locking := request
 	for numbered := 0; ; {
-		s, got, err := d.begin(ctx, request)
+		s, got, err := d.begin(ctx, locking)
 		if s != nil && (err != nil || s.committed) {
 			s.conn.GiveBack()
 		}
 		switch {
 		case err == nil && s.committed:
 			return nil, got, nil
+		case err == nil && request.Work.IsExec():
+			got.Affected, err = statements.Finish(s, request, got.Affected, s.runAll)
+			return nil, got, err
 		case err == nil:
 			return s, got, nil
 		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
@@ -129,7 +132,7 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 				return nil, got, err
 			}
 		case errors.Is(err, errUnsent):
-			request.Exec = nil
+			locking.Work = &dialects.Work{}
 		case !errors.Is(err, errAgain):
 			return nil, dialects.Grant{}, err
 		}
@@ -148,7 +151,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	if err = d.identity.Ask(ctx, s.Line); err != nil {
 		return s, got, err
 	}
-	if request.Work {
+	if request.Work != nil {
 		s.mark = rand.Text()
 	}
 	for {
@@ -197,19 +200,24 @@ func (d *driver[Tx]) Close() error {
 	return nil
 }
 
-// with runs work on a connection of the pool, whose server is known to exclude. One that comes back
-// in a transaction is closed: pgxpool does it at once, database/sql when the connection is taken
-// again.
+// with runs work on a connection of the pool, whose server is known to exclude. What work has left
+// open is rolled back after an error. Where that fails, the connection is closed: pgxpool does it
+// at once, database/sql when the connection is taken again.
 func (d *driver[Tx]) with(ctx context.Context, work func(client.Line) error) error {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.GiveBack()
-	if err := d.identity.Ask(ctx, conn.Line()); err != nil {
-		return err
+	if err = d.identity.Ask(ctx, conn.Line()); err == nil {
+		err = work(conn.Line())
 	}
-	return work(conn.Line())
+	if status := conn.Status(); err != nil && status != client.Idle && status != client.Closed {
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		_ = conn.Line().Exec(clean, "rollback")
+	}
+	return err
 }
 
 // writes are statements that have rows only where they return them.
@@ -239,7 +247,10 @@ func scriptOf(q dialects.Query) (s sqltext.Script) {
 }
 
 // Run implements dialects.Driver.
-func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query) (lines []string, err error) {
+func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines []string, err error) {
+	if len(in) > 0 {
+		return d.runIn(ctx, in[0], q)
+	}
 	err = d.with(ctx, func(l client.Line) error {
 		// Where statements travel one by one, this process may be stopped in between.
 		begin := sqltext.Script{client.Begin, client.Leased(interrupt.CleanUp)}
@@ -250,7 +261,6 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query) (lines []string,
 			return err
 		})
 		if err != nil {
-			l.Abandon(ctx)
 			return querier{l}.explainStandby(ctx, server.Ours(err, q.Table))
 		}
 		lines = columns[len(columns)-2]
@@ -259,8 +269,9 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query) (lines []string,
 	return lines, err
 }
 
-// RunTx implements dialects.Driver. A savepoint keeps the transaction safe from every error.
-func (d *driver[Tx]) RunTx(ctx context.Context, tx Tx, q dialects.Query) (lines []string, err error) {
+// runIn runs a query in a transaction of the caller's, which a savepoint keeps safe from every
+// error.
+func (d *driver[Tx]) runIn(ctx context.Context, tx Tx, q dialects.Query) (lines []string, err error) {
 	l, err := d.in(ctx, tx, true)
 	if err != nil {
 		return nil, err
@@ -278,20 +289,4 @@ func (d *driver[Tx]) RunTx(ctx context.Context, tx Tx, q dialects.Query) (lines 
 		}
 	}
 	return nil, server.Ours(err, q.Table)
-}
-
-// Find implements dialects.Driver.
-func (d *driver[Tx]) Find(ctx context.Context, table string) (found dialects.LockTable, err error) {
-	query, err := installation.FindSQL(table)
-	if err != nil {
-		return found, err
-	}
-	lines, err := d.Run(ctx, dialects.Query{SQL: query, Table: table, Reads: true})
-	if err == nil {
-		found.Slots, found.Name, err = locktable.Found(table, lines)
-	}
-	if err == nil {
-		found.Kinds, err = kinds.Of(found.Name)
-	}
-	return found, err
 }

@@ -51,7 +51,7 @@ func (r *renewal) note(request dialects.Request, got dialects.Grant) {
 		request.Values = []dialects.Value{{Text: got.Row}}
 	}
 	r.locked = append(r.locked, request)
-	r.barred = r.barred || request.Work || !request.Ours
+	r.barred = r.barred || request.Work != nil || !request.Ours
 	r.needed = r.needed || rowLockOf(request) != "" || request.Fence != ""
 	if r.every == 0 && !r.barred {
 		r.every = min(renewAtLeast, leasesToRenew*request.Lease)
@@ -81,7 +81,7 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 		sqltext.Silent("release " + savepoint),
 	})
 	if server.State(err) == server.QueryCanceled { // nothing is kept yet: the next heartbeat tries again
-		if err = s.conn.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint); err == nil {
+		if err = s.Line.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint); err == nil {
 			s.renewing = false
 			return nil
 		}
@@ -93,15 +93,15 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 		lock := append([]string{"rollback and chain"}, relockSQL(r, s.lease, label.Since(name, begun))...)
 		lock = append(lock, savepoint, unkeep, "release "+savepoint)
 		keep := []string{sqltext.Ping + "\n" + savepoint, queueLocksSQL(r, sqltext.Keeping)}
-		err = s.conn.Exec(ctx, strings.Join(append(keep, lock...), "; "))
+		err = s.Line.Exec(ctx, strings.Join(append(keep, lock...), "; "))
 		// Somebody's cancel. Behind one of the savepoints the transaction has the rows, so what the
 		// session keeps is given up. In between the transaction is aborted: if the session keeps
 		// the queue locks, the rows are locked again as if nothing had happened, else the cancel
 		// came before the first savepoint, and the lock is lost.
 		for tries := 0; server.State(err) == server.QueryCanceled && tries < cancelsWithstood; tries++ {
-			err = s.conn.Exec(ctx, "rollback to "+savepoint+"; "+unkeep+"; release "+savepoint)
+			err = s.Line.Exec(ctx, "rollback to "+savepoint+"; "+unkeep+"; release "+savepoint)
 			if server.State(err) == server.UnknownSavepoint {
-				err = s.conn.Exec(ctx, strings.Join(slices.Insert(slices.Clone(lock), 1, keptSQL(r)), "; "))
+				err = s.Line.Exec(ctx, strings.Join(slices.Insert(slices.Clone(lock), 1, keptSQL(r)), "; "))
 			}
 		}
 	}

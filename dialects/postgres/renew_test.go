@@ -15,7 +15,7 @@ import (
 func TestWhenARenewalIsDue(t *testing.T) {
 	slot := dialects.Request{Ours: true, Slots: 64, Values: []dialects.Value{{Text: "1"}}}
 	rows, work, read := slot, slot, slot
-	rows.Ours, work.Work, read.Shared = false, true, true
+	rows.Ours, work.Work, read.Shared = false, &dialects.Work{}, true
 	for name, due := range map[string]struct {
 		request dialects.Request
 		lease   time.Duration

@@ -44,8 +44,8 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 		}
 	}()
 	on := way{mark: s.mark}
-	if request.Exec != nil && request.AnyOne == "" && s.conn.Carries() {
-		on.behind = behindOf(request.Exec.Statements, s.conn.Status)
+	if request.Work.IsExec() && s.Carries {
+		on.behind = behindOf(request.Work.Statements, s.conn.Status)
 	}
 	got, err = s.lock(ctx, request, on, func(ctx context.Context, lock sqltext.Script) ([][]string, error) {
 		return s.conn.Begin(ctx, s.mark, lock)
@@ -77,10 +77,10 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 		return s.renew(ctx)
 	}
 	ping := sqltext.Ping
-	if s.conn.Status() == client.Open {
-		ping += "\n" + client.AskSQL
+	if s.conn.Status() == client.Open { // this fails outside a transaction, and in an aborted one; it has no snapshot
+		ping += "\nsavepoint txlock_ask; release savepoint txlock_ask"
 	}
-	err := s.conn.Exec(ctx, ping)
+	err := s.Line.Exec(ctx, ping)
 	switch shown, state := s.conn.Status(), server.State(err); {
 	case shown == client.Failed, state == server.AbortedBefore:
 		return errors.New("its transaction is aborted, which has released the lock")
@@ -93,8 +93,22 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 }
 
 // Join implements dialects.Session.
-func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	return s.joinAnd(ctx, request, "")
+func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work func(Tx) error) (
+	got dialects.Grant, err error,
+) {
+	switch {
+	case request.Work == nil:
+		return s.joinAnd(ctx, request, "")
+	case request.Work.IsExec():
+		var affected []int64
+		got, err = s.nest(ctx, request, func(Tx) (err error) {
+			affected, err = s.runAll(request.Work.Context, request.Work.Statements)
+			return err
+		})
+		got.Affected = affected
+		return got, err
+	}
+	return s.nest(ctx, request, work)
 }
 
 // joinAnd sets a savepoint behind the lock, unless nest is empty.
@@ -132,9 +146,9 @@ func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nes
 	}
 }
 
-// Nest implements dialects.Session. The savepoint of the work travels behind the lock, unless what
-// comes behind depends on the answer.
-func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
+// nest runs work in a savepoint, which travels behind the lock, unless what comes behind depends on
+// the answer.
+func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
 	got dialects.Grant, err error,
 ) {
 	if s.conn.Status() == client.Failed {
@@ -160,25 +174,21 @@ func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work f
 	if err != nil {
 		return got, err
 	}
+	release := "release savepoint " + outer
 	return got, s.savepoints.Run(func() error {
-		if err := work(s.conn.Tx()); err != nil {
-			return err
+		err := work(s.conn.Tx())
+		if err == nil {
+			err = cmp.Or(s.gone(), s.send(ctx, release))
 		}
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		if s.conn.Ask(clean) == client.Failed {
+		if server.State(err) == server.AbortedBefore {
 			return errAborted
 		}
-		return nil
+		return err
 	}, func(undo bool) error {
-		end := "release savepoint " + outer
-		if undo {
-			end = "rollback to savepoint " + name + "; " + end
+		if !undo {
+			return nil
 		}
-		if err := s.gone(); err != nil {
-			return err
-		}
-		return dialects.Lost(s.send(ctx, end))
+		return cmp.Or(s.gone(), dialects.Lost(s.send(ctx, "rollback to savepoint "+name+"; "+release)))
 	})
 }
 
@@ -186,7 +196,7 @@ func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work f
 func (s *session[Tx]) send(ctx context.Context, statements string) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	return s.conn.Exec(clean, statements)
+	return s.Line.Exec(clean, statements)
 }
 
 // Run implements dialects.Session. Behind the end of the transaction it would be committed by
@@ -234,7 +244,7 @@ func (s *session[Tx]) gone() error {
 
 // usable is an error when nothing can be sent in the transaction now.
 func (s *session[Tx]) usable() error {
-	if s.conn.Busy() {
+	if s.conn.Status() == client.Busy {
 		return client.ErrRowsOpen
 	}
 	return s.gone()
@@ -260,7 +270,7 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 	for _, q := range last {
 		behind = append(behind, scriptOf(q)...)
 	}
-	err = s.conn.Commit(ctx, s.mark, behind...)
+	err = s.conn.Commit(ctx, s.mark, behind)
 	switch state := server.State(err); {
 	case err == nil:
 		return nil
@@ -295,7 +305,7 @@ func (s *session[Tx]) rollback(ctx context.Context) (err error) {
 		// The answer tells whether the locks were held until now. The transaction stays open:
 		// behind its end, a pooler would give the session to another client, with all that it kept.
 		if !idle {
-			err = s.conn.Exec(ctx, "select 1")
+			err = s.Line.Exec(ctx, "select 1")
 		}
 		s.conn.Destroy()
 		if server.State(err) == server.AbortedBefore {

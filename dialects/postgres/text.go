@@ -53,9 +53,10 @@ func lockScript(request dialects.Request, on way, limit time.Duration, bounded b
 		set.Args = append(set.Args, sqltext.Milliseconds(limit))
 	}
 	if on.joined {
-		s = append(s, client.WaitSavepoint)
+		s = append(s, client.WaitSavepoint, set)
+	} else {
+		s = append(s, client.Begin, set)
 	}
-	s = append(s, set)
 	if t.queue != "" {
 		at.passed = len(s)
 		s = append(s, sqltext.Statement{
@@ -76,8 +77,8 @@ func lockScript(request dialects.Request, on way, limit time.Duration, bounded b
 		at.token = len(s)
 		s = append(s, token)
 	}
-	if request.Look != nil {
-		s = append(s, scriptOf(*request.Look)...)
+	if request.Work.Looks() {
+		s = append(s, scriptOf(*request.Work.Look)...)
 		at.look = len(s) - 1
 	}
 	switch {

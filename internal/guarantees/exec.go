@@ -332,14 +332,14 @@ func ExecWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Equal(t, 9, s.left(t))
 
 	// The statements take longer than Within. What ctx ends is not committed.
-	slow := s.statement("SELECT SLEEP(0.3)")
+	slow := s.statement("SELECT SLEEP(1.5)")
 	if s.Postgres {
-		slow = s.statement("SELECT pg_sleep(0.3)")
+		slow = s.statement("SELECT pg_sleep(1.5)")
 	}
-	_, err = m.Within(100*time.Millisecond).Exec(background, s.take(1), slow)
+	_, err = m.Within(time.Second).Exec(background, s.take(1), slow)
 	require.NoError(t, err)
 	require.Equal(t, 8, s.left(t))
-	slow.SQL = strings.Replace(slow.SQL, "0.3", "300", 1)
+	slow.SQL = strings.Replace(slow.SQL, "1.5", "300", 1)
 	brief, cancel := context.WithTimeout(background, 100*time.Millisecond)
 	defer cancel()
 	_, err = m.Exec(brief, s.take(1), slow)

@@ -116,7 +116,7 @@ func HungUp[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NotErrorIs(t, context.Cause(inner.Context()), txlock.ErrLost)
 	require.NotErrorIs(t, inner.Unlock(background), txlock.ErrLost)
 
-	ctx, cancel := context.WithTimeout(background, time.Second)
+	ctx, cancel := context.WithTimeout(background, 4*time.Second) // long enough to come to the wait
 	defer cancel()
 	err = s.during(t, func() error { return m.Do(ctx, s.work) }, func() { <-ctx.Done() })
 	require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -126,7 +126,7 @@ func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, m.TryDo(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
 	// long enough to begin a transaction: a wait that is cut off before loses its connection
-	brief := m.Within(time.Second)
+	brief := m.Within(3 * time.Second)
 	_, err = brief.Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, brief.Do(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)

@@ -27,7 +27,7 @@ func silentNetwork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.ErrorContains(t, context.Cause(lock.Context()), "heartbeat")
 	start := time.Now()
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-	require.Less(t, time.Since(start), 8*time.Second, "Unlock is bounded in time")
+	require.Less(t, time.Since(start), 20*time.Second, "Unlock is bounded in time")
 	next := testbed.Receive(t, granted)
 	require.Less(t, known, next, "the server has let go before the holder knew")
 	require.Less(t, next.Sub(silent), lease*3/2, "the server lets go by itself")

@@ -199,7 +199,7 @@ func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	blocker := f.Guest(t)
 	require.NoError(t, f.Exec(background, blocker, "SELECT 1 FROM "+table+" FOR UPDATE"))
-	const limit = 500 * time.Millisecond // long enough to get the lock, which is free
+	const limit = 2 * time.Second // long enough to get the lock, which is free
 	done := make(chan error, 1)
 	go func() {
 		done <- m.Within(limit).Do(background, func(ctx context.Context, tx Tx) error {

@@ -3,6 +3,7 @@ package locktable
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -123,13 +124,26 @@ func (c Census) Seeded(table string) (int, error) {
 	return c.Rows, nil
 }
 
-// Found is the number of slots of a lock table, and its full name, by the answer to CensusSQL.
-func Found(table string, answer []string) (slots int, name string, err error) {
-	c, name, err := CensusOf(table, answer)
-	if err == nil {
-		slots, err = c.Seeded(table)
+// Find looks up the lock table that table names. One that is missing, empty or cut short, or has
+// another shape, is ErrNotInstalled.
+func Find[Tx any](ctx context.Context, d dialects.Driver[Tx], table string) (found dialects.LockTable, err error) {
+	layout, err := d.Info().Layout(table)
+	if err != nil {
+		return found, err
 	}
-	return slots, name, err
+	lines, err := d.Run(ctx, dialects.Query{SQL: layout.Find, Table: table, Reads: true})
+	if err != nil {
+		return found, err
+	}
+	census, name, err := CensusOf(table, lines)
+	if err == nil {
+		found.Name = name
+		found.Slots, err = census.Seeded(table)
+	}
+	if err == nil {
+		found.Kinds, err = layout.Kinds(name)
+	}
+	return found, err
 }
 
 func (c Census) mixed(table string) error {

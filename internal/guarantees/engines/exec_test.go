@@ -83,9 +83,9 @@ func refusesCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	m := f.Locks.Mutex(f.Key("a"))
 	_, err := m.Exec(background, txlock.Statement{SQL: "SELECT 1"}) // connects, however long that takes
 	require.NoError(t, err)
-	_, err = m.Within(time.Second).Exec(background,
+	_, err = m.Within(2*time.Second).Exec(background,
 		txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (1), (1)"},
-		txlock.Statement{SQL: "SELECT pg_sleep(1.1)"})
+		txlock.Statement{SQL: "SELECT pg_sleep(2.1)"})
 	require.ErrorContains(t, err, "duplicate key")
 	require.NotErrorIs(t, err, txlock.ErrNotAcquired)
 	require.NotErrorIs(t, err, txlock.ErrLost)

@@ -169,13 +169,13 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 		_, err = m.Exec(background, read, add)
 		ok(err)
 	}
-	shared, err := locks.Mutex("a", "b").Shared().Within(time.Second).Lock(background)
+	shared, err := locks.Mutex("a", "b").Shared().Within(time.Minute).Lock(background)
 	ok(err)
 	ok(shared.Unlock(background))
 
 	ok(locks.Mutex("tx").LockTx(background, tx))
 	ok(locks.Mutex("tx2", "tx3").TryLockTx(background, tx))
-	ok(locks.Mutex("tx4").Within(time.Second).LockTx(background, tx))
+	ok(locks.Mutex("tx4").Within(time.Minute).LockTx(background, tx))
 	ok(locks.Rows("mine", "id", 2).LockTx(background, tx))
 	ok(locks.Mutex("tx5").Shared().LockTx(background, tx))
 	_, err = locks.Once("tx").DoTx(background, tx)

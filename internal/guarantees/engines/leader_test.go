@@ -11,6 +11,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Leader keeps no lock on the record, and reads no old one, also where the caller's sessions begin
@@ -61,7 +62,7 @@ func recordGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx])
 	f := testbed.NewFixture(t, e, c)
 	driver, pool := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
 	t.Cleanup(pool.Close)
-	found, err := driver.Find(background, e.Table())
+	found, err := locktable.Find(background, driver, e.Table())
 	require.NoError(t, err)
 	of, hash := found.Kinds.Leaders, testbed.HashOf(f.Key("appoint"))
 	_, err = driver.Run(background, dialects.Query{SQL: of.Make, Args: []any{hash, ""}, Table: of.Table})

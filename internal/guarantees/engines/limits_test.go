@@ -14,7 +14,6 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 // A limit of the session on its statements ends no wait: each waits on, with a limit of its own.
@@ -23,7 +22,7 @@ func TestLimitOnStatements(t *testing.T) {
 		config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
 		require.NoError(t, err)
 		config.Params = map[string]string{"max_execution_time": "2000"}
-		if f.Kind == servers.MariaDB {
+		if f.MariaDB {
 			config.Params = map[string]string{"max_statement_time": "2"}
 		}
 		driver, pool := f.Connect(t, config.FormatDSN(), 8)

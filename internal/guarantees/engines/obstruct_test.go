@@ -59,7 +59,7 @@ func idleHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			require.NoError(t, err)
 			handles = append(handles, nested)
 		}
-		ctx, cancel := context.WithTimeout(background, 5*time.Second)
+		ctx, cancel := context.WithTimeout(background, 30*time.Second)
 		_, err = e.Admin.ExecContext(ctx, "CREATE INDEX CONCURRENTLY ON "+table+" (id)")
 		cancel()
 		require.NoError(t, err, "%s, %s", c.Name, name)

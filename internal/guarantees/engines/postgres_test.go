@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
+	"github.com/txlock/txlock/internal/locktable"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -254,11 +255,11 @@ func TestDeadBeforeCommit(t *testing.T) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 2)
 		defer pool.Close()
-		found, err := driver.Find(background, e.Table())
+		found, err := locktable.Find(background, driver, e.Table())
 		require.NoError(t, err)
 		session, _, err := driver.Begin(background, dialects.Request{
 			Table: found.Name, Slots: found.Slots, Column: "slot", Values: []dialects.Value{{Text: "7"}},
-			Ours: true, Lease: time.Minute, Work: true,
+			Ours: true, Lease: time.Minute, Work: &dialects.Work{},
 		})
 		require.NoError(t, err)
 		f.KillSession(t, session.Tx())

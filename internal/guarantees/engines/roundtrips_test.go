@@ -75,7 +75,6 @@ func TestRoundTrips(t *testing.T) {
 				least.exec.nested, least.exec.further = 5, 5
 				alone := least
 				alone.lock, alone.do, alone.once, alone.in.nested = 3, 8, 11, 3
-				alone.look = 7
 				// A rollback goes alone.
 				alone.exec = exec{alone: 11, texts: 10, into: 12, judged: 12, nested: 5, further: 6}
 				for i, want := range []trips{alone, least} {
@@ -137,22 +136,18 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 		count := func(what string, want int, call func()) {
 			t.Helper()
 			call() // connects and prepares
-			last, counted := time.Now(), 0
 			call() // pgx's stdlib pings when a connection is used for the second time
-			for range rounds {
-				begun, before := time.Now(), proxy.Bursts()
+			var counts [rounds]int
+			for i := range counts {
+				before := proxy.Bursts()
 				call()
-				sent := proxy.Bursts() - before
-				// pgx pings a connection that was idle for a second. A look at a semaphore is asked
-				// again where a busy machine is late.
-				late := name == "permit" && sent > want && time.Since(begun) > 500*time.Millisecond
-				if (!e.Postgres || time.Since(last) < time.Second) && !late {
-					counted++
-					require.Equal(t, want, sent, "%s of %s", what, name)
-				}
-				last = begun
+				counts[i] = proxy.Bursts() - before
 			}
-			require.Positive(t, counted)
+			// A busy machine makes some cost more: pgx pings a connection that was idle for a
+			// second, and a look at a semaphore is asked again where its answer is late.
+			slices.Sort(counts[:])
+			require.Equal(t, want, counts[0], "%s of %s, at least", what, name)
+			require.Equal(t, want, counts[rounds/2], "%s of %s, half of them", what, name)
 		}
 		count("Lock and Unlock", want.lock+more, lockUnlock)
 		count("TryLock and Unlock", want.lock+more, tryUnlock)

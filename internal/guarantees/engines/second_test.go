@@ -58,5 +58,7 @@ func checkAlone[Tx any](t *testing.T, locks *txlock.Locker[Tx]) {
 	err := locks.Check(background)
 	require.ErrorContains(t, err, "no second connection")
 	require.NotErrorIs(t, err, txlock.ErrUnsafeEngine)
-	require.Less(t, time.Since(begun), 13*time.Second, "of both")
+	took := time.Since(begun)
+	t.Logf("Install and Check took %v", took)
+	require.Less(t, took, 24*time.Second, "two times 6 s, and not 15")
 }

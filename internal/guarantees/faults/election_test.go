@@ -64,8 +64,9 @@ func TestLeaderKilled(t *testing.T) {
 	eachOpened(t, leaderKilled[pgx.Tx], leaderKilled[*sql.Tx])
 }
 
-// The successor of a leader whose process is killed leads at once. That takes less than 100 ms on a
-// machine that has nothing else to do, which is logged. Here other tests run.
+// The successor of a leader whose process is killed leads at once, and not after the lease. That
+// takes a quarter of a second on a machine that has nothing else to do, which is logged. Here other
+// tests run.
 func leaderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	other := testbed.NewFixture(t, e, c)
@@ -80,7 +81,7 @@ func leaderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.NoError(t, leader.Process.Kill())
 	took := testbed.Receive(t, since).Sub(killed)
 	t.Logf("the successor led after %v", took)
-	require.Less(t, took, 2*time.Second)
+	require.Less(t, took, 15*time.Second)
 	require.Greater(t, testbed.Receive(t, terms), term)
 	found, err = other.Locks.Election(name, "onlooker").Leader(background)
 	require.NoError(t, err)

@@ -193,7 +193,8 @@ func heartbeats(t *testing.T, e *testbed.Engine) {
 	defer p.Close()
 	key := f.Key("beating")
 	session, _, err := driver.Begin(background, dialects.Request{
-		Table: f.Table(), Column: "slot", Ours: true, Slots: dialects.DefaultSlots, Work: true, Label: label.Keys(key),
+		Table: f.Table(), Column: "slot", Ours: true, Slots: dialects.DefaultSlots, Work: &dialects.Work{},
+		Label:  label.Keys(key),
 		Values: []dialects.Value{{Text: strconv.Itoa(int(testbed.SlotOf(key, dialects.DefaultSlots)))}},
 		Lease:  time.Minute,
 	})

@@ -160,8 +160,8 @@ var services = []Service{
 			"that is idle for 30 minutes is closed, by default.",
 		Pages: aws + "UserGuide/rds-proxy.html, " + aws + "UserGuide/rds-proxy-pinning.html, " +
 			aws + "UserGuide/rds-proxy.examples.html",
-		Here: "A cancelled wait is ended by pg_cancel_backend from a second connection, which costs a lock on " +
-			"PostgreSQL a round trip more: played. A failover behind the proxy is a loss by the next heartbeat. " +
+		Here: "A cancelled wait is ended by pg_cancel_backend from a second connection of the pool: played. " +
+			"A failover behind the proxy is a loss by the next heartbeat. " +
 			"Nearly each session of txlock's is pinned, so the proxy saves no connections for it.",
 		DSN: "the endpoint of the database itself, past the proxy",
 		Set: "If it has to be the proxy: an IdleClientTimeout above the time that a connection of the pool " +

@@ -32,8 +32,8 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 	cut func(),
 ) error {
 	names := []string{request.Table}
-	if request.Look != nil {
-		names = append(names, request.Look.Table)
+	if request.Work.Looks() {
+		names = append(names, request.Work.Look.Table)
 	}
 	show := func(format string) (lines [][]string, err error) {
 		tag := client.NewTag()

@@ -1,6 +1,7 @@
 package installation
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -105,9 +106,14 @@ func Layout(locks string) (l dialects.Layout, err error) {
 ) ENGINE=InnoDB`),
 	}
 	l.Census = locktable.CensusSQL(quoted, "''", false)
+	full, failed := sqltext.Literal(dialects.Value{Text: quoted})
+	if !strings.Contains(quoted, "`.`") {
+		full = "CONCAT('`', REPLACE(DATABASE(), '`', '``'), '`.', " + full + ")"
+	}
+	l.Find = locktable.CensusSQL(quoted, full, true)
 	l.Seed = func(slots int) string { return seedSQL(quoted, slots) }
 	l.Together = func(statements ...string) string { return strings.Join(statements, ";\n") }
-	return l, err
+	return l, cmp.Or(err, failed)
 }
 
 // isThere is a condition on a table, or a column of it. The bare columns let the server look it up.
@@ -139,19 +145,4 @@ func seedSQL(table string, slots int) string {
 		"SELECT n, %d FROM (SELECT %s AS n\n  FROM %s) AS numbers\n"+
 		"WHERE n < %[2]d AND NOT EXISTS (SELECT 1 FROM %[1]s AS present WHERE present.slot = n)\n"+
 		"AND NOT EXISTS (SELECT 1 FROM %[1]s AS other WHERE other.slots <> %[2]d)", table, slots, number, from)
-}
-
-// FindSQL asks by the edges of a lock table, and for the database.
-func FindSQL(table string) (string, error) {
-	quoted, err := sqltext.QuoteTable(table)
-	return locktable.CensusSQL(quoted, "COALESCE(DATABASE(), '')", true), err
-}
-
-// FullName is the name of a lock table that means the same in any database.
-func FullName(table, database string) (string, error) {
-	quoted, err := sqltext.QuoteTable(table)
-	if !strings.Contains(quoted, "`.`") {
-		quoted = "`" + strings.ReplaceAll(database, "`", "``") + "`." + quoted
-	}
-	return quoted, err
 }

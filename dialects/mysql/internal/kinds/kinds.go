@@ -43,9 +43,9 @@ func Of(table string, galera bool) (k dialects.Kinds, err error) {
 	ping := "SELECT IF(" + sqltext.Writable + ", '', CONCAT('the server ', @@hostname, ':', @@port, ' is read_only, " +
 		"and takes no writes')) FROM " + table + " LIMIT 1"
 	return dialects.Kinds{
-		Ping: ping,
-		Once: onceOf(once), Claims: claimsOf(claims, galera), Permits: permitsOf(permits),
-		Leaders: leadersOf(leaders),
+		Ping: ping, Certified: galera,
+		Once: onceOf(once), Claims: claimsOf(claims, galera), Leaders: leadersOf(leaders),
+		Permits: permitsOf(permits, strconv.Itoa(locktable.QueuePermit)),
 	}, err
 }
 

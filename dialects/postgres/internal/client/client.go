@@ -4,6 +4,10 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
+	"net"
+	"time"
 
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -22,16 +26,14 @@ type Pool[Tx any] interface {
 // Conn is a connection of a pool with at most one transaction, as a client library presents both.
 type Conn[Tx any] interface {
 	Line() Line
-	// Exec runs statements without arguments, in one simple query.
-	Exec(ctx context.Context, statements string) error
-	// Begin begins a transaction and runs s in it. Mark is what Commit will ask for, and empty in a
-	// session without work. After an error the transaction may be open, or not: Rollback ends it.
+	// Begin runs a script that begins a transaction. Mark is what Commit will ask for, and empty in
+	// a session without work. After an error the transaction may be open, or not: Rollback ends it.
 	Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
 	// Tx is the transaction as work gets it.
 	Tx() Tx
 	// Commit commits only the transaction that holds mark, with what comes behind that proof. An
 	// error that matches dialects.ErrLost means that nothing is committed.
-	Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error
+	Commit(ctx context.Context, mark string, behind sqltext.Script) error
 	// Rollback ends the library's transaction, if there is one.
 	Rollback(ctx context.Context) error
 	// Destroy closes the connection, so that the server ends its session, whoever keeps it. It has
@@ -39,15 +41,8 @@ type Conn[Tx any] interface {
 	Destroy()
 	// GiveBack gives the connection back to its pool.
 	GiveBack()
-
-	// Carries tells whether a script that begins a transaction may have statements of the caller's.
-	Carries() bool
 	// Status is the state of the session, as far as it is known without asking the server.
 	Status() Status
-	// Ask is Status, from the server where it is not known.
-	Ask(ctx context.Context) Status
-	// Busy tells whether the connection has rows that were not read.
-	Busy() bool
 }
 
 // Status is the state of a session.
@@ -58,8 +53,104 @@ const (
 	Closed Status = 0 // the connection is
 	Idle   Status = 'I'
 	Failed Status = 'E' // the transaction is aborted
+	Busy   Status = 'B' // with rows that were not read
 	Open   Status = '?' // of which no more is known
 )
 
+// Line runs scripts on one connection, whichever client library it belongs to.
+type Line struct {
+	// Run sends a script, in one round trip where it can, and returns the first column of each
+	// statement's rows. After an error no statement behind the failed one has run.
+	Run func(ctx context.Context, s sqltext.Script) ([][]string, error)
+	// Interrupt ends the statement that is running, from outside the connection.
+	Interrupt func(ctx context.Context) error
+	// Cut closes the connection under a statement that interrupts do not end; nil: the end of the
+	// statement's context does.
+	Cut    func()
+	Socket net.Conn
+
+	Blind   bool   // a script that begins with WaitSavepoint returns no columns
+	Carries bool   // a script that begins a transaction may have statements of the caller's
+	Tag     string // begins statements of the caller's, by which Interrupt finds them
+}
+
+// Exec runs statements without arguments, in one simple query.
+func (l Line) Exec(ctx context.Context, statements string) error {
+	_, err := l.Run(ctx, sqltext.Script{sqltext.Silent(statements)})
+	return err
+}
+
 // With runs work on a connection of a pool, whose server is known to exclude.
 type With func(ctx context.Context, work func(Line) error) error
+
+// BeginSQL begins a transaction of the library's.
+const BeginSQL = "begin isolation level read committed read write"
+
+// WaitName is the savepoint in front of a wait.
+const WaitName = "txlock_wait"
+
+var (
+	// Begin is BeginSQL, which opens a script.
+	Begin = sqltext.Statement{SQL: BeginSQL, Silent: true, Opens: true}
+	// Commit ends one.
+	Commit = sqltext.Silent("commit")
+
+	// A savepoint is in front of a wait in a transaction that has more to lose. It is set, rolled
+	// back to and released.
+	WaitSavepoint = sqltext.Statement{SQL: "savepoint " + WaitName, Silent: true, Opens: true}
+	UndoWait      = sqltext.Silent("rollback to savepoint " + WaitName)
+	ReleaseWait   = sqltext.Silent("release savepoint " + WaitName)
+)
+
+// MarkSetting holds the mark: a value that lives as long as the transaction, and that no other has.
+const MarkSetting = "txlock.held"
+
+// Proof is a statement in front of COMMIT. In any transaction but the one that holds the mark, it
+// fails by a division by zero, and COMMIT is not reached.
+func Proof(mark string) sqltext.Statement {
+	return sqltext.With("select 1 / (current_setting('"+MarkSetting+"', true) is not distinct from $1)::int", mark)
+}
+
+// ClientCheck is how long a dead waiter may stay in the queue.
+const ClientCheck = 500 * time.Millisecond
+
+// LeaseSQL sets what ends a session whose client is gone, as long as the transaction lasts.
+//
+// The server ends the session after the lease. Its timer counts idle time; where a client has
+// stopped reading a large result, the server's kernel counts. The server looks now and then whether
+// a waiter's client is still there: otherwise a dead one would stay in the queue until its turn. It
+// starts that timer at the beginning of a statement, so this one must precede the wait.
+func LeaseSQL(lease, check string) string {
+	return sqltext.Set("idle_in_transaction_session_timeout", lease) + ", " + sqltext.Set("tcp_user_timeout", lease) +
+		", " + sqltext.Set("client_connection_check_interval", check)
+}
+
+// Leased makes a transaction one that ends with its client, as a lock's does.
+func Leased(lease time.Duration) sqltext.Statement {
+	return sqltext.With("select "+LeaseSQL("$1", "$2"), sqltext.Milliseconds(lease),
+		sqltext.Milliseconds(ClientCheck))
+}
+
+// ErrRowsOpen says that nothing can be sent, and nothing is lost.
+var ErrRowsOpen = errors.New("rows of a query in the same transaction are still open: read them to the end, or close " +
+	"them, first")
+
+var errDead = errors.New("the server has ended one connection of the pool after the other")
+
+// mayBeDead bounds how many connections that died while they were idle a call takes from a pool of
+// that size, or with another one below it. Each is closed, so none is taken twice.
+func mayBeDead(size int) int { return max(size, 100) }
+
+// interruptBy cancels a statement that carries tag, if also is true of it, by asking the server on
+// another connection. That is how a wait ends where its own connection can send no cancel request:
+// the driver has none, or the login told no key for one. (RDS Proxy tells none.)
+func interruptBy(ask func(context.Context, sqltext.Statement) error, tag, also string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return ask(ctx, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where "+
+			"state = 'active' and strpos(query, $1) > 0 and pid <> pg_backend_pid()"+also, tag))
+	}
+}
+
+// newTag begins statements, so that another session finds this one by what it runs. A wrapper may
+// put a comment of its own in front.
+func newTag() string { return sqltext.Tag + rand.Text() + " */ " }

@@ -7,24 +7,117 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/identifier"
+	"github.com/txlock/txlock/internal/peer"
 )
+
+// pgxPool is a pool of pgx connections.
+type pgxPool struct {
+	*pgxpool.Pool
+	owned bool // opened by the driver
+}
+
+// PGX is a pool of pgx connections. Owned says that the library has opened it, and closes it.
+func PGX(pool *pgxpool.Pool, owned bool) Pool[pgx.Tx] { return pgxPool{pool, owned} }
+
+func (p pgxPool) Ready() error {
+	if p.Pool == nil {
+		return errors.New("nil pool: give postgres.New a *pgxpool.Pool")
+	}
+	return nil
+}
+
+func (p pgxPool) Size() int { return int(p.Config().MaxConns) }
+
+func (p pgxPool) Close() {
+	if p.owned {
+		p.Pool.Close()
+	}
+}
+
+func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
+	for dead := 0; ; dead++ {
+		pooled, err := p.Pool.Acquire(ctx)
+		if err != nil && ctx.Err() != nil {
+			stat := p.Stat()
+			return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
+				stat.AcquiredConns(), stat.MaxConns(), err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("connect: %w", err)
+		}
+		c := &pooledPgx{pgxConn: p.known(pooled.Conn()), pooled: pooled}
+		if !(peer.Conn{Conn: c.line.Socket}).Gone() {
+			if err = unfit(c.conn); err != nil {
+				c.GiveBack()
+			}
+			return c, err
+		}
+		c.Destroy()
+		c.GiveBack()
+		if dead == mayBeDead(p.Size()) {
+			return nil, fmt.Errorf("connect: %w", errDead)
+		}
+	}
+}
+
+func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (l Line, err error) {
+	if tx == nil || tx.Conn() == nil {
+		return l, errors.New("nil transaction")
+	}
+	// Once the transaction has ended, its connection is somebody else's.
+	open := func() error { return tx.SendBatch(context.WithoutCancel(ctx), &pgx.Batch{}).Close() }
+	if err := open(); err != nil {
+		return l, err
+	}
+	if tx.Conn().PgConn().IsBusy() {
+		return l, ErrRowsOpen
+	}
+	c := *p.known(tx.Conn())
+	c.through = tx
+	l = c.line
+	l.Cut, l.Socket = nil, nil
+	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+		if err := open(); err != nil {
+			return nil, err
+		}
+		return c.run(ctx, s)
+	}
+	return l, unfit(c.conn)
+}
+
+// ask asks on another connection of the pool, if it has one to give soon.
+func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
+	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	conn, err := p.Pool.Acquire(brief)
+	if err != nil {
+		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection)
+	}
+	defer conn.Release()
+	// Outside a transaction, a pooler may execute what somebody else has prepared.
+	_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
+	return err
+}
 
 // pgxConn is a pgx connection, or a transaction on one. A script is a batch of pgx's: one round
 // trip, and a second one for statements that pgx prepares, or asks about, in front of them all.
 type pgxConn struct {
+	line    Line
 	conn    *pgx.Conn
 	through through // conn, or a transaction of the caller's
 	mode    pgx.QueryExecMode
-	backend *backend                      // nil: cancel requests interrupt
-	alone   func(work func() error) error // runs work while nobody else uses the connection; nil: as it is
-	known   map[string]bool               // texts that pgx has prepared, unless it has dropped one to make room
-	most    int                           // that pgx keeps
+	known   map[string]bool // texts that pgx has prepared, unless it has dropped one to make room
+	most    int             // that pgx keeps
 }
 
 // through is what pgx.Conn and pgx.Tx have in common.
@@ -33,29 +126,35 @@ type through interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }
 
-// kept is what the library knows of a connection as long as the connection lives.
-type kept struct {
-	*pgxConn
-	line Line
-}
-
-func keptOf(conn *pgx.Conn, pool elsewhere) *kept {
+// known is what the library knows of a connection as long as the connection lives.
+func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
 	const key = "txlock"
 	data := conn.PgConn().CustomData()
-	k, is := data[key].(*kept)
-	if !is {
-		config := conn.Config()
-		c := &pgxConn{
-			conn: conn, through: conn, mode: config.DefaultQueryExecMode, backend: backendOf(conn),
-			known: make(map[string]bool), most: config.StatementCacheCapacity,
-		}
-		if c.mode == pgx.QueryExecModeCacheDescribe {
-			c.most = config.DescriptionCacheCapacity
-		}
-		k = &kept{c, c.lineTo(pool)}
-		data[key] = k
+	c, is := data[key].(*pgxConn)
+	if is {
+		return c
 	}
-	return k
+	config := conn.Config()
+	c = &pgxConn{
+		conn: conn, through: conn, mode: config.DefaultQueryExecMode, known: make(map[string]bool),
+		most: config.StatementCacheCapacity,
+	}
+	if c.mode == pgx.QueryExecModeCacheDescribe {
+		c.most = config.DescriptionCacheCapacity
+	}
+	c.line = Line{
+		Run: c.run, Interrupt: conn.PgConn().CancelRequest, // safe beside a running statement
+		Cut:    func() { _ = conn.PgConn().Conn().Close() },
+		Socket: conn.PgConn().Conn(),
+		// Statements that travel as one text are read before any runs.
+		Carries: c.mode != pgx.QueryExecModeSimpleProtocol,
+	}
+	if conn.PgConn().PID() == 0 {
+		c.line.Tag = newTag()
+		c.line.Interrupt = interruptBy(p.ask, c.line.Tag, "")
+	}
+	data[key] = c
+	return c
 }
 
 // unfit is an error where a setting does not serve, as far as the server has told.
@@ -64,42 +163,24 @@ func unfit(conn *pgx.Conn) error {
 		server.Unfit("standard_conforming_strings", conn.PgConn().ParameterStatus("standard_conforming_strings")))
 }
 
-// lineTo runs scripts on a connection that was just taken from its pool. The socket tells whether
-// it died while it was idle: after a restart of the server, say.
-func (c *pgxConn) lineTo(pool elsewhere) Line {
-	return Line{
-		send: c.send, backend: c.backend, Interrupt: c.backend.interruptOf(c.conn, pool),
-		Cut:    func() { _ = c.conn.PgConn().Conn().Close() },
-		Socket: c.conn.PgConn().Conn(),
-	}
-}
-
-func (c *pgxConn) use(work func() error) error {
-	if c.alone == nil {
-		return work()
-	}
-	return c.alone(work)
-}
-
-// send begins a script again, once, where the server has forgotten what pgx has prepared: the
+// run begins a script again, once, where the server has forgotten what pgx has prepared: the
 // server has then forgotten all.
-func (c *pgxConn) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-	err = c.use(func() (err error) {
+func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+	columns, err = c.batch(ctx, s)
+	if !isForgotten(err) {
+		return columns, err
+	}
+	if undo := undoOf[s[0].SQL]; undo != "" {
+		_, failed := c.through.Exec(ctx, undo)
+		if failed == nil {
+			clear(c.known)
+			failed = c.conn.DeallocateAll(ctx)
+		}
+		if failed != nil {
+			return columns, errors.Join(failed, err)
+		}
 		columns, err = c.batch(ctx, s)
-		undo := undoOf[s[0].SQL]
-		if !isForgotten(err) || undo == "" {
-			return err
-		}
-		if _, failed := c.through.Exec(ctx, undo); failed != nil {
-			return errors.Join(failed, err)
-		}
-		clear(c.known)
-		if failed := c.conn.DeallocateAll(ctx); failed != nil {
-			return errors.Join(failed, err)
-		}
-		columns, err = c.batch(ctx, s)
-		return err
-	})
+	}
 	if isForgotten(err) {
 		err = server.MixedUp(err)
 	}
@@ -135,16 +216,21 @@ func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]stri
 		}
 		return columns, err
 	}
-	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, 0, len(s))}
-	for _, statement := range s {
-		batch.Queue(statement.Sent(), statement.Values()...)
+	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, len(s))}
+	queries := make([]pgx.QueuedQuery, len(s))
+	for i, statement := range s {
+		queries[i] = pgx.QueuedQuery{SQL: statement.Sent(), Arguments: statement.Values()}
+		if c.line.Tag != "" && !statement.Opens {
+			queries[i].SQL = c.line.Tag + queries[i].SQL
+		}
+		batch.QueuedQueries[i] = &queries[i]
 	}
 	results := c.through.SendBatch(ctx, &batch)
 	for i := 0; i < len(s) && err == nil; i++ {
 		var rows pgx.Rows
 		var column []string
 		if rows, err = results.Query(); err == nil {
-			column, err = firstColumn(rows, s[i].Work)
+			column, err = c.read(rows, s[i])
 		}
 		if err == nil {
 			columns = append(columns, column)
@@ -153,17 +239,14 @@ func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]stri
 	if closed := results.Close(); err == nil {
 		err = closed
 	}
-	if len(c.known) > c.most {
+	if err != nil || len(c.known) > c.most { // after an error pgx prepares them anew
 		clear(c.known)
+		return columns, err
 	}
 	for _, statement := range s {
-		if err == nil {
-			c.known[statement.SQL] = true
-		} else { // pgx prepares all of them anew
-			delete(c.known, statement.SQL)
-		}
+		c.known[statement.SQL] = true
 	}
-	return columns, err
+	return columns, nil
 }
 
 // prepares tells whether pgx has the server read a statement in front of them all.
@@ -181,58 +264,23 @@ func (c *pgxConn) prepares(s sqltext.Script) bool {
 // prepares.
 func IsUnsent(err error) bool { return errors.As(err, new(pgx.ErrPreprocessingBatch)) }
 
-func (c *pgxConn) begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
-	columns, err := c.backend.run(ctx, append(append(make(sqltext.Script, 0, 1+len(s)), Begin), s...), c.send)
-	return columns[min(1, len(columns)):], err
-}
-
-func (c *pgxConn) commit(ctx context.Context, mark string, behind ...sqltext.Statement) ([][]string, error) {
-	return c.send(ctx, ending(mark, behind))
-}
-
-func (c *pgxConn) Exec(ctx context.Context, statements string) error {
-	return c.use(func() error {
-		_, err := c.through.Exec(ctx, identifier.Qualified(statements))
-		return err
-	})
-}
-
-// Carries implements Conn. Statements that travel as one text are read before any runs.
-func (c *pgxConn) Carries() bool { return c.mode != pgx.QueryExecModeSimpleProtocol }
-
-func (c *pgxConn) Ask(context.Context) Status { return c.Status() }
-
-func (c *pgxConn) Status() (status Status) {
-	_ = c.use(func() error {
-		if !c.conn.IsClosed() {
-			status = Status(c.conn.PgConn().TxStatus())
-		}
-		return nil
-	})
-	return status
-}
-
-func (c *pgxConn) Busy() (busy bool) {
-	_ = c.use(func() error {
-		busy = c.conn.PgConn().IsBusy()
-		return nil
-	})
-	return busy
-}
-
-// firstColumn is that of a statement of the library's. Of one of the caller's it is how many rows
-// were affected, or have come where one is asked for.
-func firstColumn(rows pgx.Rows, work *sqltext.Work) (column []string, err error) {
-	if work != nil {
-		affected, err := Affected(rows, work.Into)
+// read is the first column of a statement of the library's. Of one of the caller's it is how many
+// rows were affected, or have come where one is asked for.
+func (c *pgxConn) read(rows pgx.Rows, s sqltext.Statement) (column []string, err error) {
+	if s.Work != nil {
+		affected, err := Affected(rows, s.Work.Into)
 		return []string{strconv.FormatInt(affected, 10)}, err
 	}
 	defer rows.Close()
-	for rows.Next() {
-		if text, is := firstOf(rows); is {
-			column = append(column, text)
+	for !s.Silent && rows.Next() {
+		var text pgtype.Text // pgx may have asked for it in another form
+		first, raw := rows.FieldDescriptions()[0], rows.RawValues()[0]
+		if err := c.conn.TypeMap().Scan(first.DataTypeOID, first.Format, raw, &text); err != nil {
+			return nil, err
 		}
+		column = append(column, text.String)
 	}
+	rows.Close()
 	return column, rows.Err()
 }
 
@@ -253,25 +301,86 @@ func Affected(rows pgx.Rows, into []any) (count int64, err error) {
 	return count, rows.Err()
 }
 
-// firstOf is the first value of a row, as text: pgx may have asked for it in another form.
-func firstOf(rows pgx.Rows) (text string, is bool) {
-	raw := rows.RawValues()
-	if len(raw) == 0 {
-		return "", false
-	}
-	if rows.FieldDescriptions()[0].Format == pgx.TextFormatCode || raw[0] == nil {
-		return string(raw[0]), true
-	}
-	values, err := rows.Values()
-	if err != nil {
-		return string(raw[0]), true
-	}
-	switch v := values[0].(type) {
-	case []byte:
-		return fmt.Sprintf(`\x%x`, v), true
-	case bool:
-		return strconv.FormatBool(v)[:1], true
-	default:
-		return fmt.Sprint(v), true
-	}
+// pooledPgx is a connection of a pgxPool.
+type pooledPgx struct {
+	*pgxConn
+	pooled *pgxpool.Conn
+	begun  pgx.BatchResults // has the handle of the transaction; nil: no work runs in it
 }
+
+func (c *pooledPgx) Line() Line { return c.line }
+
+// Begin makes pgx's own handle of the transaction: that of a batch that begins one, and has nothing
+// to send. Its Close closes the handle once the transaction has ended, so that nobody who has kept
+// it sends anything in the next one of the connection.
+func (c *pooledPgx) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
+	columns, err := c.run(ctx, s)
+	if err == nil && mark != "" {
+		var batch pgx.Batch
+		batch.BeginTx(pgx.TxOptions{})
+		batch.QueuedQueries = nil
+		c.begun = c.conn.SendBatch(context.Background(), &batch)
+	}
+	return columns, err
+}
+
+func (c *pooledPgx) Tx() pgx.Tx { return workTx{c.begun.Tx()} }
+
+func (c *pooledPgx) Commit(ctx context.Context, mark string, behind sqltext.Script) error {
+	columns, err := c.run(ctx, slices.Concat(sqltext.Script{Proof(mark)}, behind, sqltext.Script{Commit}))
+	switch {
+	case err == nil && c.Status() != Idle:
+		c.Destroy()
+		return dialects.Lost(errors.New("the server has not ended the transaction"))
+	case len(columns) == 0 && server.State(err) != "" && server.Broken(err): // its last words, in place of the proof
+		return dialects.Lost(err)
+	}
+	return err
+}
+
+func (c *pooledPgx) Rollback(ctx context.Context) error {
+	if c.Status() == Idle {
+		return nil
+	}
+	return c.line.Exec(ctx, "rollback")
+}
+
+func (c *pooledPgx) Destroy() { _ = c.conn.Close(over) }
+
+// over is a context that has ended: nothing is sent in it.
+var over, _ = context.WithDeadline(context.Background(), time.Time{})
+
+// GiveBack closes a connection that is still in a transaction, as Release does.
+func (c *pooledPgx) GiveBack() {
+	if c.begun != nil {
+		if c.Status() != Idle {
+			c.Destroy()
+		}
+		_ = c.begun.Close()
+	}
+	c.pooled.Release()
+}
+
+func (c *pooledPgx) Status() Status { return statusOf(c.conn) }
+
+func statusOf(conn *pgx.Conn) Status {
+	switch {
+	case conn.IsClosed():
+		return Closed
+	case conn.PgConn().IsBusy():
+		return Busy
+	}
+	return Status(conn.PgConn().TxStatus())
+}
+
+// workTx is the transaction as work sees it, which does not end it.
+type workTx struct{ pgx.Tx }
+
+var errNotYours = errors.New("the transaction is that of the lock: it commits when the work returns nil, and rolls " +
+	"back when it returns an error")
+
+// Commit implements pgx.Tx.
+func (workTx) Commit(context.Context) error { return errNotYours }
+
+// Rollback implements pgx.Tx.
+func (workTx) Rollback(context.Context) error { return errNotYours }

@@ -3,12 +3,10 @@ package client
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +16,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -64,24 +61,23 @@ func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
 // with all between, and the release are a round trip each.
 //
 // What asks for answers runs statement by statement.
-func (p *sqlPool) In(_ context.Context, tx *sql.Tx, answers bool) (Line, error) {
+func (p *sqlPool) In(_ context.Context, tx *sql.Tx, answers bool) (l Line, err error) {
 	if tx == nil {
-		return Line{}, errors.New("nil transaction")
+		return l, errors.New("nil transaction")
 	}
 	tag := newTag()
-	return Line{
-		Blind: !answers, Interrupt: p.interrupt(tag, waiting),
-		send: func(ctx context.Context, s sqltext.Script) ([][]string, error) {
-			if answers || !s[0].Opens {
-				var options []any
-				if p.pgx.Load() { // which would prepare each text, and keep it
-					options = []any{pgx.QueryExecModeExec}
-				}
-				return oneByOne(ctx, tx, s, tag, options...)
-			}
+	l.Blind = !answers
+	l.Interrupt = interruptBy(p.ask, tag, " and wait_event_type = 'Lock'") // behind the savepoint of its query
+	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+		switch {
+		case l.Blind && s[0].Opens:
 			return nil, p.sendBlind(ctx, tx, s, tag)
-		},
-	}, nil
+		case p.pgx.Load(): // which would prepare each text, and keep it
+			return oneByOne(ctx, tx, s, tag, pgx.QueryExecModeExec)
+		}
+		return oneByOne(ctx, tx, s, tag)
+	}
+	return l, nil
 }
 
 // sendBlind sends a script that begins with a savepoint, and ends with its release.
@@ -100,34 +96,18 @@ func (p *sqlPool) sendBlind(ctx context.Context, tx *sql.Tx, s sqltext.Script, t
 	return err
 }
 
-// newTag begins statements, so that another session finds this one by what it runs. A wrapper may
-// put a comment of its own in front.
-func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
-
-// interrupt cancels a statement that carries tag, if also is true of it.
-func (p *sqlPool) interrupt(tag, also string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return p.ask(ctx, nil, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where "+
-			"state = 'active' and strpos(query, $1) > 0 and pid <> pg_backend_pid()"+also, tag))
-	}
-}
-
-// waiting is for a query that sets a savepoint first: it waits behind that.
-const waiting = " and wait_event_type = 'Lock'"
-
-// ask implements elsewhere. The arguments stand in the text: with them, some drivers prepare the
-// statement in a round trip of its own, and a pooler may then execute what somebody else has
+// ask asks on another connection. The arguments stand in the text: with them, some drivers prepare
+// the statement in a round trip of its own, and a pooler may then execute what somebody else has
 // prepared.
-func (p *sqlPool) ask(ctx context.Context, known *pgx.Conn, s sqltext.Statement) error {
+func (p *sqlPool) ask(ctx context.Context, s sqltext.Statement) error {
 	text, err := sqltext.Script{s}.Text()
 	if err != nil {
 		return err
 	}
-	err = sqlconn.Beside(ctx, p.DB, interrupt.PatienceWith(p.DB), func(conn *sql.Conn) error {
+	return sqlconn.Beside(ctx, p.DB, interrupt.PatienceWith(p.DB), func(conn *sql.Conn) error {
 		_, err := conn.ExecContext(ctx, text)
 		return err
 	})
-	return err
 }
 
 // sqlConn is a connection of a sqlPool. A script goes statement by statement, and on pgx's driver
@@ -168,6 +148,9 @@ func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
 		c.pool.pgx.Store(own)
 		c.pgx, to.Socket = conn.Conn(), conn.Conn().PgConn().Conn()
 		to.End = func() { _ = c.pgx.Close(over) }
+		if c.pgx.PgConn().PID() != 0 {
+			c.tag = "" // it sends cancel requests
+		}
 	case interface{ Conn() net.Conn }: // pgdriver of bun
 		to.Socket = conn.Conn()
 	default:
@@ -178,14 +161,14 @@ func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
 
 // Line implements Conn.
 func (c *sqlConn) Line() Line {
-	l := Line{send: c.send, Tag: c.tag, Interrupt: c.pool.interrupt(c.tag, ""), Cut: c.Cut(), Socket: c.Socket}
-	if c.pgx != nil && c.pgx.PgConn().PID() != 0 {
-		l.Tag, l.Interrupt = "", c.pgx.PgConn().CancelRequest // safe beside a running statement
+	l := Line{Run: c.run, Tag: c.tag, Interrupt: interruptBy(c.pool.ask, c.tag, ""), Cut: c.Cut(), Socket: c.Socket}
+	if c.tag == "" {
+		l.Interrupt = c.pgx.PgConn().CancelRequest // safe beside a running statement
 	}
 	return l
 }
 
-func (c *sqlConn) send(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+func (c *sqlConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	if c.pgx != nil {
 		columns, err = c.together(ctx, s)
 		return columns, c.note(err)
@@ -194,10 +177,11 @@ func (c *sqlConn) send(ctx context.Context, s sqltext.Script) (columns [][]strin
 	if c.Tx() != nil {
 		alone = len(s)
 	}
-	if err = c.first(ctx, func() error {
+	err = c.first(ctx, func() error {
 		columns, err = oneByOne(ctx, c.Querier(), s[:alone], c.tag)
 		return err
-	}); err == nil {
+	})
+	if err == nil {
 		var further [][]string
 		further, err = oneByOne(ctx, c.Querier(), s[alone:], c.tag)
 		columns = append(columns, further...)
@@ -230,7 +214,7 @@ func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]s
 		return nil, err
 	}
 	failed := c.Raw(func(any) error {
-		results := c.pgx.PgConn().Exec(ctx, c.Line().Tag+text)
+		results := c.pgx.PgConn().Exec(ctx, c.tag+text)
 		for results.NextResult() {
 			result := results.ResultReader().Read()
 			if result.Err != nil {
@@ -285,27 +269,20 @@ func (c *sqlConn) note(err error) error {
 	return err
 }
 
-// Exec implements Conn.
-func (c *sqlConn) Exec(ctx context.Context, statements string) error {
-	_, err := c.Querier().ExecContext(ctx, identifier.Qualified(statements))
-	return c.note(err)
-}
-
 // level makes the transaction what BeginSQL does. Not every driver has a word for it.
 var level = sqltext.Silent("set transaction isolation level read committed, read write")
 
-// Begin implements Conn.
+// Begin implements Conn. The client library begins the transaction.
 func (c *sqlConn) Begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
 	if err := c.note(c.first(ctx, func() error { return c.Conn.Begin(ctx) })); err != nil {
 		return nil, err
 	}
-	columns, err := c.send(ctx, slices.Concat(sqltext.Script{level}, s))
-	return columns[min(1, len(columns)):], err
+	return c.run(ctx, append(sqltext.Script{level}, s[1:]...))
 }
 
 // Commit implements Conn.
-func (c *sqlConn) Commit(ctx context.Context, mark string, behind ...sqltext.Statement) error {
-	_, err := c.send(ctx, append(sqltext.Script{Proof(mark)}, behind...))
+func (c *sqlConn) Commit(ctx context.Context, mark string, behind sqltext.Script) error {
+	_, err := c.run(ctx, append(sqltext.Script{Proof(mark)}, behind...))
 	if server.Broken(err) || errors.Is(err, sql.ErrTxDone) {
 		return dialects.Lost(err) // before COMMIT
 	}
@@ -335,12 +312,9 @@ func (c *sqlConn) GiveBack() {
 	c.Conn.GiveBack()
 }
 
-// Carries implements Conn: those of the caller's go one by one, through the *sql.Tx.
-func (c *sqlConn) Carries() bool { return false }
-
 // Status implements Conn. Where the driver does not tell, it is Open until an error says
 // otherwise.
-func (c *sqlConn) Status() Status {
+func (c *sqlConn) Status() (status Status) {
 	switch {
 	case c.broken:
 		return Closed
@@ -349,41 +323,9 @@ func (c *sqlConn) Status() Status {
 	case c.pgx == nil:
 		return Open
 	}
-	status := Closed
 	_ = c.Raw(func(any) error {
-		if !c.pgx.IsClosed() {
-			status = Status(c.pgx.PgConn().TxStatus())
-		}
+		status = statusOf(c.pgx)
 		return nil
 	})
 	return status
-}
-
-// AskSQL fails outside a transaction, and in one that is aborted. It has no snapshot.
-const AskSQL = "savepoint txlock_ask; release savepoint txlock_ask"
-
-// Ask implements Conn.
-func (c *sqlConn) Ask(ctx context.Context) Status {
-	if status := c.Status(); status != Open {
-		return status
-	}
-	err := c.Exec(ctx, AskSQL)
-	switch server.State(err) {
-	case server.AbortedBefore:
-		return Failed
-	case server.NoTransaction:
-		return Idle
-	}
-	return c.Status()
-}
-
-// Busy implements Conn.
-func (c *sqlConn) Busy() (busy bool) {
-	if c.pgx != nil {
-		_ = c.Raw(func(any) error {
-			busy = c.pgx.PgConn().IsBusy()
-			return nil
-		})
-	}
-	return busy
 }

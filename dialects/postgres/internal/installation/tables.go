@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/postgres/internal/kinds"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
@@ -114,6 +115,10 @@ func Layout(locks string) (l dialects.Layout, err error) {
 		},
 	}
 	l.Census = locktable.CensusSQL(beside(""), "''", false)
+	l.Find = locktable.CensusSQL(beside(""), "(select format('%I.%I', nspname, relname) "+
+		"from pg_class c join pg_namespace n on n.oid = relnamespace where c.oid = "+
+		sqltext.Literal(beside(""))+"::regclass::oid)", true)
+	l.Kinds = kinds.Of
 	// For clusters that Identity does not know of, because what it would ask for may serve others,
 	// too: Spock, and a lock table that is replicated both ways.
 	l.Writers = "select concat('it has the extension ', extname) " +
@@ -149,11 +154,4 @@ func together(locks string, statements []string) string {
 	body := identifier.Qualified(fmt.Sprintf("begin perform pg_advisory_xact_lock(%d); %s; end", int64(lock.Sum64()),
 		strings.Join(statements, "; ")))
 	return "select set_config('statement_timeout', '0', true);\ndo " + sqltext.Literal(body)
-}
-
-// FindSQL asks by the edges of a lock table, and for its full name.
-func FindSQL(table string) (string, error) {
-	quoted, err := sqltext.QuoteTable(table)
-	return locktable.CensusSQL(quoted, "(select format('%I.%I', nspname, relname) from pg_class c join pg_namespace n "+
-		"on n.oid = relnamespace where c.oid = "+sqltext.Literal(quoted)+"::regclass::oid)", true), err
 }

@@ -3,6 +3,8 @@
 package kinds
 
 import (
+	"strconv"
+
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
@@ -11,9 +13,10 @@ import (
 // Of are the texts for a lock table.
 func Of(table string) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)
+	queue := strconv.Itoa(locktable.QueuePermit)
 	return dialects.Kinds{
 		Ping: "select '' from " + beside("") + " where slots > 0 limit 1", // a standby refuses BEGIN READ WRITE
 		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims)),
-		Permits: permitsOf(beside(locktable.Permits)), Leaders: leadersOf(beside(locktable.Leaders)),
+		Permits: permitsOf(beside(locktable.Permits), queue), Leaders: leadersOf(beside(locktable.Leaders)),
 	}, err
 }

@@ -1,19 +1,17 @@
 package kinds
 
 import (
-	"strconv"
-
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
-func permitsOf(table string) dialects.PermitSQL {
-	number, queue := sqltext.NumberOf(table), strconv.Itoa(locktable.QueuePermit)
+func permitsOf(table, queue string) dialects.PermitSQL {
+	number := sqltext.NumberOf(table)
 	return dialects.PermitSQL{
 		Table: table,
-		Find: "select id::text from " + table + " where hash = $1 and (permit < $2::int or permit = " + queue +
-			") order by permit",
+		Look: "select concat(id, case permit when " + queue + " then case when pg_try_advisory_xact_lock_shared(" +
+			number + ", id) then ' free' end end) from " + table + " where hash = $1::text and (permit < $2::int or " +
+			"permit = " + queue + ") order by permit",
 		// A logical replica has the rows of its publisher, but not how far their numbers were
 		// drawn. So one at a time counts on. No row has the number 0.
 		Make: "select pg_advisory_xact_lock(" + number + ", 0);\n" +
@@ -23,8 +21,5 @@ func permitsOf(table string) dialects.PermitSQL {
 			"from generate_series(0, $2::int) i) list " +
 			"where not exists (select from " + table + " own where own.hash = $1 and own.permit = list.permit) " +
 			"on conflict do nothing",
-		Look: "select 'is' from " + table + " where id = $1::int and hash = $2 union all " +
-			"select 'free' from " + table + " where id = $1::int and hash = $2 and pg_try_advisory_xact_lock_shared(" +
-			number + ", id)",
 	}
 }
