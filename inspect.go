@@ -36,8 +36,7 @@ type Holding struct {
 	// that is hidden, Key is what the caller named, else "~", the beginning of the hash, and "…".
 	Permits []Session
 
-	token  int64  // of a claim
-	secret *int64 // of a claim: behind a pointer, it does not come into a log with the Holding
+	token int64 // of a claim
 }
 
 // Session is a session of the server, as the server shows it.
