@@ -25,13 +25,11 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 	if work == nil {
 		return m.wrap(verb, errors.New("nil work"))
 	}
-	return m.retry(ctx, func(m *Mutex[Tx]) error { return m.attemptDo(ctx, verb, try, work) })
-}
-
-func (m *Mutex[Tx]) attemptDo(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
-	ctx, trace := m.startTrace(ctx, verb, true)
-	return traced(trace, work, func(work func(context.Context, Tx) error) error {
-		return m.acquireAndPerform(ctx, verb, try, work)
+	return m.retry(ctx, func(m *Mutex[Tx]) error {
+		ctx, trace := m.startTrace(ctx, verb, true)
+		return traced(trace, work, func(work func(context.Context, Tx) error) error {
+			return m.acquireAndPerform(ctx, verb, try, work)
+		})
 	})
 }
 
@@ -39,20 +37,14 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 	work func(context.Context, Tx) error,
 ) (err error) {
 	if s, of := m.locker.carried(ctx); s != nil {
-		if m.attached != nil {
-			work = m.attachNested(work)
-		}
-		_, failed, err := m.nest(ctx, s, of, try, work)
+		_, failed, err := m.nest(ctx, s, of, try, m.attach(grant[Tx]{}, work))
 		return joinErrors(failed, m.wrap(verb, err))
 	}
 	g, err := m.acquire(ctx, ctx, try, true)
 	if err != nil {
 		return m.wrap(verb, err)
 	}
-	if m.attached != nil {
-		work = m.attach(g, work)
-	}
-	failed, err := g.performAndEnd(ctx, work)
+	failed, err := g.performAndEnd(ctx, m.attach(g, work))
 	return joinErrors(failed, m.wrap(verb, err))
 }
 
@@ -106,24 +98,16 @@ type attached struct {
 	last  func() []dialects.Query // after the work, unless that failed; nil: nothing is
 }
 
-// attach is work with what is attached, in the session of its Do.
+// attach is work with what is attached, in the session of its Do, or without one in the savepoint.
 func (m *Mutex[Tx]) attach(g grant[Tx], work func(context.Context, Tx) error) func(context.Context, Tx) error {
-	return func(ctx context.Context, tx Tx) error {
-		err := m.attached.judge(g.Answer)
-		if err == nil {
-			err = work(ctx, tx)
-		}
-		if err == nil && m.attached.last != nil {
-			g.last = m.attached.last()
-		}
-		return err
+	if m.attached == nil {
+		return work
 	}
-}
-
-// attachNested is work with what is attached, in the savepoint of its Do.
-func (m *Mutex[Tx]) attachNested(work func(context.Context, Tx) error) func(context.Context, Tx) error {
-	return func(ctx context.Context, tx Tx) error {
-		answer, err := m.locker.askInWork(ctx, m.attached.look)
+	return func(ctx context.Context, tx Tx) (err error) {
+		answer := g.Answer
+		if g.session == nil {
+			answer, err = m.locker.askInWork(ctx, m.attached.look)
+		}
 		if err == nil {
 			err = m.attached.judge(answer)
 		}
@@ -133,7 +117,11 @@ func (m *Mutex[Tx]) attachNested(work func(context.Context, Tx) error) func(cont
 		if err != nil || m.attached.last == nil {
 			return err
 		}
-		for _, q := range m.attached.last() {
+		last := m.attached.last()
+		if g.session != nil {
+			g.last, last = last, nil
+		}
+		for _, q := range last {
 			if _, err = m.locker.askInWork(ctx, q); err != nil {
 				break
 			}
@@ -144,18 +132,13 @@ func (m *Mutex[Tx]) attachNested(work func(context.Context, Tx) error) func(cont
 
 // askInWork runs a statement of a kind in the work of a Do, whose context ctx is.
 func (l *Locker[Tx]) askInWork(ctx context.Context, q dialects.Query) (lines []string, err error) {
-	err = l.inSession(ctx, func(s dialects.Session[Tx]) (err error) {
-		lines, err = s.Run(ctx, q)
-		return err
-	})
-	return lines, err
-}
-
-// inSession does what sends statements in the work of a Do, whose context ctx is.
-func (l *Locker[Tx]) inSession(ctx context.Context, do func(dialects.Session[Tx]) error) error {
 	s, of := l.carried(ctx)
 	if s == nil {
-		return errOutlived
+		return nil, errOutlived
 	}
-	return s.call(ctx, of, func() error { return s.told(do(s.inner)) })
+	err = s.call(ctx, of, func() (err error) {
+		lines, err = s.inner.Run(ctx, q)
+		return s.told(err)
+	})
+	return lines, err
 }

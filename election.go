@@ -137,7 +137,7 @@ const (
 // what a Do of the work locks.
 func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int64) error) (led bool, err error) {
 	ctx = Apart(ctx)
-	place, err := e.locker.awaitCandidacy(ctx, electionColumn, e.hash)
+	place, err := e.locker.awaitCandidacy(ctx, ctx, e.locker.candidacy(electionColumn, e.hash))
 	if err != nil {
 		return false, err
 	}
