@@ -78,7 +78,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	if err != nil {
 		return nil, err
 	}
-	holdings, err := l.heldClaims(ctx, keys)
+	holdings, err := l.heldClaims(ctx, found.Kinds.Claims, keys)
 	if err != nil {
 		return nil, err
 	}
