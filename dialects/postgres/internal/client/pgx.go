@@ -71,7 +71,7 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 }
 
 func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (l Line, err error) {
-	if tx == nil || tx.Conn() == nil {
+	if pooled, ok := tx.(*pgxpool.Tx); tx == nil || ok && pooled == nil || tx.Conn() == nil {
 		return l, errors.New("nil transaction")
 	}
 	// Once the transaction has ended, its connection is somebody else's.
