@@ -187,6 +187,9 @@ func (s *session) runAll(ctx context.Context, list []dialects.Statement) (counts
 	err = s.driver.pool.Await(ctx, false, tag, interrupt.GuestPatience, s.conn.Cut(),
 		func(running context.Context) (err error) {
 			counts, err = statements.Run(ctx, list, func(statement dialects.Statement) (int64, error) {
+				if err := ctx.Err(); err != nil {
+					return 0, err
+				}
 				statement.SQL = sqltext.Comment("", tag) + statement.SQL
 				n, err := affected(running, s.conn.Tx(), statement)
 				if server.Broken(err) {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -111,7 +112,7 @@ func ended(ctx context.Context, err error) error {
 // it for its users: so an argument that cannot be sent costs nothing but its statement.
 func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]int64, error) {
 	return statements.Run(ctx, list, func(statement dialects.Statement) (n int64, err error) {
-		if err = s.usable(); err != nil {
+		if err = cmp.Or(s.usable(), ctx.Err()); err != nil {
 			return 0, err
 		}
 		err = s.interrupted(ctx, false, true, func(ctx context.Context) (err error) {
