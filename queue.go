@@ -77,12 +77,6 @@ func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineN
 	return p, err
 }
 
-// awaitCandidacy lets one candidate of each election go on, which keeps its place as long as it
-// leads, whatever WithQueue says.
-func (l *Locker[Tx]) awaitCandidacy(ctx context.Context, column, hash string) (*place, error) {
-	return l.awaitPlace(ctx, ctx, l.candidates, lineOf(l.config.table, column, dialects.Value{Text: hash}), false)
-}
-
 // queueAndBegin waits in the process until the rows of request may be asked for, and asks for them.
 // Who shares, or tries for a permit, does not wait there.
 func (m *Mutex[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
