@@ -14,40 +14,31 @@ type attached struct {
 	look dialects.Query // reads
 	// judge says whether the work is to run, by the answer to look. Its error is that of the Do.
 	judge func(answer []string) error
-	last  func() []dialects.Query // after the work, unless that failed; nil: nothing is
+	last  func() dialects.Query // after the work, unless that failed; nil: nothing is
 }
 
-// attach is work with what is attached, in the session of its Do.
-func (m *Mutex[Tx]) attach(g grant[Tx], work func(context.Context, Tx) error) func(context.Context, Tx) error {
-	return func(ctx context.Context, tx Tx) error {
-		err := m.attached.judge(g.Answer)
-		if err == nil {
-			err = work(ctx, tx)
+// attach is work with what is attached. What the session of a Do has asked, and what it sends with
+// its COMMIT, the work of a nested Do, which has no grant of its own, asks and sends itself.
+func (m *Mutex[Tx]) attach(g *grant[Tx], work func(context.Context, Tx) error) func(context.Context, Tx) error {
+	return func(ctx context.Context, tx Tx) (err error) {
+		var answer []string
+		if g != nil {
+			answer = g.Answer
+		} else {
+			answer, err = m.locker.askInWork(ctx, m.attached.look)
 		}
-		if err == nil && m.attached.last != nil {
-			g.last = m.attached.last()
-		}
-		return err
-	}
-}
-
-// attachNested is work with what is attached, in the savepoint of its Do.
-func (m *Mutex[Tx]) attachNested(work func(context.Context, Tx) error) func(context.Context, Tx) error {
-	return func(ctx context.Context, tx Tx) error {
-		answer, err := m.locker.askInWork(ctx, m.attached.look)
 		if err == nil {
 			err = m.attached.judge(answer)
 		}
 		if err == nil {
 			err = work(ctx, tx)
 		}
-		if err != nil || m.attached.last == nil {
-			return err
-		}
-		for _, q := range m.attached.last() {
-			if _, err = m.locker.askInWork(ctx, q); err != nil {
-				break
-			}
+		switch {
+		case err != nil || m.attached.last == nil:
+		case g != nil:
+			g.last = append(g.last, m.attached.last())
+		default:
+			_, err = m.locker.askInWork(ctx, m.attached.last())
 		}
 		return err
 	}

@@ -94,9 +94,9 @@ func (h *Claimed[Tx]) under(ctx context.Context, verb string, work func(context.
 		return m.wrap(verb, err)
 	}}
 	if end != nil {
-		m.attached.last = func() []dialects.Query {
+		m.attached.last = func() dialects.Query {
 			row.Until = end(row.Until.Add(-row.left))
-			return []dialects.Query{c.query(sql, sql.End, row.Until.UnixMicro(), h.secret)}
+			return c.query(sql, sql.End, row.Until.UnixMicro(), h.secret)
 		}
 	}
 	if err = m.do(ctx, verb, false, work); !locked {
