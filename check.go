@@ -130,7 +130,7 @@ func (l *Locker[Tx]) trying(ctx context.Context, request dialects.Request, work 
 		return false, err
 	}
 	defer func() {
-		err = joinErrors(err, s.End(context.WithoutCancel(ctx), time.Now().Add(releaseTimeout), false))
+		err = joinErrors(err, s.End(context.WithoutCancel(ctx), time.Now().Add(dialects.ReleaseTimeout), false))
 	}()
 	return true, work()
 }

@@ -263,7 +263,7 @@ func checkFor(d time.Duration) error {
 // lookAtClaims is what the lookout asks. An error that does not pass by itself is for the callers
 // to see for themselves.
 func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (free []lookout.Want) {
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+	ctx, cancel := context.WithTimeout(ctx, dialects.ReleaseTimeout)
 	defer cancel()
 	pairs := make([][2]string, len(wants))
 	for i, want := range wants {

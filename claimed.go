@@ -180,7 +180,7 @@ func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.T
 func (h *Claimed[Tx]) Release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), dialects.ReleaseTimeout)
 		defer cancel()
 	}
 	row, err := h.move(ctx, "Claimed.Release", released)

@@ -40,7 +40,7 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 	work func(context.Context, Tx) error,
 ) (err error) {
 	if s, of := m.locker.carried(ctx); s != nil {
-		failed, err := m.nest(ctx, s, of, try, work)
+		_, failed, err := m.nest(ctx, s, of, try, work)
 		return joinErrors(failed, m.wrap(verb, err))
 	}
 	var g grant[Tx]
@@ -49,10 +49,7 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 	} else {
 		g, err = m.acquire(ctx, ctx, try, true)
 	}
-	if m.statements != nil {
-		m.statements.affected = g.Affected
-	}
-	if err != nil || g.session == nil {
+	if err != nil {
 		return m.wrap(verb, err)
 	}
 	if m.attached != nil {
@@ -103,13 +100,13 @@ func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work 
 	return work(ctx, tx)
 }
 
-// errWorkFailed stands for the error of work inside Session.Nest: an ErrLost of another session,
+// errWorkFailed stands for the error of work inside Session.Join: an ErrLost of another session,
 // which work may return, is no loss of this one.
 var errWorkFailed = errors.New("the work failed")
 
-// nest runs the work of a Do in a savepoint of the Do whose work has called it, with the lock in
-// the savepoint. failed is the error of work, err any other: of ctx, of the lock, of the session,
-// or of the savepoint.
+// nest runs the work of a Do, or an Exec, in a savepoint of the Do whose work has called it, with
+// the lock in the savepoint. failed is the error of work, err any other: of ctx, of the lock, of
+// the session, or of the savepoint.
 //
 // After an error nothing of the work is committed, also when the Do in which it was called ends
 // meanwhile, since work of that one has left this call behind: a savepoint is kept only if the life
@@ -117,16 +114,16 @@ var errWorkFailed = errors.New("the work failed")
 // the session, sends nothing before this call has given the connection back.
 func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try bool,
 	work func(context.Context, Tx) error,
-) (failed, err error) {
+) (got dialects.Grant, failed, err error) {
 	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
-		return nil, err
+		return got, nil, err
 	}
 	defer cancel()
 	if s.do == nil {
-		return nil, ErrInsideLock
+		return got, nil, ErrInsideLock
 	}
-	request := dialects.Request{Work: &anyWork}
+	request := dialects.Request{Work: cmp.Or(m.statements, &anyWork)}
 	if m.permit != nil { // what comes behind depends on the answer
 		_, err = m.acquire(ctx, wait, try, false)
 	} else {
@@ -143,29 +140,26 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 			if err != nil {
 				return err
 			}
-			got, err := s.inner.Nest(wait, rest, func(tx Tx) error {
+			got, err = s.inner.Join(wait, rest, func(tx Tx) error {
 				begun = true
 				if failed, ended = s.runNested(ctx, tx, work); failed != nil || ended != nil {
 					return errWorkFailed
 				}
 				return nil
 			})
-			if m.statements != nil && !begun {
-				m.statements.affected = got.Affected
-			}
 			return s.told(err)
 		})
 	}
 	switch {
 	case !begun:
 		m.locker.invalidate(err)
-		return nil, m.waitError(ctx, wait, err)
+		return got, nil, m.waitError(ctx, wait, err)
 	case errors.Is(err, ErrLost):
-		return failed, joinErrors(ended, err)
+		return got, failed, joinErrors(ended, err)
 	case failed != nil || ended != nil:
-		return failed, ended
+		return got, failed, ended
 	}
-	return nil, err
+	return got, nil, err
 }
 
 // runNested runs the work of a nested Do, with calls of its own. It waits for those that are still
@@ -176,7 +170,7 @@ func (s *session[Tx]) runNested(ctx context.Context, tx Tx, work func(context.Co
 ) {
 	calls := make(chan struct{}, 1)
 	defer func() {
-		if !take(calls, releaseTimeout) {
+		if !take(calls, dialects.ReleaseTimeout) {
 			s.lose(errUnderWay)
 			s.heartbeat.Cut()
 			calls <- struct{}{}

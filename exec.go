@@ -58,22 +58,10 @@ func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list
 	affected []int64, err error,
 ) {
 	ctx, trace := m.startTrace(ctx, verb, true)
-	behind := *m
-	behind.statements = &execution{Work: dialects.Work{Statements: list, Context: ctx}}
-	ran := func() []int64 { return behind.statements.affected }
-	work := func(ctx context.Context, _ Tx) (err error) {
-		if n := len(ran()); n < len(list) {
-			affected, err = m.locker.execInWork(ctx, list[n:])
-			var of *dialects.StatementError
-			if errors.As(err, &of) && of.Number > 0 { // else it is of what comes behind the statements
-				of.Number += n
-			}
-			behind.statements.affected = append(ran(), affected...)
-		}
-		return m.wrap(verb, err)
-	}
-	err = traced(trace, work, func(work func(context.Context, Tx) error) error {
-		err := behind.acquireAndPerform(ctx, verb, try, work)
+	err = traced(trace, nil, func(func(context.Context, Tx) error) error {
+		behind := *m
+		behind.statements = &dialects.Work{Statements: list, Context: ctx}
+		affected, err = behind.execute(ctx, verb, try)
 		if isOfWork(err) { // so the lock was granted
 			trace.answer(nil)
 		}
@@ -82,19 +70,25 @@ func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list
 	if err != nil {
 		return nil, err
 	}
-	return ran(), nil
+	return affected, nil
 }
 
-// execution is what an Exec has to run, and what it has run.
-type execution struct {
-	dialects.Work
-	affected []int64
-}
-
-// execInWork runs statements of an Exec in the work of a Do, whose context ctx is.
-func (l *Locker[Tx]) execInWork(ctx context.Context, list []dialects.Statement) (affected []int64, err error) {
-	err = l.inSession(ctx, func(s dialects.Session[Tx]) (err error) {
-		affected, err = s.Exec(ctx, list)
+// execute locks, and has the driver run the statements. Behind a permit they run in a savepoint:
+// who waits for permits in order is not to wait for them.
+func (m *Mutex[Tx]) execute(ctx context.Context, verb string, try bool) (affected []int64, err error) {
+	if s, of := m.locker.carried(ctx); s != nil {
+		got, _, err := m.nest(ctx, s, of, try, nil)
+		return got.Affected, m.wrap(verb, err)
+	}
+	if m.permit == nil {
+		g, err := m.acquire(ctx, ctx, try, true)
+		return g.Affected, m.wrap(verb, err)
+	}
+	first := *m
+	first.statements = nil
+	err = first.acquireAndPerform(ctx, verb, try, func(ctx context.Context, _ Tx) (err error) {
+		m.statements.Context = ctx
+		affected, err = m.execute(ctx, verb, try)
 		return err
 	})
 	return affected, err

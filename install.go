@@ -107,7 +107,7 @@ func (l *Locker[Tx]) Schema() string {
 
 // patience is how long Check may keep others waiting when it falls silent. It has no heartbeat, so
 // it is not as short as a lease may be.
-func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, releaseTimeout) }
+func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, dialects.ReleaseTimeout) }
 
 // Ping asks whether locks can be taken at this server, in one round trip and without a lock: for
 // readiness probes. After nil the server has answered, takes writes, and has the lock table. What

@@ -21,9 +21,9 @@ type Mutex[Tx any] struct {
 	retries int // how often a call may run again
 	err     error
 
-	statements *execution // of a copy for Exec; nil: none
-	batched    bool       // of a batch, whose wait Close ends
-	attached   *attached  // to a Do; nil: nothing is
+	statements *dialects.Work // of a copy for Exec; nil: none
+	batched    bool           // of a batch, whose wait Close ends
+	attached   *attached      // to a Do; nil: nothing is
 }
 
 // Mutex names one key or more, at most 256. They are locked together in one statement, in an order

@@ -38,8 +38,7 @@ func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 		shown = nil
 	}
 	request := dialects.Request{
-		Table: table, Column: column, Values: rows, Label: label.Rows(table, column, shown...),
-		LockTable: func(ctx context.Context) (*dialects.LockTable, error) { return l.find(ctx, true) },
+		Table: table, Column: column, Values: rows, Callers: true, Label: label.Rows(table, column, shown...),
 	}
 	return &Mutex[Tx]{locker: l, err: err, target: target{
 		name: nameOfRows(table, column, values), call: Call{Table: table, Column: column, Names: names},

@@ -14,14 +14,6 @@ import (
 	"github.com/txlock/txlock/internal/peer"
 )
 
-const (
-	// releaseTimeout bounds Unlock and every rollback. A connection that has not confirmed by then
-	// is closed.
-	releaseTimeout = 5 * time.Second
-	// commitTimeout bounds COMMIT, which may rightly take long, on a synchronous standby say.
-	commitTimeout = 30 * time.Second
-)
-
 // session is a pinned connection with the transaction that holds rows.
 //
 // One that a Lock began runs no work, is kept alive by pings, and ends with ROLLBACK when the last
@@ -111,7 +103,7 @@ func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected boo
 	switch {
 	case !work:
 	case m.statements != nil:
-		request.Work = &m.statements.Work
+		request.Work = m.statements
 	case m.attached != nil && !connected:
 		request.Work = &dialects.Work{Look: &m.attached.look}
 	default:
@@ -240,7 +232,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 		}
 		var fresh dialects.Grant
 		asked := time.Now()
-		if fresh, err = s.inner.Join(ctx, some); errors.Is(err, ErrLost) {
+		if fresh, err = s.inner.Join(ctx, some, nil); errors.Is(err, ErrLost) {
 			return got, s.told(err)
 		}
 		s.heartbeat.Heard(asked) // any other error is an answer too
@@ -462,9 +454,9 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	s.endLife(over)
 	s.mu.Unlock()
 	s.heartbeat.Stop()
-	loss, timeout := s.lost, releaseTimeout
+	loss, timeout := s.lost, dialects.ReleaseTimeout
 	if commit = commit && loss == nil; commit {
-		timeout = commitTimeout
+		timeout = dialects.CommitTimeout
 	}
 	by := time.Now().Add(timeout)
 
@@ -477,7 +469,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		go func() {
 			defer s.unregister()
 			s.calls <- struct{}{} // the call has the connection, however long it takes
-			_ = s.inner.End(ctx, time.Now().Add(releaseTimeout), false)
+			_ = s.inner.End(ctx, time.Now().Add(dialects.ReleaseTimeout), false)
 		}()
 		return s.unconfirmed(ctx, loss, errUnderWay)
 	}

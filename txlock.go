@@ -228,7 +228,7 @@ func (l *Locker[Tx]) Close() error {
 		}
 		closed <- l.driver.Close()
 	}()
-	const limit = releaseTimeout + time.Second // what does not confirm is closed by then
+	const limit = dialects.ReleaseTimeout + time.Second // what does not confirm is closed by then
 	select {
 	case err := <-closed:
 		return err

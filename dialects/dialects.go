@@ -65,8 +65,8 @@ type Driver[Tx any] interface {
 
 	// Begin takes a connection from the pool, begins a transaction on it and locks the rows of
 	// request there. A connection that died while it was idle in the pool is replaced. After an
-	// error the connection is closed, or back in the pool without a transaction. There is no
-	// session when the driver has run the statements of an Exec, and has committed.
+	// error the connection is closed, or back in the pool without a transaction. It runs the
+	// statements of an Exec, and commits: then there is no session.
 	Begin(ctx context.Context, request Request) (Session[Tx], Grant, error)
 
 	// LockTx locks the rows of request in a transaction that the caller began and will end. After
@@ -113,10 +113,10 @@ type Info struct {
 // Session is one connection with the transaction that holds its locks. It serves one goroutine at a
 // time. It ends with End, and is not used afterwards.
 //
-// Work runs only in a session that was begun with Request.Work. Tx and Nest are called only there,
-// and only there is End to commit.
+// Work runs only in a session that was begun with Request.Work. Tx is called only there, and only
+// there is End to commit.
 //
-// Join, Nest and a commit fail with ErrLost when the transaction that took the locks has ended.
+// Join and a commit fail with ErrLost when the transaction that took the locks has ended.
 type Session[Tx any] interface {
 	// Tx is the transaction, as the caller's client library presents it.
 	Tx() Tx
@@ -131,19 +131,13 @@ type Session[Tx any] interface {
 	// Join locks more rows in the transaction. After an error the locks taken before are still
 	// held, unless the error matches ErrLost: where no work runs, Join first has the server answer
 	// that the transaction goes on, and with that the lease begins anew.
-	Join(ctx context.Context, request Request) (Grant, error)
-
-	// Nest locks the rows of request, which may have none, and runs work in a savepoint, both in
-	// one flight where it can. Ctx bounds the wait alone. Work does not run when the statements of
-	// an Exec have, as Grant.Affected says. When work fails or panics, its changes are undone,
-	// and the locks taken before are still held. The error is that of the lock, of work, or of
-	// undoing it. After the last, also in a panic, End must commit nothing.
-	Nest(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
-
-	// Exec runs statements in the transaction, and returns how many rows each has affected. An
-	// error of a statement, also ErrRows, is a StatementError: the caller then undoes what was
-	// done. It is called only in a Nest, or behind a Begin for an Exec.
-	Exec(ctx context.Context, statements []Statement) (affected []int64, err error)
+	//
+	// For Request.Work, where the request may have no rows, it sets a savepoint behind the lock, in
+	// one flight where it can, and runs there the statements of an Exec, or else work. Ctx bounds
+	// the wait alone. When those fail or panic, their changes are undone. The error is that of the
+	// lock, of the work, or of undoing it. After the last, also in a panic, End must commit
+	// nothing.
+	Join(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
 
 	// Run is that of the driver, in the work of the session, and in the transaction that took the
 	// locks alone. After an error the transaction may be of no use.
@@ -156,6 +150,13 @@ type Session[Tx any] interface {
 	// means that the session was lost, or that the release was not confirmed.
 	End(ctx context.Context, by time.Time, commit bool, last ...Query) error
 }
+
+const (
+	// ReleaseTimeout bounds every rollback. A connection that has not confirmed by then is closed.
+	ReleaseTimeout = 5 * time.Second
+	// CommitTimeout bounds COMMIT, which may rightly take long, on a synchronous standby say.
+	CommitTimeout = 30 * time.Second
+)
 
 // DefaultSlots is how many slots Install seeds unless told otherwise. Among 100 keys held at once,
 // some two share one with a probability of 7 %: that costs waiting, or a try that misses.
@@ -179,16 +180,15 @@ type LockTable struct {
 
 // Request names rows to lock.
 type Request struct {
-	Table  string  // as its user spells it: name or schema.name, each plain or quoted
-	Column string  // of the rows, unique and indexed
-	Values []Value // of Column, each once, in the order in which the rows are locked
-	Ours   bool    // Table is txlock's own: nobody else locks its rows, whose locks may be renewed
-	Slots  int     // that Table was seeded with, which its rows must state; 0: it has none
-	Label  string  // what the session shows to others, see package internal/label
-	// LockTable looks up the lock table, for a driver that locks slots beside rows of the caller's.
-	LockTable func(ctx context.Context) (*LockTable, error)
-	Shared    bool // other sessions may hold the rows at the same time, if they share them too
-	Try       bool // a row that another session holds, or waits for, is ErrNotAcquired at once
+	Table   string  // as its user spells it: name or schema.name, each plain or quoted
+	Column  string  // of the rows, unique and indexed
+	Values  []Value // of Column, each once, in the order in which the rows are locked
+	Ours    bool    // Table is txlock's own: nobody else locks its rows, whose locks may be renewed
+	Slots   int     // that Table was seeded with, which its rows must state; 0: it has none
+	Label   string  // what the session shows to others, see package internal/label
+	Callers bool    // Table is the caller's, who has named it
+	Shared  bool    // other sessions may hold the rows at the same time, if they share them too
+	Try     bool    // a row that another session holds, or waits for, is ErrNotAcquired at once
 
 	// AnyOne is the hash that Values' rows have in a table of permits. With Try, one free row is
 	// enough: Grant.Row says which. On PostgreSQL the lock of one is advisory and writes nothing.
@@ -205,10 +205,8 @@ type Work struct {
 	// Look reads behind the lock, which it may do also where that was missed. Begin reads it.
 	Look *Query
 
-	// Statements are those of an Exec. Begin and Join read them, and may run them at once, with the
-	// lock: then Grant.Affected says so. Begin may also commit, then it returns no session. Join
-	// runs them in a savepoint, and after an error of theirs, a StatementError, the rows are
-	// locked. Values may be empty there: then all that is to be locked is held.
+	// Statements are those of an Exec, none with AnyOne. Grant.Affected has what they did. The
+	// error of one, or of the COMMIT, is a StatementError or matches ErrLost.
 	Statements []Statement
 	Context    context.Context // bounds the statements; that of Begin bounds the wait for the lock
 }
@@ -225,9 +223,7 @@ type Grant struct {
 	Row    string   // of Request.AnyOne, with Try
 	Answer []string // to Work.Look: the first column of its rows
 
-	// Affected is how many rows each statement of an Exec has affected, of those that have
-	// run. What is behind them has not; Join runs all or none.
-	Affected []int64
+	Affected []int64 // how many rows each statement of an Exec has affected
 }
 
 // Statement is a statement of the caller's.

@@ -25,7 +25,8 @@ type flight struct {
 	conn     client.Conn
 	request  dialects.Request
 	texts    []string // of the statements, with their arguments
-	places   []int    // of the statements in the script, from its end
+	behind   int      // how many statements go behind the lock
+	places   []int    // of the texts among those
 	ran      bool     // behind the lock
 	affected []int64
 }
@@ -42,7 +43,8 @@ const (
 // flightOf is nil where statements go one by one.
 func (s *session) flightOf(request dialects.Request) *flight {
 	severalRows := request.Slots == 0 && len(request.Values) > 1
-	if !request.Work.IsExec() || request.AnyOne != "" || s.conn.Owned == nil || severalRows || s.driver.pool.Galera() {
+	apart := severalRows || s.driver.pool.Galera.Load()
+	if !request.Work.IsExec() || s.conn.Owned == nil || apart {
 		return nil
 	}
 	f, size := &flight{conn: s.conn, request: request}, 0
@@ -105,78 +107,70 @@ var (
 
 // script is what goes behind the statement that locks. A column that is not unique has more rows
 // than values.
-func (f *flight) script(comment string) (texts []string) {
-	judge := func(at int, compare string, rows int) {
-		texts = append(texts, fmt.Sprintf("SET %s = IF(%s %s %d, %d, (SELECT 1 UNION ALL SELECT 2))", reached, counted,
-			compare, rows, at))
-	}
-	texts = append(texts, "SET "+reached+" = 0, "+counted+" = FOUND_ROWS()")
-	judge(0, ">=", len(f.request.Values))
+func (f *flight) script(comment string) (behind []string) {
+	const judge = "SET " + reached + " = IF(%s %d, %d, (SELECT 1 UNION ALL SELECT 2))"
+	behind = append(behind, fmt.Sprintf(judge, "FOUND_ROWS() >=", len(f.request.Values), 0))
 	f.places = nil
 	for i, text := range f.texts {
-		f.places = append(f.places, len(texts))
-		texts = append(texts, comment+text, fmt.Sprintf("SET %s = %d, %s = ROW_COUNT()", reached, i+1, counted))
+		f.places = append(f.places, len(behind))
+		behind = append(behind, comment+text, fmt.Sprintf("SET %s = %d, %s = ROW_COUNT()", reached, i+1, counted))
 		if rows := f.request.Work.Statements[i].Rows; rows > 0 {
-			judge(i+1, "=", rows)
+			behind = append(behind, fmt.Sprintf(judge, counted+" =", rows, i+1))
 		}
 	}
-	texts = append(texts, "COMMIT")
-	for i, place := range f.places {
-		f.places[i] = len(texts) - place
-	}
-	return texts
+	behind = append(behind, "COMMIT")
+	f.behind = len(behind)
+	return behind
 }
 
-// send returns what lockSQL does, or with ran the outcome of the statements.
-func (f *flight) send(ctx context.Context, script []string) ([]string, error) {
+// send returns an error of the lock, or with ran the outcome of the statements. Otherwise not all
+// rows are locked.
+func (f *flight) send(ctx context.Context, script []string) error {
 	all, err := f.conn.Fly(ctx, client.Joined(append([]string{"SET " + reached + " = NULL"}, script...)...))
 	if err != nil {
-		if err = f.explain(ctx, err); err == nil {
-			return nil, nil // not all rows are locked
-		}
+		err = f.explain(ctx, err)
 		if ended := f.request.Work.Context.Err(); f.ran && ended != nil {
 			err = fmt.Errorf("%w (%w)", err, ended)
 		}
-		return nil, err
+		return err
 	}
 	if f.ran = true; len(all) <= len(script) { // a KILL QUERY fell between two statements
 		f.conn.Destroy()
-		return nil, fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
+		return fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
 	}
 	for _, place := range f.places {
-		f.affected = append(f.affected, all[len(all)-place])
+		f.affected = append(f.affected, all[len(all)-f.behind+place])
 	}
-	return resultOf(f.request), nil
+	return nil
 }
 
 // explain tells whose error it is: that of the lock, if nothing of the rest has run. Nil: it has
 // not locked all rows. It asks how far the query has come. An interrupt of that may still arrive.
 func (f *flight) explain(ctx context.Context, failed error) error {
-	if errors.Is(failed, driver.ErrBadConn) || errors.Is(failed, library.ErrPktTooLarge) { // nothing was sent
-		return failed
-	}
-	number, err := server.Number(failed), failed
-	done, had, line := -1, int64(0), []string(nil)
-	if number != 0 {
+	number, judged, done, had := server.Number(failed), server.Number(failed) == server.SeveralRows, -1, int64(0)
+	if number == 0 {
+		// Where nothing was sent, the lock has failed.
+		f.ran = !errors.Is(failed, driver.ErrBadConn) && !errors.Is(failed, library.ErrPktTooLarge)
+	} else {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		const query = "SELECT CONCAT_WS(' ', COALESCE(" + reached + ", -1), COALESCE(" + counted + ", 0))"
-		if line, err = f.conn.Link().Ask(clean, query); server.Interrupted(err) {
+		line, err := f.conn.Link().Ask(clean, query)
+		if server.Interrupted(err) {
 			line, err = f.conn.Link().Ask(clean, query)
 		}
+		if err == nil {
+			_, err = fmt.Sscan(strings.Join(line, ""), &done, &had)
+		}
+		f.ran = err != nil || done >= 0
 	}
-	if err == nil {
-		_, err = fmt.Sscan(strings.Join(line, ""), &done, &had)
-	}
-	judged := number == server.SeveralRows
-	f.ran = err != nil || done > 0 || done == 0 && !(judged && had < int64(len(f.request.Values)))
 	switch {
-	case err != nil:
+	case f.ran && done < 0:
 		return fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed)
+	case done < 0 && judged:
+		return nil
 	case done < 0:
 		return failed
-	case !f.ran:
-		return nil
 	case judged && done > 0 && f.request.Work.Statements[done-1].Judge(had) != nil:
 		return &dialects.StatementError{Number: done, Err: f.request.Work.Statements[done-1].Judge(had)}
 	case done < len(f.texts):
@@ -187,8 +181,8 @@ func (f *flight) explain(ctx context.Context, failed error) error {
 	return &dialects.StatementError{Err: failed}
 }
 
-// Exec implements dialects.Session.
-func (s *session) Exec(ctx context.Context, list []dialects.Statement) ([]int64, error) {
+// runAll runs statements in the transaction.
+func (s *session) runAll(ctx context.Context, list []dialects.Statement) ([]int64, error) {
 	tag := client.NewTag()
 	tagged := make([]dialects.Statement, len(list))
 	for i, statement := range list {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
@@ -41,23 +42,21 @@ const (
 	skipped = 1 << 14
 )
 
-// fenceOf derives the quoted names from the lock table's.
-func fenceOf(table string) (fence, error) {
-	epochs, err := sqltext.Beside(table, locktable.Epochs)
+// fenceOf derives the quoted names from the lock table's, which Find has made.
+func fenceOf(table string) fence {
+	epochs, _ := sqltext.Beside(table, locktable.Epochs)
 	runs, _ := sqltext.Beside(table, locktable.Runs)
-	return fence{epochs: epochs, runs: runs}, err
+	return fence{epochs: epochs, runs: runs}
 }
 
 // counted is a column that holds another, a count, and the last epoch with the count at which it
-// began, unless that was on another server.
+// began, unless that was on another server. In a UNION it stands behind the rows that are locked: a
+// statement reads all tables as they were at its first plain read, which so comes when the last row
+// is locked.
 func (f fence) counted(column string) string {
 	return "CONCAT_WS(' ', " + column + ", UUID_SHORT(), (SELECT IF(server = @@server_id, CONCAT(epoch, ' ', start), " +
 		"NULL) FROM " + f.runs + " ORDER BY epoch DESC LIMIT 1))"
 }
-
-// token is a row behind those that a statement locks. A statement reads all tables as they were at
-// its first plain read, which so comes when the last row is locked.
-func (f fence) token() string { return f.counted("'token'") }
 
 // tokenOf makes a token of what counted has behind the other column.
 func tokenOf(row string) (int64, error) {
@@ -65,14 +64,12 @@ func tokenOf(row string) (int64, error) {
 	if len(fields) != 4 {
 		return 0, fencing.ErrNoRun
 	}
-	var numbers [3]uint64
-	for i, field := range fields[1:] {
-		var err error
-		if numbers[i], err = strconv.ParseUint(field, 10, 64); err != nil {
-			return 0, err
-		}
+	count, err := strconv.ParseUint(fields[1], 10, 64)
+	epoch, failed := strconv.ParseUint(fields[2], 10, 64)
+	start, wrong := strconv.ParseUint(fields[3], 10, 64)
+	if err = errors.Join(err, failed, wrong); err != nil {
+		return 0, err
 	}
-	count, epoch, start := numbers[0], numbers[1], numbers[2]
 	if count <= start || count-start >= second-skipped-start%second {
 		return 0, fencing.ErrNoRun
 	}
@@ -85,32 +82,27 @@ const fenceLock = "txlock_fence"
 // numberRun begins an epoch, unless the last is good, on a connection of its own, whose end
 // releases the lock. Each statement commits by itself.
 func (d *Driver) numberRun(ctx context.Context, table string) error {
-	f, err := fenceOf(table)
-	if err != nil {
-		return err
-	}
+	f := fenceOf(table)
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
 	return d.pool.With(brief, func(conn *sql.Conn) error {
 		defer server.Destroy(conn)
-		if _, err := conn.ExecContext(ctx, "SET autocommit = 1"); err != nil {
-			return err
-		}
-		wait := fmt.Sprintf("SELECT GET_LOCK('%s', %d)", fenceLock, int(interrupt.CleanUp.Seconds()))
-		granted, err := server.Column(ctx, conn, wait)
+		link := client.Link{Querier: conn}
+		granted, err := link.Ask(ctx, "SET autocommit = 1",
+			fmt.Sprintf("SELECT GET_LOCK('%s', %d)", fenceLock, int(interrupt.CleanUp.Seconds())))
 		switch {
 		case err != nil:
 			return err
-		case len(granted) != 1 || granted[0] != "1":
+		case granted[0] != "1":
 			return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", fencing.ErrNoRun,
 				fenceLock)
-		case d.pool.Galera():
-			return f.explain(table, f.numberCluster(ctx, conn))
+		case d.pool.Galera.Load():
+			return f.explain(table, f.numberCluster(ctx, link))
 		}
-		row, err := server.Column(ctx, conn, "SELECT "+f.token())
+		row, err := link.Ask(ctx, "SELECT "+f.counted("'token'"))
 		if err == nil {
 			if _, err = tokenOf(row[0]); errors.Is(err, fencing.ErrNoRun) { // else another has begun one meanwhile
-				err = f.drawEpoch(ctx, conn)
+				err = f.drawEpoch(ctx, link)
 			}
 		}
 		return f.explain(table, err)
@@ -120,54 +112,45 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 // drawEpoch writes the new epoch's row twice: from the first time on, the last is not good for
 // anybody, however far the counts are skipped before the second. It waits until the second in which
 // the server was started is over.
-func (f fence) drawEpoch(ctx context.Context, conn *sql.Conn) error {
-	id, err := server.Column(ctx, conn, "SELECT @@server_id")
+func (f fence) drawEpoch(ctx context.Context, link client.Link) error {
+	id, err := link.Ask(ctx, "SELECT @@server_id")
 	if err != nil {
 		return err
 	}
-	epoch, err := f.newEpoch(ctx, conn, id[0])
-	for start := uint64(0); err == nil; {
-		_, err = conn.ExecContext(ctx, fmt.Sprintf(
-			"DO IF(UUID_SHORT() DIV %d %% %d = UNIX_TIMESTAMP(), SLEEP(1), 0), BENCHMARK(%d, UUID_SHORT())",
-			second, 1<<32, skipped))
-		if err == nil {
-			err = conn.QueryRowContext(ctx, "SELECT UUID_SHORT()").Scan(&start)
+	skip := fmt.Sprintf("DO IF(UUID_SHORT() DIV %d %% %d = UNIX_TIMESTAMP(), SLEEP(1), 0), BENCHMARK(%d, UUID_SHORT())",
+		second, 1<<32, skipped)
+	for script := f.newEpoch(id[0]); ; script = nil {
+		drawn, err := link.Ask(ctx, append(script, skip, "SELECT UUID_SHORT()")...)
+		if err != nil {
+			return err
 		}
-		if err == nil && start%second >= skipped && start%second < second-2*skipped { // else few are left
-			return f.writeRun(ctx, conn, epoch, id[0], start)
+		start, err := strconv.ParseUint(drawn[0], 10, 64)
+		if err != nil {
+			return err
+		}
+		if start%second >= skipped && start%second < second-2*skipped { // else few are left
+			_, err = link.Run(ctx, f.begins(id[0], start))
+			return err
 		}
 	}
-	return err
 }
 
 // newEpoch draws an epoch, and writes its row with a start that is good for nobody.
-func (f fence) newEpoch(ctx context.Context, conn *sql.Conn, id string) (epoch int64, err error) {
-	drawn, err := conn.ExecContext(ctx, "INSERT INTO "+f.epochs+" VALUES ()")
-	if err == nil {
-		epoch, err = drawn.LastInsertId()
-	}
-	if err == nil {
-		err = f.writeRun(ctx, conn, epoch, id, math.MaxUint64)
-	}
-	return epoch, err
+func (f fence) newEpoch(server string) []string {
+	return []string{"INSERT INTO " + f.epochs + " VALUES ()", f.begins(server, math.MaxUint64)}
 }
 
-func (f fence) writeRun(ctx context.Context, conn *sql.Conn, epoch int64, id string, start uint64) error {
-	_, err := conn.ExecContext(ctx,
-		fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (%d, %s, %d)", f.runs, epoch, id, start))
-	return err
+// begins writes the row of the epoch that the session has drawn.
+func (f fence) begins(server string, start uint64) string {
+	return fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (LAST_INSERT_ID(), %s, %d)", f.runs, server,
+		start)
 }
 
 // explain says that what is missing is the fence.
 func (f fence) explain(table string, err error) error {
-	switch name := strings.ReplaceAll(f.runs, "`", ""); server.Number(err) {
-	case server.NoSuchTable:
-		if strings.Contains(strings.ToLower(err.Error()), strings.ToLower(name)) {
-			return locktable.NoFence(table, err)
-		}
-	case server.RefusedByPlugin:
-		return fmt.Errorf("an earlier version has made %[1]s as a MEMORY table: run Install, or ALTER TABLE %[1]s "+
-			"ENGINE=InnoDB: %[2]w", f.runs, err)
+	name := strings.ToLower(strings.ReplaceAll(f.runs, "`", ""))
+	if server.Number(err) == server.NoSuchTable && strings.Contains(strings.ToLower(err.Error()), name) {
+		err = locktable.NoFence(table, err)
 	}
 	return err
 }

@@ -38,12 +38,10 @@ func FuzzFenceOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		quoted, err := sqltext.QuoteTable(name)
-		names, failed := fenceOf(name)
 		if err != nil {
-			require.Error(t, failed)
 			return
 		}
-		require.NoError(t, failed)
+		names := fenceOf(name)
 		require.Equal(t, strings.TrimSuffix(quoted, "`")+"_runs`", names.runs)
 		again, err := sqltext.QuoteTable(names.runs)
 		require.NoError(t, err)

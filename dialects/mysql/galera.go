@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
-	"github.com/txlock/txlock/dialects/internal/missing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -43,12 +40,9 @@ const (
 func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.Request) (got dialects.Grant,
 	err error,
 ) {
-	if request.AnyOne != "" || request.Shared {
-		return got, fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore or a shared lock does not "+
-			"reach the other nodes: use a key", dialects.ErrUnsafeEngine)
-	}
-	if request.LockTable != nil {
-		return d.lockRows(ctx, at, request)
+	if request.Callers || request.AnyOne != "" || request.Shared {
+		return got, fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock "+
+			"of rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
 	}
 	alone, slice, wait := request, at, ctx
 	alone.Fence, alone.Work = "", nil // behind the change
@@ -104,24 +98,35 @@ func unsure(number uint16) bool {
 	return number != server.SeveralRows && number != server.LockDeadlock && number != server.RowChanged
 }
 
+// certifySQL counts in a column of the rows of request, and has the cluster take the change at
+// once. In a session that keeps its writes to itself it changes no row: with wsrep_on = OFF, and
+// with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at REPEATABLE READ, and
+// says nothing of it. By the index: else many numbers wait for others' rows.
+func certifySQL(request dialects.Request, comment string, values []dialects.Value) (string, error) {
+	table, err := sqltext.QuoteTable(request.Table)
+	count := "taken"
+	if request.Slots == 0 { // of an election, whose term is in another row
+		count = "term"
+	}
+	return fmt.Sprintf("%sUPDATE %s%s FORCE INDEX (PRIMARY) SET %s = %[4]s + 1 WHERE %s IN (%s) AND @@wsrep_on AND "+
+		"'STATEMENT' NOT IN (@@binlog_format, @@wsrep_forced_binlog_format) ORDER BY %[5]s",
+		sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1"), comment, table, count,
+		request.Column, numbersOf(values)), err
+}
+
 // certify makes the lock of the rows of request one of the cluster. A session that has nothing to
 // lose may be interrupted, which rolls it back.
 func (d *Driver) certify(ctx context.Context, at place, request dialects.Request) error {
-	table, err := sqltext.QuoteTable(request.Table)
-	if err != nil {
-		return err
-	}
-	column := "taken"
-	if request.Slots == 0 { // of an election, whose term is in another row
-		column = "term"
-	}
 	tag := ""
 	if !at.joined && ctx.Done() != nil {
 		tag = client.NewTag()
 	} else {
 		ctx = context.WithoutCancel(ctx)
 	}
-	query := sqltext.CertifySQL(table, request.Column, column, sqltext.Comment(labelOf(request), tag), request.Values)
+	query, err := certifySQL(request, sqltext.Comment(labelOf(request), tag), request.Values)
+	if err != nil {
+		return err
+	}
 	return d.pool.Await(ctx, false, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
 		result, err := at.ExecContext(ctx, query)
 		if err != nil {
@@ -133,9 +138,9 @@ func (d *Driver) certify(ctx context.Context, at place, request dialects.Request
 				len(request.Values), changed))
 		}
 		if at.beat != nil { // of one of the rows: a node that is cut off from the majority cannot
-			*at.beat = sqltext.CertifySQL(table, request.Column, column, pingMark, request.Values[:1])
+			*at.beat, err = certifySQL(request, pingMark, request.Values[:1])
 		}
-		return nil
+		return err
 	})
 }
 
@@ -157,6 +162,7 @@ func (d *Driver) certifySoon(ctx context.Context, at place, request dialects.Req
 	}
 }
 
+// certified is an error of the change, with what it means.
 func certified(err error, request dialects.Request) error {
 	switch server.Number(err) {
 	case server.WrongValue:
@@ -170,100 +176,6 @@ func certified(err error, request dialects.Request) error {
 			"ADD COLUMN taken BIGINT NOT NULL DEFAULT 0: %w", dialects.ErrNotInstalled, request.Table, err)
 	}
 	return err
-}
-
-// lockRows locks rows of a caller's table. They cannot be changed for the sake of a lock, so the
-// cluster certifies the slots of their primary keys. The slots come first: whoever waited with the
-// row locked on its own node would be rolled back there when the holder on another node commits a
-// change of the row. The keys are read before that, and once more behind the rows' locks, by which
-// they cannot change.
-func (d *Driver) lockRows(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
-	table, err := request.LockTable(ctx)
-	if err != nil {
-		return got, err
-	}
-	request.LockTable = nil
-	var slots []dialects.Value
-	if at.joined && at.limit == 0 { // a caller's, whose snapshot would be older than the lock: on another connection
-		brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
-		err = d.pool.With(brief, func(conn *sql.Conn) (err error) {
-			slots, err = slotsOfRows(brief, conn, request, table.Slots)
-			return err
-		})
-		cancel()
-	} else {
-		slots, err = slotsOfRows(ctx, at, request, table.Slots)
-	}
-	if err != nil {
-		return got, err
-	}
-	named := request
-	named.Table, named.Column, named.Values = table.Name, "slot", slots
-	named.Slots, named.Ours = table.Slots, true
-	if got, err = d.lockInCluster(ctx, at, named); err != nil {
-		return got, err
-	}
-	request.Fence, request.Work, at.front = "", nil, nil
-	if _, err = d.lockInCluster(ctx, at, request); err != nil {
-		return got, err
-	}
-	again, err := slotsOfRows(ctx, at, request, table.Slots)
-	if err == nil && !slices.Equal(slots, again) {
-		err = fmt.Errorf("%w: %w", errWaitOn, errOvertaken)
-	}
-	return got, err
-}
-
-// slotsOfRows are the slots of the primary keys of the rows that request names, each once, in
-// ascending order. The texts of the keys are the server's, so they are the same however a caller
-// spells a value, and by whichever column.
-func slotsOfRows(ctx context.Context, q server.Querier, request dialects.Request, n int) ([]dialects.Value, error) {
-	table, err := sqltext.QuoteTable(request.Table)
-	if err != nil {
-		return nil, err
-	}
-	selects, err := selectsOf(request, "", "")
-	if err != nil {
-		return nil, err
-	}
-	columns, err := server.Grid(ctx, q, "SHOW KEYS FROM "+table+" WHERE Key_name = 'PRIMARY'")
-	if err != nil {
-		return nil, server.Classify(err, request)
-	}
-	if len(columns) == 0 {
-		return nil, dialects.RefusedError{Err: fmt.Errorf("%w: on Galera, rows are known by their primary key, and "+
-			"%.100s has none", dialects.ErrUnsafeEngine, request.Table)}
-	}
-	key := "CONCAT_WS(','"
-	for _, column := range columns {
-		key += ", HEX(`" + strings.ReplaceAll(column[4], "`", "``") + "`)" // 4: Column_name
-	}
-	for i := range selects {
-		selects[i] = key + "), DATABASE(), " + selects[i]
-	}
-	lines, err := server.Grid(ctx, q, union(selects))
-	if err != nil {
-		return nil, server.Classify(err, request)
-	}
-	var existing []string
-	var slots []int
-	for _, line := range lines {
-		existing = append(existing, line[2])
-		name := table
-		if !strings.Contains(table, "`.`") {
-			name = "`" + strings.ReplaceAll(line[1], "`", "``") + "`." + table
-		}
-		slots = append(slots, dialects.SlotOf(strings.ToLower(name)+" "+line[0], n))
-	}
-	if existing = valuesOf(request, existing); len(existing) < len(request.Values) {
-		return nil, missing.Rows(request, existing)
-	}
-	slices.Sort(slots)
-	var values []dialects.Value
-	for _, slot := range slices.Compact(slots) {
-		values = append(values, dialects.Value{Text: strconv.Itoa(slot)})
-	}
-	return values, nil
 }
 
 // On Galera, a node counts tokens in a row of its own, in the table of runs, whose other rows have
@@ -284,22 +196,17 @@ func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.
 	if err := d.certify(ctx, at, request); err != nil {
 		return 0, err
 	}
-	f, err := fenceOf(request.Fence)
-	if err != nil {
-		return 0, err
-	}
+	f := fenceOf(request.Fence)
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()
-	err = d.pool.With(brief, func(conn *sql.Conn) error {
-		return client.Setting(brief, conn, func() (err error) {
-			for tries := 1; ; tries++ {
-				token, err = f.commitCount(brief, conn)
-				if !server.IsDeadlock(err) || tries == 5 {
-					return err
-				}
-				breather()
+	err = d.pool.With(brief, func(conn *sql.Conn) (err error) {
+		for tries := 1; ; tries++ {
+			token, err = f.commitCount(brief, client.Link{Querier: conn})
+			if !server.IsDeadlock(err) || tries == 5 {
+				return err
 			}
-		}, "autocommit", "0")
+			breather()
+		}
 	})
 	if err != nil {
 		return 0, f.explain(request.Fence, err)
@@ -310,29 +217,23 @@ func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.
 // commitCount commits a count, and returns its token. The row of the node is locked before the
 // others are read. Where two nodes have the same offset, they write one row,
 // and one of them has to do so again.
-func (f fence) commitCount(ctx context.Context, conn *sql.Conn) (int64, error) {
-	_, err := conn.ExecContext(ctx, "INSERT INTO "+f.runs+" (server, epoch, start) "+
-		"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1")
+func (f fence) commitCount(ctx context.Context, link client.Link) (int64, error) {
+	line, err := link.Ask(ctx, "START TRANSACTION", "INSERT INTO "+f.runs+" (server, epoch, start) "+
+		"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1",
+		"SELECT CONCAT_WS(' ', epoch, server, (SELECT MAX(start) FROM "+f.runs+" WHERE epoch < 0), "+
+			"@@auto_increment_offset, @@auto_increment_increment) FROM "+f.runs+
+			" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
 	if err != nil {
 		return 0, err
 	}
 	var epoch, id, last, offset, step uint64
-	err = conn.QueryRowContext(ctx, "SELECT epoch, server, (SELECT MAX(start) FROM "+f.runs+" WHERE epoch < 0), "+
-		"@@auto_increment_offset, @@auto_increment_increment FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC "+
-		"LIMIT 1").Scan(&epoch, &id, &last, &offset, &step)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && id != 0 {
-		err = fencing.ErrNoRun
-	}
-	if err != nil {
-		return 0, err
+	if _, err = fmt.Sscan(strings.Join(line, ""), &epoch, &id, &last, &offset, &step); err != nil || id != 0 {
+		return 0, fencing.ErrNoRun
 	}
 	last++
 	last += (step + offset%step - last%step) % step // where this node's numbers are
-	_, err = conn.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET start = %d WHERE epoch = -@@auto_increment_offset",
-		f.runs, last))
-	if err == nil {
-		_, err = conn.ExecContext(ctx, "COMMIT")
-	}
+	_, err = link.Run(ctx, fmt.Sprintf("UPDATE %s SET start = %d WHERE epoch = -@@auto_increment_offset", f.runs, last),
+		"COMMIT")
 	if err != nil {
 		return 0, err
 	}
@@ -341,10 +242,10 @@ func (f fence) commitCount(ctx context.Context, conn *sql.Conn) (int64, error) {
 
 // numberCluster begins an epoch, unless the last one is of a cluster. Two that are begun at once do
 // no harm: the later one counts.
-func (f fence) numberCluster(ctx context.Context, conn *sql.Conn) error {
-	last, err := server.Column(ctx, conn, "SELECT server FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
+func (f fence) numberCluster(ctx context.Context, link client.Link) error {
+	last, err := link.Ask(ctx, "SELECT server FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
 	if err == nil && (len(last) == 0 || last[0] != "0") {
-		_, err = f.newEpoch(ctx, conn, "0")
+		_, err = link.Run(ctx, f.newEpoch("0")...)
 	}
 	return err
 }

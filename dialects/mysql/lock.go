@@ -89,7 +89,7 @@ func (d *Driver) numbered(ctx context.Context, table string, lock func() error) 
 }
 
 func (d *Driver) lock(ctx context.Context, at place, request dialects.Request) (dialects.Grant, error) {
-	if d.pool.Galera() {
+	if d.pool.Galera.Load() {
 		return d.lockInCluster(ctx, at, request)
 	}
 	return d.lockHere(ctx, at, request)
@@ -111,49 +111,56 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 	}
 	var locked []string
 	err = d.pool.Await(running, isDeadline, tag, at.interruptLimit(), at.cut, func(ctx context.Context) (err error) {
-		locked, got.Answer, err = at.send(ctx, request, script)
+		switch {
+		case at.flight != nil:
+			err = at.flight.send(ctx, script)
+		case request.Work.Looks():
+			locked, got.Answer, err = at.AskBoth(ctx, script...)
+		case onlySlot(request) && at.label != "":
+			var rows int64
+			rows, err = at.Run(ctx, script...)
+			locked = make([]string, rows)
+		default:
+			locked, err = at.Ask(ctx, script...)
+		}
 		return err
 	})
 	switch {
 	case at.flight != nil && at.flight.ran:
 		got.Affected = at.flight.affected
 		return got, err
-	case err != nil:
-		if f, failed := fenceOf(request.Fence); failed == nil {
-			if err = f.explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
-				return got, err
-			}
-		}
-		if err = server.Classify(err, request); d.waitsOn(ctx, at, request, err) {
-			err = fmt.Errorf("%w: %w", errWaitOn, err)
-		}
-		return got, err
+	case err == nil:
+		return d.granted(ctx, at, request, got, locked)
 	}
-	return d.granted(ctx, at, request, got, locked)
+	if request.Fence != "" {
+		if err = fenceOf(request.Fence).explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
+			return got, err
+		}
+	}
+	if err = server.Classify(err, request); d.waitsOn(ctx, at, request, err) {
+		err = fmt.Errorf("%w: %w", errWaitOn, err)
+	}
+	return got, err
 }
 
 // granted is what comes with the rows that are locked, if those are all.
 func (d *Driver) granted(ctx context.Context, at place, request dialects.Request, got dialects.Grant,
 	locked []string,
-) (dialects.Grant, error) {
-	drawn := ""
-	switch last := len(locked) - 1; {
-	case permitOf(request) && last < 0:
-		return got, fmt.Errorf("%w: no permit is free", dialects.ErrNotAcquired)
-	case permitOf(request):
-		drawn = locked[0]
-		got.Row, _, _ = strings.Cut(drawn, " ")
-	case request.Fence != "" && last >= 0:
-		drawn, locked = locked[last], locked[:last]
-		fallthrough
-	default:
-		if len(valuesOf(request, locked)) < len(request.Values) {
-			return d.explain(ctx, at, request, got)
+) (_ dialects.Grant, err error) {
+	permit := permitOf(request)
+	if last := len(locked) - 1; request.Fence != "" && last >= 0 {
+		got.Token, err = tokenOf(locked[last])
+		if !permit {
+			locked = locked[:last]
 		}
 	}
-	var err error
-	if request.Fence != "" {
-		got.Token, err = tokenOf(drawn)
+	switch {
+	case permit && len(locked) == 0:
+		err = fmt.Errorf("%w: no permit is free", dialects.ErrNotAcquired)
+	case permit:
+		got.Row, _, _ = strings.Cut(locked[0], " ")
+	case len(valuesOf(request, locked)) < len(request.Values):
+		return d.explain(ctx, at, request, got)
 	}
 	return got, err
 }
@@ -179,37 +186,17 @@ func scriptOf(at place, request dialects.Request, limit time.Duration, comment s
 	} else {
 		query, err = lockSQL(request, clause, limit, at.patient, comment, label)
 	}
-	if script = append(at.front[:len(at.front):len(at.front)], query); err != nil {
-		return nil, err
-	}
-	if at.flight != nil {
-		script = append(script, at.flight.script(comment)...)
-	}
-	if request.Work.Looks() {
-		look, err := kinds.StatementsOf(*request.Work.Look)
-		return append(script, look...), err
-	}
-	return script, nil
-}
-
-// send returns what lockSQL does, and the answer to Work.Look.
-func (p place) send(ctx context.Context, request dialects.Request, script []string) (locked, answer []string,
-	err error,
-) {
+	script = append(at.front[:len(at.front):len(at.front)], query)
 	switch {
-	case p.flight != nil:
-		locked, err = p.flight.send(ctx, script)
+	case err != nil:
+	case at.flight != nil:
+		script = append(script, at.flight.script(comment)...)
 	case request.Work.Looks():
-		return p.AskBoth(ctx, script...)
-	case onlySlot(request) && p.label != "":
-		var rows int64
-		if rows, err = p.Run(ctx, script...); rows > 0 {
-			locked = resultOf(request)
-		}
-	default:
-		locked, err = p.Ask(ctx, script...)
+		var look []string
+		look, err = kinds.StatementsOf(*request.Work.Look)
+		script = append(script, look...)
 	}
-	return locked, nil, err
+	return script, err
 }
 
 // limitOf is how long the server lets a wait last; 0: as long as its settings do. IsDeadline says

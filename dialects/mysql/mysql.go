@@ -9,17 +9,21 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	library "github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/installation"
 	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
@@ -93,46 +97,25 @@ func (d *Driver) layout(table string) (dialects.Layout, error) {
 	if d != nil && d.pool != nil {
 		d.pool.Forget()
 	}
-	layout.Kinds = func(name string) (dialects.Kinds, error) { return kinds.Of(name, d.pool.Galera()) }
+	layout.Kinds = func(name string) (dialects.Kinds, error) { return kinds.Of(name, d.pool.Galera.Load()) }
 	return layout, err
 }
 
 // Begin implements dialects.Driver.
-func (d *Driver) Begin(ctx context.Context, request dialects.Request) (s dialects.Session[*sql.Tx],
+func (d *Driver) Begin(ctx context.Context, request dialects.Request) (_ dialects.Session[*sql.Tx],
 	got dialects.Grant, err error,
 ) {
+	var s *session
 	err = d.numbered(ctx, request.Fence, func() (err error) {
-		s, got, err = d.begin(ctx, request)
+		s = &session{driver: d, work: request.Work != nil, lease: request.Lease}
+		got, err = s.begin(ctx, request)
 		return err
 	})
-	return s, got, err
-}
-
-func (d *Driver) begin(ctx context.Context, request dialects.Request) (_ dialects.Session[*sql.Tx],
-	got dialects.Grant, err error,
-) {
-	conn, err := d.pool.Acquire(ctx)
-	if err != nil {
+	if err == nil && request.Work.IsExec() && !s.committed {
+		got.Affected, err = statements.Finish(s, request, nil, s.runAll)
 		return nil, got, err
 	}
-	s, returned := &session{driver: d, conn: conn, work: request.Work != nil, lease: request.Lease}, false
-	defer func() {
-		if !returned { // the client library has panicked
-			s.destroy()
-		}
-		if !returned || err != nil || s.committed {
-			s.close()
-		}
-	}()
-	if err = d.pool.Identify(ctx, conn); err != nil {
-		err = server.Classify(err, request)
-	} else {
-		if s.work {
-			s.thread = conn.Thread(ctx)
-		}
-		got, err = s.begin(ctx, request)
-	}
-	if returned = true; err != nil || s.committed {
+	if err != nil || s.committed {
 		return nil, got, err
 	}
 	return s, got, nil
@@ -154,9 +137,6 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 		err = goesOn(clean, tx)
 	}
 	cancel()
-	if errors.Is(err, dialects.ErrLost) {
-		return err
-	}
 	if err != nil {
 		return server.Classify(err, request)
 	}
@@ -195,4 +175,99 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	return d.pool.Close()
+}
+
+// Run implements dialects.Driver.
+func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (lines []string, err error) {
+	if len(in) > 0 {
+		table := dialects.Request{Table: q.Table}
+		if err := d.tables.Lockable(ctx, in[0], table, interrupt.GuestPatience, nil); err != nil {
+			return nil, err
+		}
+		return run(ctx, client.Link{Querier: in[0]}, q)
+	}
+	script, err := kinds.StatementsOf(q)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.GiveBack()
+	tag := client.NewTag()
+	if q.Reads {
+		script[0] = reading(script[0], d.pool.Galera.Load())
+	}
+	for i := range script {
+		script[i] = sqltext.Comment("", tag) + script[i]
+	}
+	err = d.pool.Await(ctx, false, tag, interrupt.Patience, conn.Cut(), func(ctx context.Context) (err error) {
+		lines, err = runAlone(ctx, conn, script, q.Reads)
+		return err
+	})
+	if err != nil {
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		_, failed := conn.ExecContext(clean, "ROLLBACK")
+		if failed != nil || conn.Owned == nil && !q.Reads {
+			conn.Destroy() // with whatever was open on it, or set
+		}
+	}
+	if q.Reads && err == nil {
+		lines = lines[1:]
+	}
+	return lines, server.Ours(err, q.Table)
+}
+
+// reading is a query whose answer begins with ReadsNow, and that may skip what is locked. On Galera
+// it reads what other nodes have committed.
+func reading(query string, galera bool) string {
+	if !strings.HasPrefix(query, "(") {
+		query = "(" + query + ")"
+	}
+	settings := []string{sqltext.SomeWait}
+	if galera {
+		settings = append(settings, "wsrep_sync_wait=1")
+	}
+	return sqltext.OnMariaDB(settings...) + "(SELECT " + client.ReadsNow + ") UNION ALL " + query
+}
+
+// runAlone runs statements in a transaction of their own. What a caller's pool has left open is
+// committed, as START TRANSACTION would.
+func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool) (lines []string, err error) {
+	link := conn.Link()
+	switch {
+	case conn.Owned != nil: // which has no autocommit, and may have other settings from work
+		settings := client.ReadCommitted
+		if conn.Owned.Lease == 0 {
+			settings = client.Settings
+		}
+		return link.Ask(ctx, append([]string{settings}, append(script, "COMMIT")...)...)
+	case reads:
+		return conn.ReadNow(ctx, script[0])
+	}
+	// The server sees them one by one, and this process may be stopped in between: hence the lease.
+	guard := guardSQL + leaseSQL(interrupt.CleanUp)
+	return link.Ask(ctx, slices.Concat([]string{guard}, script, []string{commitAndRestore})...)
+}
+
+// Run implements dialects.Session. Without autocommit, what it writes behind the end of the
+// transaction is committed by nobody: work may have set it.
+func (s *session) Run(ctx context.Context, q dialects.Query) ([]string, error) {
+	return run(ctx, s.conn.Link(), q, "SET autocommit = 0")
+}
+
+func run(ctx context.Context, to client.Link, q dialects.Query, front ...string) ([]string, error) {
+	script, err := kinds.StatementsOf(q)
+	if err != nil {
+		return nil, err
+	}
+	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+	defer cancel()
+	lines, err := to.Ask(clean, append(front, script...)...)
+	if server.Broken(err) {
+		return nil, server.Lost(err)
+	}
+	return lines, server.Ours(err, q.Table)
 }

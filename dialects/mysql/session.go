@@ -1,8 +1,10 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -36,26 +38,44 @@ type session struct {
 	beat       string // of a lock on Galera
 }
 
-// begin locks in a new transaction. Where a limit of the session has ended the wait, it waits on in
-// another: with innodb_rollback_on_timeout the first one is gone. After an error none is open.
+// begin takes a connection, and locks in a new transaction. Where a limit of the session has ended
+// the wait, it waits on in another: with innodb_rollback_on_timeout the first one is gone. After an
+// error none is open.
 func (s *session) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	if s.conn, err = s.driver.pool.Acquire(ctx); err != nil {
+		return got, err
+	}
+	returned := false
+	defer func() {
+		if !returned { // the client library has panicked
+			s.destroy()
+		}
+		if !returned || err != nil || s.committed {
+			s.close()
+		}
+	}()
+	if s.work {
+		s.thread = s.conn.Thread(ctx)
+	}
 	for overtaken := 0; ; overtaken++ {
 		if got, err = s.lock(ctx, request); err == nil {
-			return got, nil
+			break
 		}
 		clean, cancel := interrupt.Detached(ctx)
 		broken := s.rollback(clean)
 		cancel()
-		if s.driver.pool.Galera() {
+		if s.driver.pool.Galera.Load() {
 			err = overtakenBy(err, request, overtaken)
 		}
+		if refusesWrites(err) { // the next call looks for the primary again
+			s.destroy()
+		}
 		if broken != nil || !errors.Is(err, errWaitOn) || ended(ctx) {
-			if refusesWrites(err) { // the next call looks for the primary again
-				s.destroy()
-			}
-			return got, err
+			break
 		}
 	}
+	returned = true
+	return got, err
 }
 
 func (s *session) lock(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
@@ -113,6 +133,12 @@ const (
 	commitAndRestore = "SET autocommit = 1, " + restored
 )
 
+// leaseSQL goes behind other settings.
+func leaseSQL(lease time.Duration) string {
+	seconds := sqltext.Seconds(lease)
+	return ", wait_timeout = " + seconds + ", net_write_timeout = " + seconds
+}
+
 // settingsSQL is the statement that gives the session the settings that a lock needs, and its
 // label unless the lock itself does. On a pool of Open they stay: it is empty for most locks.
 func (s *session) settingsSQL(request dialects.Request, label string) string {
@@ -127,8 +153,7 @@ func (s *session) settingsSQL(request dialects.Request, label string) string {
 		s.conn.Owned.Lease = 0 // until it is known what the session has
 	}
 	if text != "" {
-		lease := sqltext.Seconds(request.Lease)
-		text += ", wait_timeout = " + lease + ", net_write_timeout = " + lease
+		text += leaseSQL(request.Lease)
 	}
 	switch {
 	case label == "" || onlySlot(request):
@@ -144,7 +169,7 @@ func labelOf(request dialects.Request) string { return label.Begin + label.Of(re
 
 // label is the value of the variable in a session that begins with request, or empty.
 func (d *Driver) label(request dialects.Request) string {
-	if d.pool.Mute() {
+	if d.pool.Mute.Load() {
 		return ""
 	}
 	return "'" + labelOf(request) + "'"
@@ -199,20 +224,24 @@ func (s *session) proveInTransaction(ctx context.Context) error {
 	return err
 }
 
-// Join implements dialects.Session.
-func (s *session) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	return s.join(ctx, request)
-}
-
-// Nest implements dialects.Session. A miss leaves the savepoint behind, which does no harm.
-func (s *session) Nest(ctx context.Context, request dialects.Request, work func(tx *sql.Tx) error) (
+// Join implements dialects.Session. A miss leaves the savepoint behind, which does no harm.
+func (s *session) Join(ctx context.Context, request dialects.Request, work func(tx *sql.Tx) error) (
 	got dialects.Grant, err error,
 ) {
+	if request.Work == nil {
+		return s.join(ctx, request)
+	}
+	if request.Work.IsExec() {
+		work = func(*sql.Tx) (err error) {
+			got.Affected, err = s.runAll(request.Work.Context, request.Work.Statements)
+			return err
+		}
+	}
 	name := "SAVEPOINT " + s.savepoints.Name()
 	if got, err = s.join(ctx, request, name); err != nil {
 		return got, err
 	}
-	return got, s.savepoints.Run(func() error { return work(s.conn.Tx()) }, func(undo bool) error {
+	err = s.savepoints.Run(func() error { return work(s.conn.Tx()) }, func(undo bool) error {
 		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 		defer cancel()
 		if undo {
@@ -220,6 +249,7 @@ func (s *session) Nest(ctx context.Context, request dialects.Request, work func(
 		}
 		return server.Lost(s.exec(clean, "RELEASE "+name))
 	})
+	return got, err
 }
 
 // join locks in the transaction of the session, behind what goes in front. Where no work runs, and
@@ -287,14 +317,15 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 		}
 		script = append(script, further...)
 	}
-	if s.conn.Owned != nil {
-		script = append(script, "COMMIT")
-	} else { // and no COMMIT of the client library, which no context would end
-		script = append(script, commitAndRestore)
-	}
-	err := client.ErrUnsent
-	if socket := (peer.Conn{Conn: s.conn.Socket}); !socket.Gone() && !socket.Unread() { // else nobody reads it
-		err = s.exec(ctx, script...)
+	sent, err := false, driver.ErrBadConn
+	switch socket := (peer.Conn{Conn: s.conn.Socket}); {
+	case socket.Gone(), socket.Unread(): // nobody would read it
+	case s.conn.Owned != nil:
+		sent, err = true, s.exec(ctx, append(script, "COMMIT")...)
+	default:
+		if err = s.exec(ctx, script...); err == nil { // and no COMMIT of the client library, which no context would end
+			sent, err = true, s.exec(ctx, commitAndRestore)
+		}
 	}
 	switch number := server.Number(err); {
 	case err == nil:
@@ -305,9 +336,9 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 		return nil
 	case number == server.NoSuchSavepoint, server.Aborted(err), errors.Is(err, sql.ErrTxDone):
 		return server.Lost(err)
-	case number == 0 && errors.Is(err, client.ErrUnsent):
+	case number == 0 && !sent:
 		return fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
-	case (number == 0 || s.driver.pool.Galera() && unsure(number)) && !errors.Is(err, dialects.ErrLost):
+	case (number == 0 || s.driver.pool.Galera.Load() && unsure(number)) && !errors.Is(err, dialects.ErrLost):
 		return fmt.Errorf("%w: the connection, or the cluster, broke before or during it: %w", dialects.ErrUnknown, err)
 	}
 	return err
@@ -332,10 +363,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 		err = s.exec(ctx, commitAndRestore)
 	default: // work may have set a savepoint of that name
 		err = s.exec(ctx, undo)
-		if failed := s.conn.Finish(ctx, (*sql.Tx).Rollback); err == nil {
-			err = failed
-		}
-		if err == nil {
+		if err = cmp.Or(err, s.conn.Finish(ctx, (*sql.Tx).Rollback)); err == nil {
 			err = s.exec(ctx, "SET "+restored)
 		}
 	}

@@ -3,6 +3,7 @@ package mysql
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,11 +37,7 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, patie
 		return "", err
 	}
 	if request.Fence != "" {
-		f, err := fenceOf(request.Fence)
-		if err != nil {
-			return "", err
-		}
-		selects = append(selects, f.token())
+		selects = append(selects, fenceOf(request.Fence).counted("'token'"))
 	}
 	selects[0] = comment + selects[0]
 	var settings []string
@@ -54,18 +51,11 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, patie
 		settings = append(settings, fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
 		selects[0] = fmt.Sprintf("/*+ MAX_EXECUTION_TIME(%d) */ ", limit.Milliseconds()) + selects[0]
 	}
-	if settings == nil {
-		return union(selects), nil
+	query := "SELECT " + selects[0]
+	if len(selects) > 1 {
+		query = "(SELECT " + strings.Join(selects, ") UNION ALL (SELECT ") + ")"
 	}
-	return sqltext.OnMariaDB(settings...) + union(selects), nil
-}
-
-// union is the query of several selects, which lack the word SELECT.
-func union(selects []string) string {
-	if len(selects) == 1 {
-		return "SELECT " + selects[0]
-	}
-	return "(SELECT " + strings.Join(selects, ") UNION ALL (SELECT ") + ")"
+	return sqltext.OnMariaDB(settings...) + query, nil
 }
 
 // permitSQL locks the first row of the list that is free, and no other. The list comes first in the
@@ -75,28 +65,20 @@ func union(selects []string) string {
 // that was made anew.
 func permitSQL(request dialects.Request, comment string) (string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
-	if err != nil {
-		return "", err
-	}
 	result := "p.id"
 	if request.Fence != "" {
-		f, err := fenceOf(request.Fence)
-		if err != nil {
-			return "", err
-		}
-		result = f.counted(result)
+		result = fenceOf(request.Fence).counted(result)
 	}
-	hash, err := sqltext.Literal(dialects.Value{Text: request.AnyOne})
 	return sqltext.OnMariaDB(sqltext.SomeWait) + "SELECT " + comment + result + " FROM JSON_TABLE('[" +
-		numbersOf(request) + "]', '$[*]' COLUMNS (id INT PATH '$')) AS list STRAIGHT_JOIN " + table +
-		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE p.hash = " + hash +
-		" LIMIT 1 FOR UPDATE /*!80001 OF p */" + sqltext.SkipLocked, err
+		numbersOf(request.Values) + "]', '$[*]' COLUMNS (id INT PATH '$')) AS list STRAIGHT_JOIN " + table +
+		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE p.hash = '" + request.AnyOne +
+		"' LIMIT 1 FOR UPDATE /*!80001 OF p */" + sqltext.SkipLocked, err
 }
 
 // numbersOf are the numbers of rows of txlock's own.
-func numbersOf(request dialects.Request) string {
-	numbers := make([]string, len(request.Values))
-	for i, value := range request.Values {
+func numbersOf(values []dialects.Value) string {
+	numbers := make([]string, len(values))
+	for i, value := range values {
 		numbers[i] = value.Text
 	}
 	return strings.Join(numbers, ",")
@@ -127,19 +109,18 @@ func selectsOf(request dialects.Request, label, locking string) ([]string, error
 		condition = " AND " + sqltext.Writable
 	}
 	if request.Slots > 0 {
+		numbers := numbersOf(request.Values)
 		condition = fmt.Sprintf(" AND slots = %d", request.Slots) + condition
-		switch {
-		case label != "":
-			return []string{label + " INTO @" + sqltext.Variable + " FROM " + table + " WHERE " + column + " = " +
-				numbersOf(request) + condition + locking}, nil
-		case len(request.Values) == 1:
-			return []string{column + " FROM " + table + " WHERE " + column + " = " + numbersOf(request) + condition +
-				locking}, nil
+		if len(request.Values) > 1 { // in a UNION, MySQL forgets an order without a limit
+			return []string{fmt.Sprintf("%[1]s FROM %[2]s FORCE INDEX (PRIMARY) WHERE %[1]s IN (%[3]s)%[4]s "+
+				"ORDER BY %[1]s LIMIT %[5]d%[6]s", column, table, numbers, condition, len(request.Values),
+				locking)}, nil
 		}
-		// In a UNION, MySQL forgets an order without a limit.
-		return []string{fmt.Sprintf("%[1]s FROM %[2]s FORCE INDEX (PRIMARY) WHERE %[1]s IN (%[3]s)%[4]s "+
-			"ORDER BY %[1]s LIMIT %[5]d%[6]s", column, table, numbersOf(request), condition, len(request.Values),
-			locking)}, nil
+		result := column
+		if label != "" {
+			result = label + " INTO @" + sqltext.Variable
+		}
+		return []string{result + " FROM " + table + " WHERE " + column + " = " + numbers + condition + locking}, nil
 	}
 	selects := make([]string, len(request.Values))
 	for i, value := range request.Values {
@@ -157,33 +138,15 @@ func selectsOf(request dialects.Request, label, locking string) ([]string, error
 	return selects, nil
 }
 
-// valuesOf are the values of request that a result of lockSQL names, without repetition.
+// valuesOf are the values of request that a result of lockSQL names, each once.
 func valuesOf(request dialects.Request, result []string) []string {
-	seen := make(map[string]bool, len(result))
-	values := make([]string, 0, len(result))
-	for _, text := range result {
-		if request.Slots == 0 {
-			position, err := strconv.Atoi(text)
-			if err != nil || position >= len(request.Values) {
-				continue
-			}
-			text = request.Values[position].Text
-		}
-		if !seen[text] {
-			seen[text] = true
-			values = append(values, text)
+	values := slices.Clone(result)
+	if request.Slots == 0 {
+		for i, text := range result {
+			position, _ := strconv.Atoi(text)
+			values[i] = request.Values[position].Text
 		}
 	}
-	return values
-}
-
-// resultOf is the result of lockSQL when all rows of request are locked.
-func resultOf(request dialects.Request) []string {
-	texts := make([]string, len(request.Values))
-	for i, value := range request.Values {
-		if texts[i] = value.Text; request.Slots == 0 {
-			texts[i] = strconv.Itoa(i)
-		}
-	}
-	return texts
+	slices.Sort(values)
+	return slices.Compact(values)
 }

@@ -115,9 +115,9 @@ func (b behind) read(columns [][]string, lock int, err error) (o outcome, is boo
 	return o, true
 }
 
-// Exec implements dialects.Session. The statements go one by one, each as the client library sends
+// runAll runs statements in the transaction. They go one by one, each as the client library sends
 // it for its users: so an argument that cannot be sent costs nothing but its statement.
-func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) (affected []int64, err error) {
+func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) (affected []int64, err error) {
 	for i, statement := range list {
 		if err = ctx.Err(); err == nil {
 			err = s.usable()
@@ -143,7 +143,7 @@ func (s *session[Tx]) Exec(ctx context.Context, list []dialects.Statement) (affe
 		}
 		affected = append(affected, n)
 	}
-	return affected, nil
+	return affected, statements.Ended(ctx, list)
 }
 
 func (s *session[Tx]) execOne(ctx context.Context, statement dialects.Statement) (int64, error) {

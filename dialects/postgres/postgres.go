@@ -20,6 +20,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
@@ -111,14 +112,18 @@ func (d *driver[Tx]) Info() dialects.Info {
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
 	error,
 ) {
+	locking := request
 	for numbered := 0; ; {
-		s, got, err := d.begin(ctx, request)
+		s, got, err := d.begin(ctx, locking)
 		if s != nil && (err != nil || s.committed) {
 			s.conn.GiveBack()
 		}
 		switch {
 		case err == nil && s.committed:
 			return nil, got, nil
+		case err == nil && request.Work.IsExec():
+			got.Affected, err = statements.Finish(s, request, got.Affected, s.runAll)
+			return nil, got, err
 		case err == nil:
 			return s, got, nil
 		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
@@ -127,7 +132,7 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 				return nil, got, err
 			}
 		case errors.Is(err, errUnsent):
-			request.Work = &dialects.Work{}
+			locking.Work = &dialects.Work{}
 		case !errors.Is(err, errAgain):
 			return nil, dialects.Grant{}, err
 		}

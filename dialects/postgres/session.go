@@ -44,7 +44,7 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 		}
 	}()
 	on := way{mark: s.mark}
-	if request.Work.IsExec() && request.AnyOne == "" && s.Carries {
+	if request.Work.IsExec() && s.Carries {
 		on.behind = behindOf(request.Work.Statements, s.conn.Status)
 	}
 	got, err = s.lock(ctx, request, on, func(ctx context.Context, lock sqltext.Script) ([][]string, error) {
@@ -93,8 +93,22 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 }
 
 // Join implements dialects.Session.
-func (s *session[Tx]) Join(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	return s.joinAnd(ctx, request, "")
+func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work func(Tx) error) (
+	got dialects.Grant, err error,
+) {
+	switch {
+	case request.Work == nil:
+		return s.joinAnd(ctx, request, "")
+	case request.Work.IsExec():
+		var affected []int64
+		got, err = s.nest(ctx, request, func(Tx) (err error) {
+			affected, err = s.runAll(request.Work.Context, request.Work.Statements)
+			return err
+		})
+		got.Affected = affected
+		return got, err
+	}
+	return s.nest(ctx, request, work)
 }
 
 // joinAnd sets a savepoint behind the lock, unless nest is empty.
@@ -132,9 +146,9 @@ func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nes
 	}
 }
 
-// Nest implements dialects.Session. The savepoint of the work travels behind the lock, unless what
-// comes behind depends on the answer.
-func (s *session[Tx]) Nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
+// nest runs work in a savepoint, which travels behind the lock, unless what comes behind depends on
+// the answer.
+func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
 	got dialects.Grant, err error,
 ) {
 	if s.conn.Status() == client.Failed {

@@ -1,5 +1,4 @@
-// Package statements runs the statements of a caller's in a transaction of database/sql, one by
-// one.
+// Package statements runs the statements of a caller's, one by one.
 package statements
 
 import (
@@ -8,8 +7,10 @@ import (
 	"database/sql"
 	"errors"
 	"regexp"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // inFront are comments, and none that MySQL or MariaDB runs.
@@ -44,7 +45,43 @@ func Run(ctx, running context.Context, tx *sql.Tx, list []dialects.Statement,
 			return nil, &dialects.StatementError{Number: i + 1, Err: err}
 		}
 	}
-	return affected, nil
+	return affected, Ended(ctx, list)
+}
+
+// Finish runs the statements of an Exec that have not run with its lock, in the session of that,
+// and commits. It ends the session also after a panic of the client library. A rollback that is not
+// confirmed has closed the connection, so nothing is committed.
+func Finish[Tx any](s dialects.Session[Tx], request dialects.Request, affected []int64,
+	run func(context.Context, []dialects.Statement) ([]int64, error),
+) (_ []int64, err error) {
+	ctx, first := request.Work.Context, len(affected)
+	restore := peer.Conn{Conn: s.Socket()}.KeepAlive(request.Lease) // no heartbeat looks after it
+	commit, limit := false, dialects.ReleaseTimeout
+	defer func() {
+		restore()
+		ended := s.End(ctx, time.Now().Add(limit), commit)
+		if err == nil && ended != nil && !errors.Is(ended, dialects.ErrLost) {
+			ended = &dialects.StatementError{Err: ended}
+		}
+		err = cmp.Or(err, ended)
+	}()
+	more, err := run(ctx, request.Work.Statements[first:])
+	if of := (*dialects.StatementError)(nil); errors.As(err, &of) && of.Number > 0 {
+		of.Number += first
+	}
+	if commit = err == nil; commit {
+		limit = dialects.CommitTimeout
+	}
+	return append(affected, more...), err
+}
+
+// Ended is an error when ctx has ended behind the statements: the last one may have taken an
+// interrupt for its result, as MySQL's SLEEP does.
+func Ended(ctx context.Context, list []dialects.Statement) error {
+	if err := ctx.Err(); err != nil {
+		return &dialects.StatementError{Number: len(list), Err: err}
+	}
+	return nil
 }
 
 // Exec is how many rows a statement has affected, as the driver tells.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -93,22 +92,69 @@ func (c Conn) ReadNow(ctx context.Context, query string) (answer []string, err e
 	return c.Link().Ask(ctx, "COMMIT", ReadCommitted, query, "ROLLBACK")
 }
 
-// Setting runs work while variables of the session, given by name and value, have other values.
-func Setting(ctx context.Context, conn *sql.Conn, work func() error, variables ...string) error {
-	var set, restore []string
-	for pair := range slices.Chunk(variables, 2) {
-		name, kept := pair[0], "@txlock_"+pair[0]
-		set = append(set, kept+" = @@"+name, name+" = "+pair[1])
-		restore = append(restore, name+" = COALESCE("+kept+", @@"+name+")", kept+" = NULL")
+// Link is where statements go: a connection, or a transaction of the caller's. Nothing else knows
+// how several of them travel: in one query where it takes that, and one after the other elsewhere,
+// up to the first that fails. Empty statements are left out.
+type Link struct {
+	server.Querier
+	Several bool // it takes several statements in one query
+}
+
+// Joined is a query of several statements.
+func Joined(statements ...string) string { return strings.Join(given(statements), "; ") }
+
+// given are the statements that are not empty.
+func given(statements []string) []string {
+	return slices.DeleteFunc(slices.Clone(statements), func(text string) bool { return text == "" })
+}
+
+func (l Link) queries(statements []string) []string {
+	if l.Several {
+		return []string{Joined(statements...)}
 	}
-	_, err := conn.ExecContext(ctx, "SET "+strings.Join(set, ", "))
-	if err == nil {
-		err = work()
+	return given(statements)
+}
+
+// Run returns how many rows the last statement has affected.
+func (l Link) Run(ctx context.Context, statements ...string) (affected int64, err error) {
+	for _, query := range l.queries(statements) {
+		result, err := l.ExecContext(ctx, query)
+		if err != nil {
+			return 0, err
+		}
+		if affected, err = result.RowsAffected(); err != nil {
+			return 0, err
+		}
 	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	if _, failed := conn.ExecContext(clean, "SET "+strings.Join(restore, ", ")); failed != nil {
-		server.Destroy(conn)
+	return affected, nil
+}
+
+// Ask returns the first column of the rows of the first statement that has rows.
+func (l Link) Ask(ctx context.Context, statements ...string) (column []string, err error) {
+	for _, query := range l.queries(statements) {
+		rows, err := server.Column(ctx, l, query)
+		if err != nil {
+			return nil, err
+		}
+		if column == nil {
+			column = rows
+		}
 	}
-	return err
+	return column, nil
+}
+
+// AskBoth returns the first columns of the last two statements, which both have rows.
+func (l Link) AskBoth(ctx context.Context, statements ...string) (first, second []string, err error) {
+	if l.Several {
+		columns, err := server.Columns(ctx, l, Joined(statements...))
+		if len(columns) == 2 {
+			return columns[0], columns[1], err
+		}
+		return nil, nil, err
+	}
+	end := len(statements) - 1
+	if first, err = l.Ask(ctx, statements[:end]...); err == nil {
+		second, err = l.Ask(ctx, statements[end])
+	}
+	return first, second, err
 }

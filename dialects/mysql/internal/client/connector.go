@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"net"
 	"regexp"
-	"strings"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects/internal/statements"
@@ -64,17 +62,12 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner, err := statementsOf(opened)
-	if err == nil {
-		if _, err = inner.ExecContext(ctx, Settings, nil); err != nil {
-			err = fmt.Errorf("set up session: %w", err)
-		}
-	}
-	if err != nil {
+	conn := &Owned{pooledConn: opened.(pooledConn), socket: socket}
+	if _, err = conn.pooledConn.ExecContext(ctx, Settings, nil); err != nil {
 		_ = opened.Close()
-		return nil, err
+		return nil, fmt.Errorf("set up session: %w", err)
 	}
-	return &Owned{pooledConn: inner, socket: socket}, nil
+	return conn, nil
 }
 
 // pooledConn is a connection of go-sql-driver/mysql, with what database/sql uses of it.
@@ -90,14 +83,6 @@ type pooledConn interface {
 	driver.Validator
 }
 
-func statementsOf(conn driver.Conn) (statements pooledConn, err error) {
-	statements, ok := conn.(pooledConn)
-	if !ok {
-		err = fmt.Errorf("txlock needs connections of go-sql-driver/mysql; %T lacks methods of theirs", conn)
-	}
-	return statements, err
-}
-
 // Owned is a connection of a pool of Open, and its transaction. That begins by itself: so to begin
 // one sends nothing, and to end it is the session's.
 type Owned struct {
@@ -106,6 +91,7 @@ type Owned struct {
 	Strays bool          // the work may have left a lock of the server's, or names mean other tables
 	over   atomic.Bool   // the session ends the transaction
 	socket net.Conn      // nil when it cannot be seen
+	thread *Thread       // nil: it was not asked
 }
 
 // Close implements driver.Conn. That the server cannot be told is no error: it has closed the
@@ -150,10 +136,9 @@ func (c *Owned) watch(ctx context.Context, query string) {
 	if ctx.Value(ours{}) != nil {
 		return
 	}
-	plain := leavesSettings(query)
-	c.Strays = c.Strays || keepsLock.MatchString(query) || !plain && renames.MatchString(query)
-	if !plain {
-		c.Lease = 0
+	c.Strays = c.Strays || keepsLock.MatchString(query)
+	if !leavesSettings(query) {
+		c.Lease, c.Strays = 0, c.Strays || renames.MatchString(query)
 	}
 }
 
@@ -185,15 +170,9 @@ var keepsLock = regexp.MustCompile(`(?i)\b(get_lock|lock\s+instance|handler)\b`)
 
 // leavesSettings tells whether a statement by itself changes no setting, whatever a function or a
 // trigger does that it calls. Others are a guess: SET, CALL, several statements.
-func leavesSettings(query string) bool {
-	query = strings.TrimLeft(statements.Bare(query), " \t\r\n(")
-	end := strings.IndexFunc(query, func(r rune) bool { return !unicode.IsLetter(r) })
-	switch strings.ToUpper(query[:max(end, 0)]) {
-	case "SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "SAVEPOINT", "RELEASE":
-		return !strings.Contains(query, ";")
-	}
-	return false
-}
+func leavesSettings(query string) bool { return plain.MatchString(statements.Bare(query)) }
+
+var plain = regexp.MustCompile(`(?i)^[\s(]*(select|insert|update|delete|replace|with|savepoint|release)\b[^;]*$`)
 
 const (
 	// Save sets a savepoint in the transaction that took the lock, before work runs in it. It can

@@ -1,19 +1,17 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
-	"weak"
 
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
@@ -68,15 +66,14 @@ const enoughUnseen = 3
 // client library itself would close the socket, and leave the waiter in the server's queue.
 func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) error {
 	return sqlconn.Beside(ctx, p.Control, limit, func(conn *sql.Conn) error {
-		thread, err := threadOf(ctx, conn, tag)
-		if err != nil {
-			return err
+		lines, err := server.Grid(ctx, conn, "SHOW FULL PROCESSLIST") // at least the user's own threads
+		for _, line := range lines {                                  // Id, User, Host, db, Command, Time, State, Info
+			if len(line) > 7 && strings.Contains(line[7], tag) {
+				_, err = conn.ExecContext(ctx, "KILL QUERY "+line[0])
+				return err
+			}
 		}
-		if thread == "" {
-			return errUnseen
-		}
-		_, err = conn.ExecContext(ctx, "KILL QUERY "+thread)
-		return err
+		return cmp.Or(err, errUnseen)
 	})
 }
 
@@ -84,41 +81,26 @@ func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) error 
 // Numbers come again when the server has restarted, and on the next server.
 type Thread struct{ number, host string }
 
-// Thread is that of the connection. On a pool of Open it is zero where the session may become
-// another client's: a proxy in between has a port of its own. There a connection is asked once: a
-// Thread is kept as long as its socket lives. A caller's pool shows no socket, so nothing but the
-// address that the server sees can be compared.
+// Thread is that of the connection, or zero. A connection of Open is asked once, and has none where
+// its session may become another client's: a proxy in between has a port of its own. A caller's
+// pool shows no socket, so there only the address can be compared that the server sees.
 func (c Conn) Thread(ctx context.Context) (at Thread) {
-	if c.Owned == nil {
-		return c.askThread(ctx)
+	if c.Owned != nil && c.Owned.thread != nil {
+		return *c.Owned.thread
 	}
-	socket, ok := c.Socket.(*net.TCPConn)
-	if !ok {
-		return at
-	}
-	key := weak.Make(socket)
-	if known, ok := threads.Load(key); ok {
-		return known.(Thread)
-	}
-	if at = c.askThread(ctx); at == (Thread{}) {
-		return at
-	}
-	if _, port, _ := net.SplitHostPort(socket.LocalAddr().String()); !strings.HasSuffix(at.host, ":"+port) {
-		at = Thread{}
-	}
-	threads.Store(key, at)
-	runtime.AddCleanup(socket, func(key weak.Pointer[net.TCPConn]) { threads.Delete(key) }, key)
-	return at
-}
-
-var threads sync.Map // Threads by weak.Pointer[net.TCPConn]
-
-func (c Conn) askThread(ctx context.Context) Thread {
 	lines, err := server.Grid(ctx, c, "SELECT ID, HOST FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()")
 	if err != nil || len(lines) != 1 {
-		return Thread{}
+		return at
 	}
-	return Thread{lines[0][0], lines[0][1]}
+	at = Thread{lines[0][0], lines[0][1]}
+	if c.Owned != nil {
+		socket, is := c.Socket.(*net.TCPConn)
+		if !is || !strings.HasSuffix(at.host, fmt.Sprint(":", socket.LocalAddr().(*net.TCPAddr).Port)) {
+			at = Thread{}
+		}
+		c.Owned.thread = &at
+	}
+	return at
 }
 
 // End ends a session at the server, where a statement of it may go on for as long as it takes, with
@@ -149,15 +131,4 @@ func (p *Pool) Ask(ctx context.Context, query string) (lines [][]string, err err
 		return err
 	})
 	return lines, err
-}
-
-// threadOf finds the thread whose statement carries tag. Every user sees at least its own threads.
-func threadOf(ctx context.Context, conn *sql.Conn, tag string) (thread string, err error) {
-	lines, err := server.Grid(ctx, conn, "SHOW FULL PROCESSLIST")
-	for _, line := range lines { // Id, User, Host, db, Command, Time, State, Info
-		if len(line) > 7 && strings.Contains(line[7], tag) {
-			thread = line[0]
-		}
-	}
-	return thread, err
 }

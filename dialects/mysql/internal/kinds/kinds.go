@@ -43,7 +43,7 @@ func Of(table string, galera bool) (k dialects.Kinds, err error) {
 	ping := "SELECT IF(" + sqltext.Writable + ", '', CONCAT('the server ', @@hostname, ':', @@port, ' is read_only, " +
 		"and takes no writes')) FROM " + table + " LIMIT 1"
 	return dialects.Kinds{
-		Ping: ping,
+		Ping: ping, Certified: galera,
 		Once: onceOf(once), Claims: claimsOf(claims, galera), Leaders: leadersOf(leaders),
 		Permits: permitsOf(permits, strconv.Itoa(locktable.QueuePermit)),
 	}, err

@@ -52,7 +52,6 @@ const (
 	StatementTimeout    = 1969 // MariaDB, max_statement_time
 	QueryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
 	OfflineMode         = 3032
-	RefusedByPlugin     = 3098 // MySQL, Group Replication of a table that is not InnoDB's
 	SessionKilled       = 3169 // MySQL
 	LockNowait          = 3572 // MySQL, NOWAIT
 	IdleTooLong         = 4031 // MySQL, wait_timeout

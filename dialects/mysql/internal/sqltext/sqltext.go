@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 const (
@@ -54,6 +55,9 @@ func Seconds(lease time.Duration) string {
 
 // OnMariaDB sets variables for the statement behind it. To MySQL it is a comment.
 func OnMariaDB(settings ...string) string {
+	if len(settings) == 0 {
+		return ""
+	}
 	return OnMariaDBOnly + strings.Join(settings, ", ") + " FOR */ "
 }
 
@@ -74,16 +78,81 @@ func Literal(value dialects.Value) (string, error) {
 	return fmt.Sprintf("_utf8mb4 x'%x'", value.Text), nil
 }
 
-// CertifySQL counts in the rows of a table of ours with these numbers, and has a Galera cluster
-// take the change at once. In a session that keeps its writes to itself it changes no row: with
-// wsrep_on = OFF, and with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at
-// REPEATABLE READ, and says nothing of it. By the index: else many numbers wait for others' rows.
-func CertifySQL(quoted, number, count, comment string, values []dialects.Value) string {
-	in := make([]string, len(values))
-	for i, value := range values {
-		in[i] = value.Text
+// QuoteTable quotes the name of a table as its user spells it, with or without that of a database.
+func QuoteTable(name string) (string, error) { return quote(name, 2) }
+
+// QuoteColumn quotes the name of a column as its user spells it.
+func QuoteColumn(name string) (string, error) { return quote(name, 1) }
+
+func quote(name string, maxParts int) (string, error) {
+	return identifier.Quote(name, '`', func(plain string) string { return plain }, maxParts)
+}
+
+// Beside is the quoted name of a table beside a lock table. The server refuses names that are too
+// long.
+func Beside(table, suffix string) (string, error) {
+	quoted, err := QuoteTable(table)
+	return strings.TrimSuffix(quoted, "`") + suffix + "`", err
+}
+
+// Table is a table as the server's views name it.
+type Table struct{ Database, Name string }
+
+// TableOf reads a name in backquotes. Without a database of its own the table is in that one.
+func TableOf(quoted, database string) Table {
+	name, rest := Unquoted(strings.TrimPrefix(quoted, "`"), '`')
+	if further, qualified := strings.CutPrefix(rest, ".`"); qualified {
+		database = name
+		name, _ = Unquoted(further, '`')
 	}
-	return OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1") + "UPDATE " + comment + quoted +
-		" FORCE INDEX (PRIMARY) SET " + count + "=" + count + "+1 WHERE " + number + " IN (" + strings.Join(in, ",") +
-		") AND @@wsrep_on AND 'STATEMENT' NOT IN (@@binlog_format, @@wsrep_forced_binlog_format) ORDER BY " + number
+	return Table{database, name}
+}
+
+// Is is the condition that two columns name the table, whose names must be valid UTF-8. The bare
+// columns let the server look it up.
+func (t Table) Is(database, name string) string {
+	first, _ := Literal(dialects.Value{Text: t.Database})
+	second, _ := Literal(dialects.Value{Text: t.Name})
+	return database + " = " + first + " AND " + name + " = " + second
+}
+
+// Unquoted is the text before the quote that ends it, which is not doubled, and the rest behind it.
+func Unquoted(text string, quote byte) (inside, rest string) {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == quote {
+			if i++; i == len(text) || text[i] != quote {
+				return b.String(), text[i:]
+			}
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String(), ""
+}
+
+// Variable is one of the session's, which shows its label in two places. The process list has it
+// in a comment of the locking statement while that waits. Once the lock is granted,
+// performance_schema shows it in this variable. The variable is no promise: on a pool of Open it
+// outlives the lock. Setting it costs a few microseconds, so it is not set where performance_schema
+// is off.
+const Variable = "txlock"
+
+// CommentMark begins the comments of txlock's statements. Behind it is a label, or a purpose.
+const CommentMark = "/* txlock "
+
+// Comment is the comment of a locking statement. Tag names the statement in the process list.
+func Comment(label, tag string) string { return CommentMark + tag + label + " */ " }
+
+// LabelIn is the label in a statement's comment, or empty.
+func LabelIn(statement string) string {
+	_, comment, found := strings.Cut(statement, CommentMark)
+	if !found {
+		return ""
+	}
+	comment, _, _ = strings.Cut(comment, " */")
+	_, label, found := strings.Cut(comment, "#")
+	if !found {
+		return ""
+	}
+	return "#" + label
 }
