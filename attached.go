@@ -18,13 +18,11 @@ type attached struct {
 }
 
 // attach is work with what is attached. What the session of a Do has asked, and what it sends with
-// its COMMIT, the work of a nested Do, which has no grant of its own, asks and sends itself.
-func (m *Mutex[Tx]) attach(g *grant[Tx], work func(context.Context, Tx) error) func(context.Context, Tx) error {
+// its COMMIT, the work of a nested Do, which has no session of its own, asks and sends itself.
+func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Context, Tx) error,
+) func(context.Context, Tx) error {
 	return func(ctx context.Context, tx Tx) (err error) {
-		var answer []string
-		if g != nil {
-			answer = g.Answer
-		} else {
+		if s == nil {
 			answer, err = m.locker.askInWork(ctx, m.attached.look)
 		}
 		if err == nil {
@@ -35,8 +33,8 @@ func (m *Mutex[Tx]) attach(g *grant[Tx], work func(context.Context, Tx) error) f
 		}
 		switch {
 		case err != nil || m.attached.last == nil:
-		case g != nil:
-			g.last = append(g.last, m.attached.last())
+		case s != nil:
+			s.last = append(s.last, m.attached.last())
 		default:
 			_, err = m.locker.askInWork(ctx, m.attached.last())
 		}

@@ -53,7 +53,7 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 		return m.wrap(verb, err)
 	}
 	if m.attached != nil {
-		work = m.attach(&g, work)
+		work = m.attach(g.session, g.Answer, work)
 	}
 	failed, err := g.performAndEnd(ctx, work)
 	return joinErrors(failed, m.wrap(verb, err))
@@ -130,7 +130,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 		request, err = m.sessionRequest(wait, try, true, true)
 	}
 	if m.attached != nil {
-		work = m.attach(nil, work)
+		work = m.attach(nil, nil, work)
 	}
 	var ended error
 	begun := false

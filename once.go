@@ -157,7 +157,9 @@ func (o *Once[Tx]) query(sql dialects.OnceSQL, text string, args ...any) dialect
 }
 
 // look finds the texts, and asks without a lock when the work was done. A nested call only finds.
-func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], nested bool) (sql dialects.OnceSQL, at time.Time, err error) {
+func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], nested bool) (sql dialects.OnceSQL, at time.Time,
+	err error,
+) {
 	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
 		return sql, at, err
@@ -258,11 +260,13 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 	}
 	once, claims := found.Kinds.Once, found.Kinds.Claims
 	for _, q := range []dialects.Query{{SQL: once.Sweep, Table: once.Table}, {SQL: claims.Sweep, Table: claims.Table}} {
-		for n, from := int64(most), int64(0); n == most || errors.Is(err, ErrDeadlock) && ctx.Err() == nil; deleted += n {
+		var n, from int64
+		for again := true; again; deleted += n {
 			var answer []string
 			q.Args, n = []any{from, age.Microseconds(), int64(most)}, 0
 			answer, err = l.ask(ctx, q)
 			_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
+			again = n == most || errors.Is(err, ErrDeadlock) && ctx.Err() == nil
 		}
 		if err != nil {
 			return deleted, wrap(verb, err)
