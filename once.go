@@ -268,7 +268,7 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 			_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
 			again = n == most || errors.Is(err, ErrDeadlock) && ctx.Err() == nil
 		}
-		if err != nil {
+		if err != nil && (q.Table == once.Table || !errors.Is(err, ErrNotInstalled)) { // else it is older than claims
 			return deleted, wrap(verb, err)
 		}
 	}
