@@ -268,7 +268,7 @@ func (c *Combined[Tx, In, Out]) attempt(b *batch[In, Out], attempted chan<- stru
 	err := errors.New("txlock: Combine: lock returned a nil Mutex")
 	if m = c.lock(b.in); m != nil {
 		batched := *m
-		batched.batched = true
+		batched.untilClose = true
 		err = batched.retry(b.ctx, func(m *Mutex[Tx]) error {
 			begun, b.err = false, panicked
 			ctx, trace := m.startTrace(b.ctx, verb, true)

@@ -1,7 +1,6 @@
 package txlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,15 +39,13 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 	work func(context.Context, Tx) error,
 ) (err error) {
 	if s, of := m.locker.carried(ctx); s != nil {
+		if m.attached != nil {
+			work = m.attach(nil, nil, work)
+		}
 		_, failed, err := m.nest(ctx, s, of, try, work)
 		return joinErrors(failed, m.wrap(verb, err))
 	}
-	var g grant[Tx]
-	if m.batched {
-		g, err = m.acquireUntilClose(ctx, true)
-	} else {
-		g, err = m.acquire(ctx, ctx, try, true)
-	}
+	g, err := m.acquire(ctx, ctx, try, true)
 	if err != nil {
 		return m.wrap(verb, err)
 	}
@@ -100,82 +97,54 @@ func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work 
 	return work(ctx, tx)
 }
 
-// errWorkFailed stands for the error of work inside Session.Join: an ErrLost of another session,
-// which work may return, is no loss of this one.
-var errWorkFailed = errors.New("the work failed")
-
-// nest runs the work of a Do, or an Exec, in a savepoint of the Do whose work has called it, with
-// the lock in the savepoint. failed is the error of work, err any other: of ctx, of the lock, of
-// the session, or of the savepoint.
-//
-// After an error nothing of the work is committed, also when the Do in which it was called ends
-// meanwhile, since work of that one has left this call behind: a savepoint is kept only if the life
-// of the session goes on behind the work, and the end of that life, which comes before the end of
-// the session, sends nothing before this call has given the connection back.
-func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try bool,
-	work func(context.Context, Tx) error,
-) (got dialects.Grant, failed, err error) {
-	wait, cancel, err := m.limitWait(ctx)
-	if err != nil {
-		return got, nil, err
-	}
-	defer cancel()
-	if s.do == nil {
-		return got, nil, ErrInsideLock
-	}
-	request := dialects.Request{Work: cmp.Or(m.statements, &anyWork)}
-	if m.permit != nil { // what comes behind depends on the answer
-		_, err = m.acquire(ctx, wait, try, false)
-	} else {
-		request, err = m.sessionRequest(wait, try, true, true)
-	}
-	if m.attached != nil {
-		work = m.attach(nil, nil, work)
-	}
-	var ended error
-	begun := false
-	if err == nil {
-		err = s.call(wait, of, func() error {
-			_, rest, _, err := s.missing(request)
-			if err != nil {
-				return err
-			}
-			got, err = s.inner.Join(wait, rest, func(tx Tx) error {
-				begun = true
-				if failed, ended = s.runNested(ctx, tx, work); failed != nil || ended != nil {
-					return errWorkFailed
-				}
-				return nil
-			})
-			return s.told(err)
-		})
-	}
-	switch {
-	case !begun:
-		m.locker.invalidate(err)
-		return got, nil, m.waitError(ctx, wait, err)
-	case errors.Is(err, ErrLost):
-		return got, failed, joinErrors(ended, err)
-	case failed != nil || ended != nil:
-		return got, failed, ended
-	}
-	return got, nil, err
+// attached is what a kind sends along with a Do: behind its lock, and with its COMMIT. In the work
+// of another Do it stands in the savepoint of that Do instead.
+type attached struct {
+	look dialects.Query // reads
+	// judge says whether the work is to run, by the answer to look. Its error is that of the Do.
+	judge func(answer []string) error
+	last  func() dialects.Query // after the work, unless that failed; nil: nothing is
 }
 
-// runNested runs the work of a nested Do, with calls of its own. It waits for those that are still
-// under way when work has returned, or panicked: their context has ended. One that goes on all the
-// same is ended with the session.
-func (s *session[Tx]) runNested(ctx context.Context, tx Tx, work func(context.Context, Tx) error) (
-	failed, ended error,
-) {
-	calls := make(chan struct{}, 1)
-	defer func() {
-		if !take(calls, dialects.ReleaseTimeout) {
-			s.lose(errUnderWay)
-			s.heartbeat.Cut()
-			calls <- struct{}{}
+// attach is work with what is attached. What the session of a Do has asked, and what it sends with
+// its COMMIT, the work of a nested Do, which has no session of its own, asks and sends itself.
+func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Context, Tx) error,
+) func(context.Context, Tx) error {
+	return func(ctx context.Context, tx Tx) (err error) {
+		if s == nil {
+			answer, err = m.locker.askInWork(ctx, m.attached.look)
 		}
-		ended = cmp.Or(ctx.Err(), context.Cause(s.life))
-	}()
-	return s.run(ctx, calls, tx, work), nil
+		if err == nil {
+			err = m.attached.judge(answer)
+		}
+		if err == nil {
+			err = work(ctx, tx)
+		}
+		switch {
+		case err != nil || m.attached.last == nil:
+		case s != nil:
+			s.last = append(s.last, m.attached.last())
+		default:
+			_, err = m.locker.askInWork(ctx, m.attached.last())
+		}
+		return err
+	}
+}
+
+// askInWork runs a statement of a kind in the work of a Do, whose context ctx is.
+func (l *Locker[Tx]) askInWork(ctx context.Context, q dialects.Query) (lines []string, err error) {
+	err = l.inSession(ctx, func(s dialects.Session[Tx]) (err error) {
+		lines, err = s.Run(ctx, q)
+		return err
+	})
+	return lines, err
+}
+
+// inSession does what sends statements in the work of a Do, whose context ctx is.
+func (l *Locker[Tx]) inSession(ctx context.Context, do func(dialects.Session[Tx]) error) error {
+	s, of := l.carried(ctx)
+	if s == nil {
+		return errOutlived
+	}
+	return s.call(ctx, of, func() error { return s.told(do(s.inner)) })
 }

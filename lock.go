@@ -48,7 +48,9 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, err
 
 // hold is Lock for a client that tells the Tracer itself. Close ends the wait.
 func (m *Mutex[Tx]) hold(ctx context.Context) (*Lock, error) {
-	g, err := m.acquireUntilClose(ctx, false)
+	held := *m
+	held.untilClose = true
+	g, err := held.acquire(ctx, ctx, false, false)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type Mutex[Tx any] struct {
 	err     error
 
 	statements *dialects.Work // of a copy for Exec; nil: none
-	batched    bool           // of a batch, whose wait Close ends
+	untilClose bool           // the wait ends with Close, too
 	attached   *attached      // to a Do; nil: nothing is
 }
 

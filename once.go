@@ -34,21 +34,19 @@ func (o *Once[Tx]) made() *Mutex[Tx] { return made(o.mutex, "Once: Locker.Once")
 // What must be done once has to be in this database, in the transaction of the work or in that of
 // DoTx. Work that calls another system may run again after a crash: send the key there, too.
 func (l *Locker[Tx]) Once(key string) *Once[Tx] {
-	var err error
+	o := l.once(key, "once:", 0)
 	if key == "" {
-		err = errors.New("the key is empty")
+		o.mutex.err = errors.New("the key is empty")
 	}
-	return l.once(key, "once:"+key, 0, err)
+	return o
 }
 
-func (l *Locker[Tx]) once(key, shown string, period time.Duration, err error) *Once[Tx] {
+func (l *Locker[Tx]) once(key, kind string, period time.Duration) *Once[Tx] {
 	// The marker is part of what all clients agree on: changing it would let two versions of a
 	// program do one thing twice.
 	encoded := binary.BigEndian.AppendUint64([]byte("txlock once 1\x00"), uint64(period))
-	return &Once[Tx]{
-		mutex: &Mutex[Tx]{locker: l, target: l.slots(shown), err: err},
-		key:   key, period: period.Microseconds(), marker: sha256.Sum256(append(encoded, key...)),
-	}
+	m := &Mutex[Tx]{locker: l, target: l.slots(kind + key)}
+	return &Once[Tx]{m, key, period.Microseconds(), sha256.Sum256(append(encoded, key...))}
 }
 
 // Per returns a copy for work that is to be done once in each window of length d: a day, say.
@@ -59,12 +57,11 @@ func (l *Locker[Tx]) once(key, shown string, period time.Duration, err error) *O
 // must be at least a second, and whole microseconds.
 func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 	m := o.made()
-	err := m.err
-	if err == nil && (d < time.Second || d%time.Microsecond != 0) {
-		err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
+	per := m.locker.once(o.key, "once:"+d.String()+":", max(d, 0))
+	per.mutex.within, per.mutex.retries, per.mutex.err = m.within, m.retries, m.err
+	if m.err == nil && (d < time.Second || d%time.Microsecond != 0) {
+		per.mutex.err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
 	}
-	per := m.locker.once(o.key, "once:"+d.String()+":"+o.key, max(d, 0), err)
-	per.mutex.within, per.mutex.retries = m.within, m.retries
 	return per
 }
 

@@ -27,6 +27,9 @@ func lineOf(table, column string, values ...dialects.Value) lineName {
 	return lineName{table, column, strings.Join(texts, "\x00")}
 }
 
+// row is a row of a table.
+type row struct{ table, column, value string }
+
 // waitingHere is how many callers of this Locker wait for each row, without a session.
 func (l *Locker[Tx]) waitingHere() map[row]int {
 	count := map[row]int{}
@@ -46,7 +49,7 @@ func (l *Locker[Tx]) newLines() *lines {
 	if limit == 0 {
 		limit = max(l.info().PoolSize/4, 2)
 	}
-	return queue.New[lineName](limit)
+	return queue.New[lineName](l.closing, limit)
 }
 
 // awaitPlace waits in a line of the process: alone as queue.Lines.Enter says. A panic of the

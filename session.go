@@ -27,10 +27,9 @@ type session[Tx any] struct {
 	do     context.Context  // of the Do that began it; nil: a Lock did
 	last   []dialects.Query // run with COMMIT
 
-	// first is what the session was begun for, and since when it has granted.
-	first   dialects.Request
-	granted dialects.Grant
-	since   time.Time
+	first locked    // what it was begun for
+	since time.Time // it has that
+	later []locked  // guarded by calls
 
 	calls     chan struct{} // full while a call, a ping or the end uses the connection
 	heartbeat *heartbeat.Heartbeat
@@ -39,10 +38,9 @@ type session[Tx any] struct {
 	ended     chan struct{} // closed when the connection was given back
 
 	mu    sync.Mutex
-	depth int              // Locks that hold it, or the Do; 0: its end has begun
-	lost  error            // why it is lost; nil: it is not
-	works []*ownership     // that run
-	held  map[row]heldLock // what is certain to stay locked until the end; nil until somebody asks
+	depth int          // Locks that hold it, or the Do; 0: its end has begun
+	lost  error        // why it is lost; nil: it is not
+	works []*ownership // that run
 }
 
 // grant is a session that holds the rows of a Mutex.
@@ -59,64 +57,6 @@ func (g grant[Tx]) whenReleased(do func()) {
 		<-g.ended
 		do()
 	}()
-}
-
-// acquire locks the rows of m: in the session of a Lock that ctx carries, or for a Lock in the work
-// of a Do in its session, else in a new one. Wait is ctx, or one that also ends the wait.
-func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
-	wait, cancel, err := m.limitWait(wait)
-	if err != nil {
-		return g, err
-	}
-	defer cancel()
-	if m.permit != nil {
-		g, err = m.permit.acquire(m, ctx, wait, try, work)
-		return g, m.waitError(ctx, wait, err)
-	}
-	return m.acquireRows(ctx, wait, try, work)
-}
-
-// acquireRows is acquire, with a bounded wait.
-func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
-	if s, of := m.locker.carried(ctx); s != nil && s.enter() {
-		return m.join(ctx, wait, s, of, try)
-	}
-	request, err := m.sessionRequest(wait, try, work, false)
-	if err == nil {
-		if !try {
-			defer m.locker.warnOfOwn(&m.target, request)()
-		}
-		g, err = m.queueAndBegin(ctx, wait, request)
-	}
-	if err != nil {
-		m.locker.invalidate(err)
-		err = m.locker.heldHere(request, wait, m.waitError(ctx, wait, err))
-	}
-	return g, err
-}
-
-// sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
-// will ask for one, and then has a connection already.
-func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
-	request, err := m.request(ctx, try, connected)
-	request.Lease = m.locker.config.lease
-	switch {
-	case !work:
-	case m.statements != nil:
-		request.Work = m.statements
-	case m.attached != nil && !connected:
-		request.Work = &dialects.Work{Look: &m.attached.look}
-	default:
-		request.Work = &anyWork
-	}
-	if err != nil || !m.locker.config.fencing || request.Fence != "" {
-		return request, err
-	}
-	found, err := m.locker.find(ctx, connected)
-	if err == nil && !work {
-		request.Fence = found.Name
-	}
-	return request, err
 }
 
 // anyWork sends what it likes.
@@ -141,8 +81,9 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 		return grant[Tx]{Grant: got}, nil
 	}
 	s := &session[Tx]{
-		locker: l, name: name, inner: inner, place: place, first: request, granted: got, since: time.Now(),
+		locker: l, name: name, inner: inner, place: place, since: time.Now(),
 		calls: make(chan struct{}, 1), ended: make(chan struct{}), depth: 1,
+		first: locked{request, got, false},
 	}
 	s.life, s.stop = context.WithCancelCause(context.Background())
 	of := heartbeat.Session{
@@ -163,162 +104,6 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 		_ = s.finish(ctx, false)
 	}
 	return g, err
-}
-
-// join locks the rows of m for a Lock in the session of its caller, which it has entered.
-func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownership, try bool) (g grant[Tx], err error) {
-	joined := false
-	defer func() {
-		if !joined { // also when the client library panicked
-			g, err = grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
-		}
-	}()
-	g.session, g.calls = s, of.calls
-	request, err := m.sessionRequest(wait, try, false, true)
-	if err == nil {
-		err = s.call(wait, of, func() (err error) {
-			g.Grant, err = s.lockMissing(wait, request)
-			return cmp.Or(context.Cause(s.life), err) // it may be over meanwhile
-		})
-	}
-	m.locker.invalidate(err)
-	err = m.waitError(ctx, wait, err)
-	joined = err == nil
-	return g, err
-}
-
-// errBeside is the error of a call for which the connection of a Do is not free.
-var errBeside = errors.New("another call, or a nested Do, is running in this transaction, or the nested Do whose " +
-	"context this is has returned: a call inside the work of a Do must use the context that the work got, a call " +
-	"beside it must wait until it has returned")
-
-// call does what uses the connection. In the session of a Lock calls take turns. In the work of a
-// Do the second of two calls side by side is an error at once: one savepoint would undo the
-// other's. It is an error, too, when the session is lost or over before.
-func (s *session[Tx]) call(ctx context.Context, of *ownership, do func() error) error {
-	free := of.calls
-	if s.do != nil {
-		select {
-		case free <- struct{}{}:
-		default:
-			return fmt.Errorf("%w: %w", ErrNotAcquired, cmp.Or(context.Cause(s.life), errBeside))
-		}
-	} else {
-		select {
-		case free <- struct{}{}:
-		case <-s.life.Done():
-			return context.Cause(s.life)
-		case <-ctx.Done():
-			return fmt.Errorf("%w: another call uses the session: %w", ErrNotAcquired, ctx.Err())
-		}
-	}
-	defer func() { <-free }() // also when the client library panicked
-	if over := context.Cause(s.life); over != nil {
-		return over
-	}
-	return do()
-}
-
-// lockMissing locks what the session does not hold of request for certain, or holds without the
-// token that is asked for. It returns the largest token of all.
-func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	alone, rest, got, err := s.missing(request)
-	if err == nil && len(alone.Values)+len(rest.Values) == 0 {
-		s.heartbeat.Check() // nobody asks the server
-	}
-	for _, some := range []dialects.Request{alone, rest} {
-		if err != nil || len(some.Values) == 0 {
-			continue
-		}
-		var fresh dialects.Grant
-		asked := time.Now()
-		if fresh, err = s.inner.Join(ctx, some, nil); errors.Is(err, ErrLost) {
-			return got, s.told(err)
-		}
-		s.heartbeat.Heard(asked) // any other error is an answer too
-		if err == nil {
-			s.mu.Lock()
-			s.note(some, fresh, s.do != nil)
-			s.mu.Unlock()
-			got.Token, got.Row = max(got.Token, fresh.Token), cmp.Or(fresh.Row, got.Row)
-		}
-	}
-	return got, err
-}
-
-// row is what a session holds: a row, or one of those of a semaphore.
-type row struct{ table, column, value string }
-
-func rowIn(request dialects.Request, value dialects.Value) row {
-	return row{request.Table, request.Column, value.Text}
-}
-
-// heldLock is how a session holds a row.
-type heldLock struct {
-	token     int64
-	shared    bool
-	mayBeLeft bool // a permit that was taken while work runs
-}
-
-// missing are the requests for what the session does not hold for certain, or holds without the
-// token that is asked for. has is what it has of the others. The error is ErrUpgrade.
-//
-// What is to be shared, and the session holds alone, is locked first, and alone: that is granted at
-// once. To share it would wait behind others on PostgreSQL, or miss.
-func (s *session[Tx]) missing(request dialects.Request) (alone, rest dialects.Request, has dialects.Grant, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.held == nil {
-		s.held = make(map[row]heldLock, len(s.first.Values))
-		s.note(s.first, s.granted, false)
-	}
-	alone, rest = request, request
-	alone.Shared, alone.Values, alone.Work = false, nil, nil
-	rest.Values = request.Values[:0:0]
-	for _, value := range request.Values {
-		held, known := s.held[rowIn(request, value)]
-		has.Token = max(has.Token, held.token)
-		switch {
-		case held.shared && !request.Shared:
-			return alone, rest, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
-		case known && held.mayBeLeft: // it is tried first
-			rest.Values = append([]dialects.Value{value}, rest.Values...)
-		case known && (request.Fence == "" || held.token > 0):
-			has.Row = value.Text
-		case known && !held.shared && request.Shared:
-			alone.Values = append(alone.Values, value)
-		default:
-			rest.Values = append(rest.Values, value)
-		}
-	}
-	if request.AnyOne != "" && has.Row != "" {
-		rest.Values = nil
-	}
-	if len(rest.Values) == 0 {
-		rest.AnyOne = ""
-	}
-	return alone, rest, has, nil
-}
-
-// note notes what request has locked, with the mutex held. In the session of a Do that is what it
-// was begun with: a savepoint that is rolled back, of ours or of the work's own, may take away what
-// comes later. But permits that may be left are tried first. Rows that were held before stay as
-// they were.
-func (s *session[Tx]) note(request dialects.Request, got dialects.Grant, mayBeLeft bool) {
-	if mayBeLeft && request.AnyOne == "" {
-		return
-	}
-	if got.Row != "" {
-		request.Values = []dialects.Value{{Text: got.Row}}
-	}
-	for _, value := range request.Values {
-		held, known := s.held[rowIn(request, value)]
-		if !known {
-			held = heldLock{shared: request.Shared, mayBeLeft: mayBeLeft}
-		}
-		held.token = got.Token
-		s.held[rowIn(request, value)] = held
-	}
 }
 
 // Look is that of the heartbeat.
@@ -390,37 +175,6 @@ var errOutlived = fmt.Errorf("%w: the Do in which the lock was taken has returne
 
 // errUnderWay is why a session is ended with its connection.
 var errUnderWay = errors.New("a call that is under way in the session did not end")
-
-// enter counts one more that holds the session. It is false when that is over.
-func (s *session[Tx]) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.do == nil && s.depth > 0 {
-		s.depth++
-	}
-	return s.depth > 0
-}
-
-func (s *session[Tx]) isOpen() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.depth > 0
-}
-
-// leave undoes enter. The last one ends the session; that of a Do ends with the Do. The error is
-// why the caller has held nothing any more.
-func (s *session[Tx]) leave(ctx context.Context) error {
-	s.mu.Lock()
-	last := s.do == nil && s.depth == 1
-	if s.do == nil && s.depth > 0 {
-		s.depth--
-	}
-	s.mu.Unlock()
-	if last {
-		return s.end(ctx, false)
-	}
-	return context.Cause(s.life)
-}
 
 // finish ends the session, whoever holds it.
 func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
@@ -516,69 +270,4 @@ func (s *session[Tx]) unregister() {
 	s.locker.sessions.Remove(s)
 	s.place.Leave()
 	close(s.ended)
-}
-
-// ownership is what a context carries of a session. Nothing else makes a caller its owner.
-type ownership struct {
-	session any                     // *session[Tx]
-	calls   chan struct{}           // of the session, or of the work of a nested Do
-	outer   *ownership              // of the context that this one was derived from
-	stop    context.CancelCauseFunc // of the context of work
-}
-
-type ownershipKey struct{}
-
-func ownershipIn(ctx context.Context) *ownership {
-	owned, _ := ctx.Value(ownershipKey{}).(*ownership)
-	return owned
-}
-
-// Apart returns ctx without the ownership that it carries: with its values, its deadline and its
-// cancellation, but for another owner. A call with it does not join the session that ctx holds. It
-// locks on another connection, so it waits for what that session holds, for ever if that session
-// waits for the call: no database sees such a circle.
-func Apart(ctx context.Context) context.Context {
-	if ownershipIn(ctx) == nil {
-		return ctx
-	}
-	return context.WithValue(ctx, ownershipKey{}, (*ownership)(nil))
-}
-
-// carried returns the open session of l that ctx carries, and how ctx owns it, or nil. A context
-// that has outlived its session is nobody's.
-func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *ownership) {
-	for owned := ownershipIn(ctx); owned != nil; owned = owned.outer {
-		if s, ok := owned.session.(*session[Tx]); ok && s.locker == l && s.isOpen() {
-			return s, owned
-		}
-	}
-	return nil, nil
-}
-
-// carriesOpen tells whether ctx carries an open session of l.
-func (l *Locker[Tx]) carriesOpen(ctx context.Context) bool {
-	s, _ := l.carried(ctx)
-	return s != nil
-}
-
-// own returns a context with the values of another and ownership of the session, with whose life it
-// ends.
-func (s *session[Tx]) own(values context.Context, calls chan struct{}) (context.Context, context.CancelCauseFunc) {
-	owned := &ownership{session: s, calls: calls, outer: ownershipIn(values)}
-	return context.WithCancelCause(context.WithValue(lockContext{s.life, values}, ownershipKey{}, owned))
-}
-
-// lockContext is a life with the values of a call, whose end and deadline it does not have. The
-// life is asked behind them: so the context package knows it as a parent, and ends what is derived
-// from it at once.
-type lockContext struct {
-	context.Context
-	values context.Context
-}
-
-func (c lockContext) Value(key any) any {
-	if value := context.WithoutCancel(c.values).Value(key); value != nil {
-		return value
-	}
-	return c.Context.Value(key)
 }

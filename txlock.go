@@ -185,8 +185,8 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l.sessions = heartbeat.NewSessions[*session[Tx]](l.config.lease)
 	l.info = sync.OnceValue(func() dialects.Info { return driver.Info() })
 	l.lines = sync.OnceValue(l.newLines)
-	l.candidates = queue.New[lineName](1)
 	l.closing, l.close = context.WithCancelCause(context.Background())
+	l.candidates = queue.New[lineName](l.closing, 1)
 	l.lookout = lookout.New(l.closing, l.lookAtClaims)
 	if driver == nil && l.config.err == nil {
 		l.config.err = errors.New("nil driver: give New a driver of dialects/postgres or dialects/mysql")
@@ -209,10 +209,6 @@ func (l *Locker[Tx]) Close() error {
 	l.sessions.Close()
 	open := l.sessions.All()
 	l.close(ErrClosed)
-	if l.config.err == nil {
-		l.lines().Close(ErrClosed)
-		l.candidates.Close(ErrClosed)
-	}
 	closed := make(chan error, 1)
 	for _, s := range open {
 		go s.abort()

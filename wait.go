@@ -34,11 +34,10 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 	return wait, cancel, nil
 }
 
-// acquireUntilClose is acquire for a wait that Close ends: other callers, whose own contexts say
-// nothing of it, queue behind a batch, and a candidate may wait for ever. Close leaves the driver
-// open until then, since ending a wait may take another connection.
-func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context, work bool) (g grant[Tx], err error) {
-	l := m.locker
+// untilClose runs a wait that Close ends: callers whose own contexts say nothing of it queue behind
+// a batch, and a candidate may wait for ever. Close leaves the driver open until then, since
+// ending a wait may take another connection.
+func (l *Locker[Tx]) untilClose(ctx context.Context, acquire func(wait context.Context) error) error {
 	l.mu.Lock()
 	closed := l.closed.Load() // and Close may have waited for all already
 	if !closed {
@@ -46,17 +45,84 @@ func (m *Mutex[Tx]) acquireUntilClose(ctx context.Context, work bool) (g grant[T
 	}
 	l.mu.Unlock()
 	if closed {
-		return g, ErrClosed
+		return ErrClosed
 	}
 	defer l.atServer.Done()
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(l.closing, cancel)()
-	g, err = m.acquire(ctx, wait, false, work)
+	err := acquire(wait)
 	if err != nil && l.closing.Err() != nil {
 		err = ErrClosed
 	}
+	return err
+}
+
+// acquire locks the rows of m: in the session of a Lock that ctx carries, or for a Lock in the work
+// of a Do in its session, else in a new one. Wait is ctx, or one that also ends the wait.
+func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
+	if m.untilClose {
+		once := *m
+		once.untilClose = false
+		err = m.locker.untilClose(wait, func(wait context.Context) (err error) {
+			g, err = once.acquire(ctx, wait, try, work)
+			return err
+		})
+		return g, err
+	}
+	wait, cancel, err := m.limitWait(wait)
+	if err != nil {
+		return g, err
+	}
+	defer cancel()
+	if m.permit != nil {
+		g, err = m.permit.acquire(m, ctx, wait, try, work)
+		return g, m.waitError(ctx, wait, err)
+	}
+	return m.acquireRows(ctx, wait, try, work)
+}
+
+// acquireRows is acquire, with a bounded wait.
+func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
+	if s, of := m.locker.carried(ctx); s != nil && s.enter() {
+		return m.join(ctx, wait, s, of, try)
+	}
+	request, err := m.sessionRequest(wait, try, work, false)
+	if err == nil {
+		if !try {
+			defer m.locker.warnOfOwn(&m.target, request)()
+		}
+		g, err = m.queueAndBegin(ctx, wait, request)
+	}
+	if err != nil {
+		m.locker.invalidate(err)
+		err = m.locker.heldHere(request, wait, m.waitError(ctx, wait, err))
+	}
 	return g, err
+}
+
+// sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
+// will ask for one, and then has a connection already.
+func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
+	request, err := m.request(ctx, try, connected)
+	request.Lease = m.locker.config.lease
+	switch {
+	case !work:
+	case m.statements != nil:
+		request.Work = m.statements
+	case m.attached != nil && !connected:
+		request.Work = &dialects.Work{Look: &m.attached.look}
+	default:
+		request.Work = &anyWork
+	}
+	if err != nil || !m.locker.config.fencing || request.Fence != "" {
+		return request, err
+	}
+	found, err := m.locker.find(ctx, connected)
+	if err == nil && !work {
+		request.Fence = found.Name
+	}
+	return request, err
 }
 
 // waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or

@@ -29,14 +29,14 @@ type behind struct {
 // behindOf are the statements up to the first that may end the transaction, or change what those
 // behind mean, or whose row is asked for: that may be an argument of those behind.
 func behindOf(list []dialects.Statement, status func() client.Status) behind {
-	b := behind{commits: true, status: status}
+	b := behind{commits: len(list) > 0, status: status}
 	for _, statement := range list {
 		if !isPlain(statement.SQL) {
 			break
 		}
 		b.list = append(b.list, statement)
 		b.Script = append(b.Script, sqltext.Statement{
-			SQL: statement.SQL, Work: &sqltext.Work{Args: statement.Args, Into: statement.Into},
+			SQL: statement.SQL, Args: statement.Args, Work: true, Into: statement.Into,
 		})
 		b.commits = b.commits && statement.Rows == 0 && statement.Into == nil
 		if statement.Into != nil {
@@ -65,42 +65,26 @@ func isPlain(text string) bool {
 // one then.
 var errUnsent = errors.New("the statements cannot travel with the lock")
 
-// outcome is what has become of statements.
-type outcome struct {
-	affected []int64
-	err      error
-}
-
-// with is the error, with that of the context that may have ended the statements.
-func (o outcome) with(ended error) error {
-	if o.err != nil && ended != nil {
-		return fmt.Errorf("%w (%w)", o.err, ended)
-	}
-	return o.err
-}
-
-// read says what has become of the statements. Is is false with an error of the lock, which has so
-// many statements.
-func (b behind) read(columns [][]string, lock int, err error) (o outcome, is bool) {
-	state, closed, at := server.State(err), b.status() == client.Closed, len(columns)-lock
+// read says how many rows the statements have affected. Is is false with an error of the lock,
+// which has so many statements.
+func (b behind) read(columns [][]string, lock int, err error) (affected []int64, failed error, is bool) {
+	state, closed, unsent, at := server.State(err), b.status() == client.Closed, client.IsUnsent(err), len(columns)-lock
 	switch {
-	case client.IsUnsent(err) && !network.Failed(err), err != nil && state == "" && b.status() == client.Idle:
-		return outcome{err: errUnsent}, true
-	case client.IsUnsent(err) || err != nil && closed && at >= 0 && !b.commits:
-		return outcome{err: dialects.Lost(err)}, true
-	case err != nil && closed && b.commits && (state == "" || at >= len(b.list)):
+	case err == nil:
+	case unsent && !network.Failed(err), state == "" && b.status() == client.Idle:
+		return nil, errUnsent, true
+	case closed && !unsent && b.commits && (state == "" || at >= len(b.list)):
 		// All may be at the server, also while the lock is waited for, and the server's last words
 		// may come behind a COMMIT that took place.
-		err = fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, err)
-		return outcome{err: err}, true
-	case err != nil && closed && at >= 0:
-		return outcome{err: dialects.Lost(err)}, true
-	case err != nil && at >= len(b.list): // a deferred constraint, say: nothing is committed
-		return outcome{err: &dialects.StatementError{Err: err}}, true
-	case err != nil && at < 0:
-		return o, false
-	case err != nil:
-		return outcome{err: &dialects.StatementError{Number: at + 1, Err: err}}, true
+		return nil, fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, err), true
+	case unsent, closed && at >= 0:
+		return nil, dialects.Lost(err), true
+	case at < 0:
+		return nil, nil, false
+	case at >= len(b.list): // a deferred constraint, say: nothing is committed
+		return nil, &dialects.StatementError{Err: err}, true
+	default:
+		return nil, &dialects.StatementError{Number: at + 1, Err: err}, true
 	}
 	for i, statement := range b.list {
 		n, err := strconv.ParseInt(columns[lock+i][0], 10, 64)
@@ -108,11 +92,19 @@ func (b behind) read(columns [][]string, lock int, err error) (o outcome, is boo
 			err = statement.Judge(n)
 		}
 		if err != nil {
-			return outcome{err: &dialects.StatementError{Number: i + 1, Err: err}}, true
+			return nil, &dialects.StatementError{Number: i + 1, Err: err}, true
 		}
-		o.affected = append(o.affected, n)
+		affected = append(affected, n)
 	}
-	return o, true
+	return affected, nil, true
+}
+
+// ended is err, with that of the context that may have ended the statements.
+func ended(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%w (%w)", err, ctx.Err())
+	}
+	return err
 }
 
 // runAll runs statements in the transaction. They go one by one, each as the client library sends
@@ -136,10 +128,10 @@ func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) (af
 		case err == nil:
 			err = statement.Judge(n)
 		case s.conn.Status() == client.Closed:
-			return nil, outcome{err: dialects.Lost(err)}.with(ctx.Err())
+			return nil, ended(ctx, dialects.Lost(err))
 		}
 		if err != nil {
-			return nil, outcome{err: &dialects.StatementError{Number: i + 1, Err: err}}.with(ctx.Err())
+			return nil, ended(ctx, &dialects.StatementError{Number: i + 1, Err: err})
 		}
 		affected = append(affected, n)
 	}

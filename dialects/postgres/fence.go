@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -50,30 +52,17 @@ func (f fence) here(run string) string {
 }
 
 // token is sent behind the statement that locks the rows. Within that, the server would evaluate it
-// before the wait. It has no row where the run has no epoch, or no count left. A token that is out
-// of range is the server's error.
-func (f fence) token() sqltext.Statement {
-	return sqltext.Statement{
-		SQL: "select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text from (select epoch, nextval(" +
-			sqltext.Literal(f.sequence) + ") - start as count from " + f.runs + " run where " + f.here("run") +
-			") drawn where count < " + strconv.Itoa(fencing.Spent),
-	}
-}
-
-// tokenOrFail is for a guest, and an error where no token comes. A try that missed needs none.
-func (f fence) tokenOrFail(try bool) sqltext.Statement {
-	s := sqltext.Statement{SQL: "select coalesce((" + f.token().SQL + "), (" + failSQL(noRun) + ")::text)"}
-	if try {
-		s.SQL += " where current_setting('" + passedSetting + "', true) = 'true'"
+// before the wait. It fails where the run has no epoch, or no count left, and where a token is out
+// of range. A try that missed needs none.
+func (f fence) token(request dialects.Request) sqltext.Statement {
+	s := sqltext.With("select coalesce((select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text " +
+		"from (select epoch, nextval(" + sqltext.Literal(f.sequence) + ") - start as count from " + f.runs +
+		" run where " + f.here("run") + ") drawn where count < " + strconv.Itoa(fencing.Spent) + "), (" +
+		failSQL(noRun) + ")::text)")
+	if request.Try && request.AnyOne == "" {
+		s.SQL += " where " + passedSQL
 	}
 	return s
-}
-
-func tokenOf(column []string) (int64, error) {
-	if len(column) == 0 {
-		return 0, fencing.ErrNoRun
-	}
-	return strconv.ParseInt(column[0], 10, 64)
 }
 
 // numberRun gives the server's run an epoch, unless it has one with counts left, on a connection of
@@ -81,7 +70,7 @@ func tokenOf(column []string) (int64, error) {
 // others wait for its commit, and their epochs are skipped. An epoch is refused when a run with a
 // higher one has begun: the server has crashed since it was drawn, behind a pooler that keeps this
 // connection.
-func (d *driver[Tx]) numberRun(ctx context.Context, table string) error {
+func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
 		return err
@@ -105,7 +94,7 @@ func (d *driver[Tx]) numberRun(ctx context.Context, table string) error {
 		") is not true returning epoch) update " + f.epochs + " set begun = true, server = " + serverSQL +
 		" where epoch in (select epoch from run)"
 	numbered := sqltext.Statement{SQL: "select epoch::text from " + f.runs + " run where " + f.here("run")}
-	return d.with(ctx, func(q client.Line) error {
+	return d.within(ctx, patience, func(q client.Line) error {
 		for range 3 {
 			drawn, err := q.Run(ctx, sqltext.Script{client.Begin, durable, alone, draw, client.Commit})
 			var run [][]string

@@ -6,7 +6,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -115,9 +114,6 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 	locking := request
 	for numbered := 0; ; {
 		s, got, err := d.begin(ctx, locking)
-		if s != nil && (err != nil || s.committed) {
-			s.conn.GiveBack()
-		}
 		switch {
 		case err == nil && s.committed:
 			return nil, got, nil
@@ -126,20 +122,18 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (diale
 			return nil, got, err
 		case err == nil:
 			return s, got, nil
-		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
-			numbered++
-			if err = d.numberRun(ctx, request.Fence); err != nil {
-				return nil, got, err
-			}
 		case errors.Is(err, errUnsent):
 			locking.Work = &dialects.Work{}
-		case !errors.Is(err, errAgain):
-			return nil, dialects.Grant{}, err
+		default:
+			if err = d.again(ctx, interrupt.Longest, request, &numbered, err); err != nil {
+				return nil, got, err
+			}
 		}
 	}
 }
 
-// begin returns the session with an error too, unless there was none.
+// begin gives the connection back where nothing is left to be done in the session. When the client
+// library panics, as an argument of the caller's may have it do, the connection is closed, too.
 func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *session[Tx], got dialects.Grant,
 	err error,
 ) {
@@ -148,17 +142,35 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 		return nil, got, err
 	}
 	s = &session[Tx]{querier: querier{conn.Line()}, conn: conn, driver: d, lease: request.Lease}
-	if err = d.identity.Ask(ctx, s.Line); err != nil {
-		return s, got, err
-	}
-	if request.Work != nil {
-		s.mark = rand.Text()
-	}
-	for {
-		if got, err = s.begin(ctx, request); !errors.Is(err, errAgain) || s.conn.Status() == client.Closed {
-			return s, got, err
+	panics := true
+	defer func() {
+		if panics {
+			conn.Destroy()
 		}
+		if panics || err != nil || s.committed {
+			conn.GiveBack()
+		}
+	}()
+	if err = d.identity.Ask(ctx, s.Line); err == nil {
+		got, err = s.begin(ctx, request)
 	}
+	panics = false
+	return s, got, err
+}
+
+// again is err, unless the lock is to be asked for again: the wait was long, or the server's run
+// has an epoch now. Patience bounds the wait for a connection to number it.
+func (d *driver[Tx]) again(ctx context.Context, patience time.Duration, request dialects.Request, numbered *int,
+	err error,
+) error {
+	switch {
+	case errors.Is(err, errAgain):
+		return nil
+	case errors.Is(err, fencing.ErrNoRun) && *numbered < fencing.Tries:
+		*numbered++
+		return d.numberRun(ctx, patience, request.Fence)
+	}
+	return err
 }
 
 // LockTx implements dialects.Driver.
@@ -168,7 +180,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 		return err
 	}
 	for {
-		if _, err = q.join(ctx, request, way{joined: true, blind: q.Blind}); !errors.Is(err, errAgain) {
+		if _, err = q.join(ctx, request, way{joined: true}); !errors.Is(err, errAgain) {
 			return err
 		}
 	}
@@ -204,7 +216,13 @@ func (d *driver[Tx]) Close() error {
 // open is rolled back after an error. Where that fails, the connection is closed: pgxpool does it
 // at once, database/sql when the connection is taken again.
 func (d *driver[Tx]) with(ctx context.Context, work func(client.Line) error) error {
-	conn, err := d.pool.Acquire(ctx)
+	return d.within(ctx, interrupt.Longest, work)
+}
+
+func (d *driver[Tx]) within(ctx context.Context, patience time.Duration, work func(client.Line) error) error {
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := d.pool.Acquire(wait)
 	if err != nil {
 		return err
 	}
@@ -225,7 +243,7 @@ var writes = regexp.MustCompile(`^(insert|update|delete|do) `)
 
 // scriptOf is a query as it is sent. A statement has the arguments that it names.
 func scriptOf(q dialects.Query) (s sqltext.Script) {
-	args := make([]string, len(q.Args))
+	args := make([]any, len(q.Args))
 	for i, arg := range q.Args {
 		switch arg := arg.(type) {
 		case []byte:

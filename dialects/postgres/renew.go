@@ -52,7 +52,7 @@ func (r *renewal) note(request dialects.Request, got dialects.Grant) {
 	}
 	r.locked = append(r.locked, request)
 	r.barred = r.barred || request.Work != nil || !request.Ours
-	r.needed = r.needed || rowLockOf(request) != "" || request.Fence != ""
+	r.needed = r.needed || rowLock(request) != "" || request.Fence != ""
 	if r.every == 0 && !r.barred {
 		r.every = min(renewAtLeast, leasesToRenew*request.Lease)
 		r.plan()
@@ -157,30 +157,22 @@ func queueLocksSQL(locked []dialects.Request, function string) string {
 func relockSQL(locked []dialects.Request, lease time.Duration, shown string) []string {
 	calls := []string{
 		"select " + sqltext.Set("application_name", sqltext.Escaped(shown)) + ", " +
-			client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(lease)), sqltext.Literal(clientCheck)),
+			client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(lease))),
 		queueLocksSQL(locked, sqltext.Trying),
 	}
 	rows := each(locked, func(request dialects.Request) string {
-		mode := rowLockOf(request)
-		t, _, err := textsOf(request, way{})
+		mode := rowLock(request)
+		t, err := textsOf(request, false, never)
 		if mode == "" || err != nil { // it has been locked by the same text
 			return ""
 		}
-		values := make([]string, len(request.Values))
-		for i, value := range request.Values {
-			values[i] = value.Text
-		}
-		where := strings.Replace(t.where, "any($1)", "$1", 1)
-		where = strings.Replace(where, "= $1", "in ("+strings.Join(values, ", ")+")", 1)
-		return "select 1 / (count(*) = " + strconv.Itoa(len(values)) + ")::int from (select from " + t.table +
-			where + " order by " + t.column + mode + " nowait) locked"
+		values, _ := valuesOf(request, t.column)
+		return "select 1 / (count(*) = " + strconv.Itoa(len(request.Values)) + ")::int from (select from " + t.table +
+			strings.ReplaceAll(t.where, "$1", sqltext.Literal(values)) + " order by " + t.column + mode +
+			" nowait) locked"
 	})
 	if rows == "" {
 		return calls
 	}
 	return append(calls, rows)
-}
-
-func rowLockOf(request dialects.Request) string {
-	return rowLock(request.Ours, request.Shared, request.AnyOne != "", request.Slots)
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -32,17 +33,11 @@ type session[Tx any] struct {
 	committed  bool // with the statements that came with the lock
 }
 
-// begin leaves the connection outside a transaction, or closed, when it fails. When the client
-// library panics, as an argument of the caller's may have it do, the connection is closed, and back
-// in the pool.
+// begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	returned := false
-	defer func() {
-		if !returned {
-			s.conn.Destroy()
-			s.conn.GiveBack()
-		}
-	}()
+	if request.Work != nil {
+		s.mark = rand.Text()
+	}
 	on := way{mark: s.mark}
 	if request.Work.IsExec() && s.Carries {
 		on.behind = behindOf(request.Work.Statements, s.conn.Status)
@@ -50,8 +45,8 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	got, err = s.lock(ctx, request, on, func(ctx context.Context, lock sqltext.Script) ([][]string, error) {
 		return s.conn.Begin(ctx, s.mark, lock)
 	})
-	if returned = true; err == nil {
-		s.committed = on.behind.list != nil && on.behind.commits
+	if err == nil {
+		s.committed = on.behind.commits
 		s.renewal.note(request, got)
 		return got, nil
 	}
@@ -120,28 +115,21 @@ func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nes
 	}
 	request.Lease = s.lease
 	for numbered := 0; ; {
-		got, err = s.join(ctx, request, way{joined: true, nest: nest, blind: s.Blind})
-		switch {
-		case err == nil:
+		if got, err = s.join(ctx, request, way{joined: true, nest: nest}); err == nil {
 			s.renewal.note(request, got)
 			return got, nil
-		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
-			numbered++
-			brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
-			err = s.driver.numberRun(brief, request.Fence)
-			if cancel(); err != nil {
-				return got, err
-			}
-		case !errors.Is(err, errAgain):
-			return got, err
-		case !s.renewal.barred:
+		}
+		if errors.Is(err, errAgain) && !s.renewal.barred {
 			// A new snapshot is as old as the transaction, which somebody may wait for, and no
 			// heartbeat comes beside a wait.
 			clean, cancel := interrupt.Detached(ctx)
-			err = s.renew(clean)
-			if cancel(); err != nil {
-				return got, dialects.Lost(err)
+			failed := s.renew(clean)
+			if cancel(); failed != nil {
+				return got, dialects.Lost(failed)
 			}
+		}
+		if err = s.driver.again(ctx, fencing.SecondConn, request, &numbered, err); err != nil {
+			return got, err
 		}
 	}
 }
@@ -176,12 +164,12 @@ func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work f
 	}
 	release := "release savepoint " + outer
 	return got, s.savepoints.Run(func() error {
-		err := work(s.conn.Tx())
-		if err == nil {
-			err = cmp.Or(s.gone(), s.send(ctx, release))
+		if err := work(s.conn.Tx()); err != nil {
+			return err
 		}
+		err := cmp.Or(s.gone(), s.send(ctx, release))
 		if server.State(err) == server.AbortedBefore {
-			return errAborted
+			err = errAborted
 		}
 		return err
 	}, func(undo bool) error {

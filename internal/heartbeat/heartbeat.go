@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -53,11 +55,12 @@ type Heartbeat struct {
 	// was slow: then heard is a twelfth of the lease before it came, and the next ping is due.
 	heard   time.Time
 	pinged  time.Time          // when the last ping was answered, or the session began
-	queued  bool               // a ping waits for the connection
 	restore func()             // ends the kernels' probes; nil: they have not begun
 	pinging context.CancelFunc // ends the ping under way, by closing the connection; nil: there is none
 	silent  bool               // nobody should wait for an answer
 	stopped bool               // the connection may be another's
+
+	queue sync.Mutex // held by the one look that waits for the connection
 }
 
 // BeatsPerLease is how often a session is looked after: a ping follows the last sign of life after
@@ -105,49 +108,33 @@ func (h *Heartbeat) Look() {
 	case h.Calls <- struct{}{}:
 	default:
 		h.askKernel()
-		if !h.awaitConnection() {
+		if !h.due() || !h.queue.TryLock() {
+			return
+		}
+		defer h.queue.Unlock()
+		select {
+		case h.Calls <- struct{}{}:
+		case <-h.Life.Done():
 			return
 		}
 	}
 	defer func() { <-h.Calls }()
-	if h.Life.Err() == nil {
-		h.pingIfDue()
+	if h.Life.Err() == nil && h.due() {
+		h.ping()
 	}
 }
 
-// awaitConnection waits for the connection if a ping is due, and none waits or is under way.
-func (h *Heartbeat) awaitConnection() (has bool) {
-	h.mu.Lock()
-	waits := !h.queued && h.pinging == nil && h.due()
-	h.queued = h.queued || waits
-	h.mu.Unlock()
-	if !waits {
-		return false
-	}
-	select {
-	case h.Calls <- struct{}{}:
-		has = true
-	case <-h.Life.Done():
-	}
-	h.mu.Lock()
-	h.queued = false
-	h.mu.Unlock()
-	return has
-}
-
-// due tells whether to ping now. It is called with the mutex held.
+// due tells whether to ping now. One ping at a time is under way.
 func (h *Heartbeat) due() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	beat := Beat(h.Lease)
-	return time.Since(h.heard) >= beat || time.Since(h.pinged) >= beatsPerPing*beat
+	return h.pinging == nil && (time.Since(h.heard) >= beat || time.Since(h.pinged) >= beatsPerPing*beat)
 }
 
-// pingIfDue is called by who has the connection.
-func (h *Heartbeat) pingIfDue() {
+// ping is called by who has the connection.
+func (h *Heartbeat) ping() {
 	h.mu.Lock()
-	if !h.due() {
-		h.mu.Unlock()
-		return
-	}
 	// The client library closes the connection when ctx ends, so that the server lets go. The owner
 	// is told a margin before.
 	ctx, cancel := context.WithDeadline(context.Background(), h.heard.Add(h.Lease))
@@ -268,4 +255,71 @@ func (h *Heartbeat) Cut() {
 		h.pinging()
 	}
 	_ = h.Wire.Close()
+}
+
+// Sessions are open ones, which are looked after by one timer: so a lock that is held briefly costs
+// nothing for it.
+type Sessions[S Looker] struct {
+	beat time.Duration
+
+	mu     sync.Mutex
+	open   map[S]struct{}
+	timer  *time.Timer // calls look; nil: none is set
+	closed bool
+}
+
+// Looker is one of Sessions. Look is that of its Heartbeat.
+type Looker interface {
+	comparable
+	Look()
+}
+
+// NewSessions returns Sessions of that lease, of which there is none yet.
+func NewSessions[S Looker](lease time.Duration) *Sessions[S] {
+	return &Sessions[S]{beat: Beat(lease), open: make(map[S]struct{})}
+}
+
+// Add adds an open session. It returns false when Close has come before: nobody else ends this one.
+func (s *Sessions[S]) Add(one S) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.open[one] = struct{}{}
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.beat, s.look)
+	}
+	return !s.closed
+}
+
+// Remove takes a session off that has ended.
+func (s *Sessions[S]) Remove(one S) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, one)
+}
+
+// Close lets nobody in any more.
+func (s *Sessions[S]) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+// All are those that are open.
+func (s *Sessions[S]) All() []S {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.open))
+}
+
+// look looks after all sessions, and comes again as long as there are some.
+func (s *Sessions[S]) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.timer = nil
+	if len(s.open) > 0 {
+		s.timer = time.AfterFunc(s.beat, s.look)
+	}
+	for one := range s.open {
+		go one.Look()
+	}
 }

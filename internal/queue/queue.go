@@ -3,9 +3,9 @@
 package queue
 
 import (
-	"container/list"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -13,53 +13,46 @@ import (
 // the server. The others wait in the order in which they came. Everything happens under one mutex,
 // so no wake-up is lost: who stops waiting has either left the line, or was admitted.
 type Lines[K comparable] struct {
-	limit int // sessions of each line
+	closing context.Context // ends all waits, with its cause
+	limit   int             // sessions of each line
 
-	mu     sync.Mutex
-	lines  map[K]*line // those with sessions
-	closed error
+	mu    sync.Mutex
+	lines map[K]*line[K] // those with sessions
 }
 
 // line is guarded by the mutex of Lines. Somebody waits only while there is no room.
-type line struct {
+type line[K comparable] struct {
 	sessions, asking int // asking are those that are not granted yet
-	waiting          list.List
+	waiting          []*Place[K]
 }
 
 // Place is that of a caller: in the line, or with a session. The methods of a nil Place do nothing.
 type Place[K comparable] struct {
 	lines    *Lines[K]
-	in       *line
+	in       *line[K]
 	name     K
-	admitted chan struct{} // closed at the end of the wait; nil: the caller need not wait
+	admitted chan struct{} // closed when the caller may go on; nil: it need not wait
 
 	// Guarded by the mutex of lines.
 	asks    bool // it is to count as asking
-	waiting *list.Element
 	session bool
-	err     error // of Close
 }
 
-// New returns lines with limit sessions each.
-func New[K comparable](limit int) *Lines[K] {
-	return &Lines[K]{limit: limit, lines: make(map[K]*line)}
+// New returns lines with limit sessions each. The end of closing ends all waits, also later ones;
+// who has a session keeps it.
+func New[K comparable](closing context.Context, limit int) *Lines[K] {
+	return &Lines[K]{closing: closing, limit: limit, lines: make(map[K]*line[K])}
 }
 
 // Enter gives the caller a place, which Leave gives back. Of one that goes alone nobody learns when
-// its session is granted: it waits, works and ends in one trip.
+// its session is granted: it waits, works and ends in one call.
 func (l *Lines[K]) Enter(name K, alone bool) *Place[K] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.place(name)
-	p.asks = !alone
-	if p.admit() {
-		return p
-	}
-	p.admitted = make(chan struct{})
-	if p.err = l.closed; p.err != nil {
-		close(p.admitted)
-	} else {
-		p.waiting = p.in.waiting.PushBack(p)
+	if p.asks = !alone; !p.admit() {
+		p.admitted = make(chan struct{})
+		p.in.waiting = append(p.in.waiting, p)
 	}
 	return p
 }
@@ -70,61 +63,69 @@ func (l *Lines[K]) Try(name K) (p *Place[K], ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p = l.place(name)
-	ok = p.in.waiting.Len() == 0 && p.in.sessions < l.limit && p.take()
+	if ok = len(p.in.waiting) == 0 && p.in.sessions < l.limit; ok {
+		p.take()
+	}
 	return p, ok
 }
 
-// place is called with the mutex held.
 func (l *Lines[K]) place(name K) *Place[K] {
 	in := l.lines[name]
 	if in == nil {
-		in = &line{}
+		in = &line[K]{}
 	}
 	return &Place[K]{lines: l, in: in, name: name}
 }
 
-// admit takes a session if there is room, with the mutex held. One is left for who holds: a second
-// that asks could overtake the first on the way. One that goes alone counts as one that holds: else
-// that session would be missing for as long as it is on the way.
+// admit takes a session if there is room. One is left for who holds: a second that asks could
+// overtake the first on the way. One that goes alone counts as one that holds: else that session
+// would be missing for as long as it is on the way.
 func (p *Place[K]) admit() bool {
 	limit := p.lines.limit
-	return p.in.sessions < limit && p.in.asking < max(limit-1, 1) && p.take()
+	if p.in.sessions >= limit || p.in.asking >= max(limit-1, 1) {
+		return false
+	}
+	p.take()
+	return true
 }
 
-func (p *Place[K]) take() bool {
+func (p *Place[K]) take() {
 	p.session = true
 	p.in.sessions++
 	if p.asks {
 		p.in.asking++
 	}
 	p.lines.lines[p.name] = p.in
-	return true
 }
 
 // Waits tells whether the caller has to call Wait.
 func (p *Place[K]) Waits() bool { return p.admitted != nil }
 
 // Wait returns when the caller may have a session. After an error its place is given back: ctx has
-// ended, or it is that of Close. A session that comes as ctx ends comes without an error.
+// ended, or closing has. A session that comes as ctx ends comes without an error.
 func (p *Place[K]) Wait(ctx context.Context) error {
 	select {
 	case <-p.admitted:
 	case <-ctx.Done():
+	case <-p.lines.closing.Done():
 	}
 	p.lines.mu.Lock()
 	defer p.lines.mu.Unlock()
-	if p.waiting != nil {
-		p.stop()
-		return fmt.Errorf("left the queue of this process, in which %d others wait", p.in.waiting.Len())
+	if p.session {
+		return nil
 	}
-	return p.err
+	p.stop()
+	if p.lines.closing.Err() != nil {
+		return context.Cause(p.lines.closing)
+	}
+	return fmt.Errorf("left the queue of this process, in which %d others wait", len(p.in.waiting))
 }
 
-// stop ends the wait, with the mutex held.
+// stop takes the place out of the line, if it waits there.
 func (p *Place[K]) stop() {
-	p.in.waiting.Remove(p.waiting)
-	p.waiting = nil
-	close(p.admitted)
+	if at := slices.Index(p.in.waiting, p); at >= 0 {
+		p.in.waiting = slices.Delete(p.in.waiting, at, at+1)
+	}
 }
 
 // Granted says that the session waits no more at the server.
@@ -139,10 +140,10 @@ func (p *Place[K]) done(leave bool) {
 	}
 	p.lines.mu.Lock()
 	defer p.lines.mu.Unlock()
-	if leave && p.waiting != nil {
-		p.stop()
-	}
 	if !p.session {
+		if leave {
+			p.stop()
+		}
 		return
 	}
 	if p.asks {
@@ -153,27 +154,12 @@ func (p *Place[K]) done(leave bool) {
 		p.session = false
 		p.in.sessions--
 	}
-	for first := p.in.waiting.Front(); first != nil && first.Value.(*Place[K]).admit(); first = p.in.waiting.Front() {
-		first.Value.(*Place[K]).stop()
+	for len(p.in.waiting) > 0 && p.in.waiting[0].admit() {
+		close(p.in.waiting[0].admitted)
+		p.in.waiting = p.in.waiting[1:]
 	}
 	if p.in.sessions == 0 {
 		delete(p.lines.lines, p.name)
-	}
-}
-
-// Close ends all waits with err, also later ones. Who has a session keeps it.
-func (l *Lines[K]) Close(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed != nil {
-		return
-	}
-	l.closed = err
-	for _, in := range l.lines {
-		for first := in.waiting.Front(); first != nil; first = in.waiting.Front() {
-			first.Value.(*Place[K]).err = err
-			first.Value.(*Place[K]).stop()
-		}
 	}
 }
 
@@ -182,7 +168,7 @@ func (l *Lines[K]) Waiting(name K) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if in := l.lines[name]; in != nil {
-		n = in.waiting.Len()
+		n = len(in.waiting)
 	}
 	return n
 }
@@ -192,8 +178,8 @@ func (l *Lines[K]) Each(visit func(name K, waiting int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for name, in := range l.lines {
-		if in.waiting.Len() > 0 {
-			visit(name, in.waiting.Len())
+		if len(in.waiting) > 0 {
+			visit(name, len(in.waiting))
 		}
 	}
 }

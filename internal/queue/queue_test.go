@@ -66,7 +66,7 @@ func (c *caller) place(t *testing.T) *place {
 
 func TestLinesAdmitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string](2)
+		l := queue.New[string](background, 2)
 		holds := enter(background, l, "a").place(t)
 		holds.Granted()
 		asks := enter(background, l, "a").place(t)
@@ -95,7 +95,7 @@ func TestLinesAdmitInOrder(t *testing.T) {
 // One that asks and gives up makes room, as one that holds does.
 func TestAskingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string](4)
+		l := queue.New[string](background, 4)
 		var asking []*place
 		for range 3 {
 			asking = append(asking, enter(background, l, "a").place(t))
@@ -116,7 +116,7 @@ func TestAskingEnds(t *testing.T) {
 // that would overtake who asks.
 func TestBlindOnesFillThePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string](2)
+		l := queue.New[string](background, 2)
 		blind := func() *place {
 			entered := l.Enter("a", true)
 			if entered.Waits() {
@@ -146,7 +146,7 @@ func TestBlindOnesFillThePlaces(t *testing.T) {
 
 func TestPlacesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string](2)
+		l := queue.New[string](background, 2)
 		var held []*place
 		for range 2 {
 			place := enter(background, l, "a").place(t)
@@ -163,7 +163,7 @@ func TestPlacesAreLimited(t *testing.T) {
 }
 
 func TestTryTakesOnlyAFreePlace(t *testing.T) {
-	l := queue.New[string](1)
+	l := queue.New[string](background, 1)
 	place, ok := l.Try("a")
 	require.True(t, ok)
 	_, ok = l.Try("a")
@@ -177,7 +177,7 @@ func TestTryTakesOnlyAFreePlace(t *testing.T) {
 // A caller whose context ends leaves the line, wherever it stands, and nobody else is disturbed.
 func TestCancelledCallersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string](1)
+		l := queue.New[string](background, 1)
 		held := enter(background, l, "a").place(t)
 		var waiting []*caller
 		var cancels []context.CancelFunc
@@ -209,7 +209,7 @@ func TestLeavesWithoutWaiting(t *testing.T) {
 		"with session": func(held *place) { held.Leave() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := queue.New[string](1)
+			l := queue.New[string](background, 1)
 			held := enter(background, l, "a").place(t)
 			leaves := l.Enter("a", false)
 			require.True(t, leaves.Waits())
@@ -226,11 +226,11 @@ func TestLeavesWithoutWaiting(t *testing.T) {
 
 func TestCloseEndsAllWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string](1)
+		closing, closeAll := context.WithCancelCause(background)
+		l := queue.New[string](closing, 1)
 		held := enter(background, l, "a").place(t)
 		waiting := []*caller{enter(background, l, "a"), enter(background, l, "a")}
-		l.Close(errClosed)
-		l.Close(errors.New("a second Close changes nothing"))
+		closeAll(errClosed)
 		for _, c := range waiting {
 			<-c.admitted
 			require.Equal(t, errClosed, c.err)
@@ -246,7 +246,7 @@ func TestCloseEndsAllWaits(t *testing.T) {
 // it should.
 func TestNobodyIsForgotten(t *testing.T) {
 	const limit, callers, rounds = 3, 64, 200
-	l := queue.New[string](limit)
+	l := queue.New[string](background, limit)
 	var inside, served, cancelled atomic.Int64
 	var group sync.WaitGroup
 	for range callers {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -56,6 +57,17 @@ const (
 	Busy   Status = 'B' // with rows that were not read
 	Open   Status = '?' // of which no more is known
 )
+
+// statusOf is that of a connection of pgx's.
+func statusOf(conn *pgx.Conn) Status {
+	switch {
+	case conn.IsClosed():
+		return Closed
+	case conn.PgConn().IsBusy():
+		return Busy
+	}
+	return Status(conn.PgConn().TxStatus())
+}
 
 // Line runs scripts on one connection, whichever client library it belongs to.
 type Line struct {
@@ -111,8 +123,8 @@ func Proof(mark string) sqltext.Statement {
 	return sqltext.With("select 1 / (current_setting('"+MarkSetting+"', true) is not distinct from $1)::int", mark)
 }
 
-// ClientCheck is how long a dead waiter may stay in the queue.
-const ClientCheck = 500 * time.Millisecond
+// CheckSQL is how long a dead waiter may stay in the queue.
+const CheckSQL = "'500ms'"
 
 // LeaseSQL sets what ends a session whose client is gone, as long as the transaction lasts.
 //
@@ -120,22 +132,21 @@ const ClientCheck = 500 * time.Millisecond
 // stopped reading a large result, the server's kernel counts. The server looks now and then whether
 // a waiter's client is still there: otherwise a dead one would stay in the queue until its turn. It
 // starts that timer at the beginning of a statement, so this one must precede the wait.
-func LeaseSQL(lease, check string) string {
+func LeaseSQL(lease string) string {
 	return sqltext.Set("idle_in_transaction_session_timeout", lease) + ", " + sqltext.Set("tcp_user_timeout", lease) +
-		", " + sqltext.Set("client_connection_check_interval", check)
+		", " + sqltext.Set("client_connection_check_interval", CheckSQL)
 }
 
 // Leased makes a transaction one that ends with its client, as a lock's does.
 func Leased(lease time.Duration) sqltext.Statement {
-	return sqltext.With("select "+LeaseSQL("$1", "$2"), sqltext.Milliseconds(lease),
-		sqltext.Milliseconds(ClientCheck))
+	return sqltext.With("select "+LeaseSQL("$1"), sqltext.Milliseconds(lease))
 }
 
 // ErrRowsOpen says that nothing can be sent, and nothing is lost.
 var ErrRowsOpen = errors.New("rows of a query in the same transaction are still open: read them to the end, or close " +
 	"them, first")
 
-var errDead = errors.New("the server has ended one connection of the pool after the other")
+var errDead = errors.New("connect: the server has ended one connection of the pool after the other")
 
 // mayBeDead bounds how many connections that died while they were idle a call takes from a pool of
 // that size, or with another one below it. Each is closed, so none is taken twice.
@@ -154,3 +165,32 @@ func interruptBy(ask func(context.Context, sqltext.Statement) error, tag, also s
 // newTag begins statements, so that another session finds this one by what it runs. A wrapper may
 // put a comment of its own in front.
 func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
+
+// Affected is how many rows a statement of the caller's has affected. The first one goes into into,
+// and then it is how many have come.
+func Affected(rows pgx.Rows, into []any) (count int64, err error) {
+	defer rows.Close()
+	for ; rows.Next(); count++ {
+		if into != nil && count == 0 {
+			if err := rows.Scan(into...); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if into == nil {
+		count = rows.CommandTag().RowsAffected()
+	}
+	return count, rows.Err()
+}
+
+// workTx is the transaction as work sees it, which does not end it.
+type workTx struct{ pgx.Tx }
+
+var errNotYours = errors.New("the transaction is that of the lock: it commits when the work returns nil, and rolls " +
+	"back when it returns an error")
+
+// Commit implements pgx.Tx.
+func (workTx) Commit(context.Context) error { return errNotYours }
+
+// Rollback implements pgx.Tx.
+func (workTx) Rollback(context.Context) error { return errNotYours }

@@ -65,7 +65,7 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 		c.Destroy()
 		c.GiveBack()
 		if dead == mayBeDead(p.Size()) {
-			return nil, fmt.Errorf("connect: %w", errDead)
+			return nil, errDead
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
 	}
 	defer conn.Release()
 	// Outside a transaction, a pooler may execute what somebody else has prepared.
-	_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Values()...)...)
+	_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Args...)...)
 	return err
 }
 
@@ -114,16 +114,13 @@ func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
 type pgxConn struct {
 	line    Line
 	conn    *pgx.Conn
-	through through // conn, or a transaction of the caller's
-	mode    pgx.QueryExecMode
-	known   map[string]bool // texts that pgx has prepared, unless it has dropped one to make room
-	most    int             // that pgx keeps
-}
-
-// through is what pgx.Conn and pgx.Tx have in common.
-type through interface {
-	Exec(ctx context.Context, statements string, args ...any) (pgconn.CommandTag, error)
-	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
+	through interface { // conn, or a transaction of the caller's
+		Exec(ctx context.Context, statements string, args ...any) (pgconn.CommandTag, error)
+		SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
+	}
+	mode  pgx.QueryExecMode
+	known map[string]bool // texts that pgx has prepared, unless it has dropped one to make room
+	most  int             // that pgx keeps
 }
 
 // known is what the library knows of a connection as long as the connection lives.
@@ -167,13 +164,9 @@ func unfit(conn *pgx.Conn) error {
 // server has then forgotten all.
 func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	columns, err = c.batch(ctx, s)
-	if !isForgotten(err) {
-		return columns, err
-	}
-	if undo := undoOf[s[0].SQL]; undo != "" {
+	if undo := undoOf[s[0].SQL]; isForgotten(err) && undo != "" {
 		_, failed := c.through.Exec(ctx, undo)
 		if failed == nil {
-			clear(c.known)
 			failed = c.conn.DeallocateAll(ctx)
 		}
 		if failed != nil {
@@ -203,23 +196,23 @@ func isForgotten(err error) bool {
 // savepoint, in a batch of its own: pgx prepares in front of a whole batch, and the savepoint would
 // not guard from an error there.
 func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+	if len(s) == 1 && s[0].Silent && len(s[0].Args) == 0 { // pgx has nothing to prepare then
+		if _, err = c.through.Exec(ctx, s[0].Sent()); err != nil {
+			return nil, err
+		}
+		return [][]string{nil}, nil
+	}
 	columns = make([][]string, 0, len(s))
-	if len(s) > 1 && s[0].Opens && c.conn.PgConn().TxStatus() == 'T' && c.prepares(s[1:]) {
-		if _, err = c.through.Exec(ctx, s[0].SQL); err != nil {
+	if s[0].Opens && c.conn.PgConn().TxStatus() == 'T' && c.prepares(s[1:]) {
+		if columns, err = c.batch(ctx, s[:1]); err != nil {
 			return columns, err
 		}
-		columns, s = append(columns, nil), s[1:]
-	}
-	if len(s) == 1 && s[0].Silent && len(s[0].Args) == 0 { // pgx has nothing to prepare then
-		if _, err = c.through.Exec(ctx, s[0].Sent()); err == nil {
-			columns = append(columns, nil)
-		}
-		return columns, err
+		s = s[1:]
 	}
 	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, len(s))}
 	queries := make([]pgx.QueuedQuery, len(s))
 	for i, statement := range s {
-		queries[i] = pgx.QueuedQuery{SQL: statement.Sent(), Arguments: statement.Values()}
+		queries[i] = pgx.QueuedQuery{SQL: statement.Sent(), Arguments: statement.Args}
 		if c.line.Tag != "" && !statement.Opens {
 			queries[i].SQL = c.line.Tag + queries[i].SQL
 		}
@@ -251,13 +244,11 @@ func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]stri
 
 // prepares tells whether pgx has the server read a statement in front of them all.
 func (c *pgxConn) prepares(s sqltext.Script) bool {
-	switch c.mode {
-	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
+	if c.mode == pgx.QueryExecModeExec || c.mode == pgx.QueryExecModeSimpleProtocol {
 		return false
-	case pgx.QueryExecModeDescribeExec:
-		return true
 	}
-	return slices.ContainsFunc(s, func(statement sqltext.Statement) bool { return !c.known[statement.SQL] })
+	return c.mode == pgx.QueryExecModeDescribeExec ||
+		slices.ContainsFunc(s, func(statement sqltext.Statement) bool { return !c.known[statement.SQL] })
 }
 
 // IsUnsent tells whether pgx has refused a batch before it has sent any of it, but for what it
@@ -267,8 +258,8 @@ func IsUnsent(err error) bool { return errors.As(err, new(pgx.ErrPreprocessingBa
 // read is the first column of a statement of the library's. Of one of the caller's it is how many
 // rows were affected, or have come where one is asked for.
 func (c *pgxConn) read(rows pgx.Rows, s sqltext.Statement) (column []string, err error) {
-	if s.Work != nil {
-		affected, err := Affected(rows, s.Work.Into)
+	if s.Work {
+		affected, err := Affected(rows, s.Into)
 		return []string{strconv.FormatInt(affected, 10)}, err
 	}
 	defer rows.Close()
@@ -282,23 +273,6 @@ func (c *pgxConn) read(rows pgx.Rows, s sqltext.Statement) (column []string, err
 	}
 	rows.Close()
 	return column, rows.Err()
-}
-
-// Affected is how many rows a statement of the caller's has affected. The first one goes into into,
-// and then it is how many have come.
-func Affected(rows pgx.Rows, into []any) (count int64, err error) {
-	defer rows.Close()
-	for ; rows.Next(); count++ {
-		if into != nil && count == 0 {
-			if err := rows.Scan(into...); err != nil {
-				return 0, err
-			}
-		}
-	}
-	if into == nil {
-		count = rows.CommandTag().RowsAffected()
-	}
-	return count, rows.Err()
 }
 
 // pooledPgx is a connection of a pgxPool.
@@ -332,7 +306,7 @@ func (c *pooledPgx) Commit(ctx context.Context, mark string, behind sqltext.Scri
 	case err == nil && c.Status() != Idle:
 		c.Destroy()
 		return dialects.Lost(errors.New("the server has not ended the transaction"))
-	case len(columns) == 0 && server.State(err) != "" && server.Broken(err): // its last words, in place of the proof
+	case len(columns) <= len(behind) && server.State(err) != "" && server.Broken(err): // its last words, before COMMIT
 		return dialects.Lost(err)
 	}
 	return err
@@ -362,25 +336,3 @@ func (c *pooledPgx) GiveBack() {
 }
 
 func (c *pooledPgx) Status() Status { return statusOf(c.conn) }
-
-func statusOf(conn *pgx.Conn) Status {
-	switch {
-	case conn.IsClosed():
-		return Closed
-	case conn.PgConn().IsBusy():
-		return Busy
-	}
-	return Status(conn.PgConn().TxStatus())
-}
-
-// workTx is the transaction as work sees it, which does not end it.
-type workTx struct{ pgx.Tx }
-
-var errNotYours = errors.New("the transaction is that of the lock: it commits when the work returns nil, and rolls " +
-	"back when it returns an error")
-
-// Commit implements pgx.Tx.
-func (workTx) Commit(context.Context) error { return errNotYours }
-
-// Rollback implements pgx.Tx.
-func (workTx) Rollback(context.Context) error { return errNotYours }

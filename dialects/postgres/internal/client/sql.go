@@ -5,7 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"net"
 	"sync/atomic"
 
@@ -44,15 +43,7 @@ func (p *sqlPool) Close() {}
 
 func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
 	c := &sqlConn{pool: p, tag: newTag(), spare: mayBeDead(p.Stats().OpenConnections)}
-	for {
-		err := c.take(ctx)
-		if err == nil {
-			return c, nil
-		}
-		if c.spare--; !errors.Is(err, errDead) || ctx.Err() != nil || c.spare < 0 {
-			return nil, err
-		}
-	}
+	return c, c.take(ctx)
 }
 
 // In serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
@@ -69,13 +60,14 @@ func (p *sqlPool) In(_ context.Context, tx *sql.Tx, answers bool) (l Line, err e
 	l.Blind = !answers
 	l.Interrupt = interruptBy(p.ask, tag, " and wait_event_type = 'Lock'") // behind the savepoint of its query
 	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
-		switch {
-		case l.Blind && s[0].Opens:
+		if !answers && s[0].Opens {
 			return nil, p.sendBlind(ctx, tx, s, tag)
-		case p.pgx.Load(): // which would prepare each text, and keep it
-			return oneByOne(ctx, tx, s, tag, pgx.QueryExecModeExec)
 		}
-		return oneByOne(ctx, tx, s, tag)
+		var options []any
+		if p.pgx.Load() { // which would prepare each text, and keep it
+			options = []any{pgx.QueryExecModeExec}
+		}
+		return oneByOne(ctx, tx, s, tag, options...)
 	}
 	return l, nil
 }
@@ -122,22 +114,28 @@ type sqlConn struct {
 	ended  bool // the server has refused the COMMIT
 }
 
-// take takes another connection from the pool. Where the kernel shows that it died while it was
-// idle, it is errDead.
+// take takes a connection from the pool, other than those of which the kernel shows that they died
+// while they were idle.
 func (c *sqlConn) take(ctx context.Context) (err error) {
-	if c.Conn, err = sqlconn.Take(ctx, c.pool.DB, c.look); c.Conn == nil {
-		return err
+	for ; ; c.spare-- {
+		if c.Conn, err = sqlconn.Take(ctx, c.pool.DB, c.look); c.Conn == nil {
+			return err
+		}
+		dead := (peer.Conn{Conn: c.Socket}).Gone()
+		switch {
+		case dead:
+			c.Destroy()
+			err = errDead
+		case err == nil && c.pgx != nil:
+			err = unfit(c.pgx)
+		}
+		if err != nil {
+			c.GiveBack()
+		}
+		if !dead || ctx.Err() != nil || c.spare <= 0 {
+			return err
+		}
 	}
-	if (peer.Conn{Conn: c.Socket}).Gone() {
-		c.Destroy()
-		err = fmt.Errorf("connect: %w", errDead)
-	} else if err == nil && c.pgx != nil {
-		err = unfit(c.pgx)
-	}
-	if err != nil {
-		c.GiveBack()
-	}
-	return err
 }
 
 // look knows pgx's connections, and those that show their socket.

@@ -20,7 +20,7 @@ func ExplainFence(ctx context.Context, q client.Line, table string, missing erro
 	columns, err := q.Run(ctx, sqltext.Script{sqltext.With("select (to_regclass($1) is null or to_regclass($2) is "+
 		"null or to_regclass($3) is null or "+lacks(epochs, "server")+")::text", epochs, beside(locktable.Runs),
 		beside(sqltext.Tokens))})
-	if err != nil || !server.IsTrue(columns[0][0]) {
+	if err != nil || columns[0][0] != "true" {
 		return missing
 	}
 	return locktable.NoFence(table, server.Said(missing))

@@ -18,7 +18,7 @@ import (
 // no pg_advisory_xact_lock before 26.2, YugabyteDB none by default.
 //
 // It also asks for the settings without which the library's texts and the caller's names would mean
-// something else: see [server.UnfitError]. Where pg_catalog is not the first schema in which an
+// something else: see [server.Unfit]. Where pg_catalog is not the first schema in which an
 // operator is looked for, anybody's could run. So those of this text say whose they are.
 var identity = sqltext.Statement{
 	SQL: "select concat('it has the extension ', extname) from pg_extension " +

@@ -1,5 +1,5 @@
-// Package server reads the answers of PostgreSQL, whichever client library has received them:
-// booleans, errors by their SQLSTATEs, and what those mean for a lock.
+// Package server reads the errors of PostgreSQL by their SQLSTATEs, whichever client library has
+// received them, and says what those mean for a lock.
 package server
 
 import (
@@ -32,15 +32,11 @@ const (
 	UnknownStatement = "26000" // prepared, as the client library believes
 	KnownStatement   = "42P05"
 	NoPrivilege      = "42501"
-	SyntaxError      = "42601" // also several statements where one is prepared
 	UndefinedColumn  = "42703"
 	UndefinedTable   = "42P01"
 	UndefinedSchema  = "3F000"
 	LockNotAvailable = "55P03" // NOWAIT, and lock_timeout
 	QueryCanceled    = "57014" // our interrupt, and statement_timeout
-
-	// BadText is the class of statements that the server refuses for their text, or their names.
-	BadText = "42"
 )
 
 // Broken tells whether an error of a statement means that the session is gone. After an error from
@@ -61,26 +57,22 @@ func Broken(err error) bool {
 	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, sql.ErrConnDone) || !pgconn.SafeToRetry(err)
 }
 
-// UnfitError says that the texts of the library, or the names of its callers, would mean something
-// else in a session with that setting. Nothing was sent.
-type UnfitError struct{ Setting, Value, Needed string }
-
-// Error says what to do.
-func (e UnfitError) Error() string {
-	return fmt.Sprintf("the connection has %s = %s, and must have %[1]s = %[3]s, or begin with that: its pool asks "+
-		"for it in the connection string, or the role has it", e.Setting, e.Value, e.Needed)
-}
-
-// SafeToRetry is asked by pgconn.SafeToRetry: the session lives on.
-func (e UnfitError) SafeToRetry() bool { return true }
-
-// Unfit is an UnfitError where the value of a setting does not serve.
+// Unfit is an error where the texts of the library, or the names of its callers, would mean
+// something else in a session with that setting.
 func Unfit(setting, value string) error {
 	if needed := identifier.Needed(setting, value); needed != "" {
-		return UnfitError{setting, value, needed}
+		return unfitError(fmt.Sprintf("the connection has %s = %s, and must have %[1]s = %[3]s, or begin with that: "+
+			"its pool asks for it in the connection string, or the role has it", setting, value, needed))
 	}
 	return nil
 }
+
+type unfitError string
+
+func (e unfitError) Error() string { return string(e) }
+
+// SafeToRetry is asked by pgconn.SafeToRetry: nothing was sent, and the session lives on.
+func (unfitError) SafeToRetry() bool { return true }
 
 // fatal are classes of SQLSTATEs behind which the server ends the session, and single ones.
 var fatal = []string{
@@ -120,18 +112,6 @@ func Said(err error) error {
 	}
 	return err
 }
-
-// Detail is what the server says besides the message of an error, where pgx has received it.
-func Detail(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.Detail
-	}
-	return ""
-}
-
-// IsTrue reads a boolean in text, in binary, or as database/sql prints it.
-func IsTrue(value string) bool { return value == "t" || value == "\x01" || value == "true" }
 
 // Classify adds to err what it means for a lock in request.
 func Classify(err error, request dialects.Request) error {

@@ -8,7 +8,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // Script is what one round trip carries. Texts are few and constant, so that prepared statements
@@ -20,45 +24,48 @@ type Script []Statement
 // have to read in its text.
 type Statement struct {
 	SQL  string
-	Args []string
+	Args []any // strings, unless it is the caller's
 
 	Silent bool // it returns no rows, or none that anybody reads
 	Opens  bool // what follows in the script may wait, and can be undone once it has run
 
-	Work *Work // it is a statement of the caller's; nil: the library's own
-}
-
-// Work is what a statement of the caller's has besides its text.
-type Work struct {
-	Args []any // in the place of Statement.Args, as the client library takes them
-	Into []any // where the first row goes; nil: nowhere
+	Work bool  // it is a statement of the caller's, not the library's own
+	Into []any // where its first row goes; nil: nowhere
 }
 
 // With is a statement with arguments.
-func With(sql string, args ...string) Statement { return Statement{SQL: sql, Args: args} }
+func With(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args} }
 
 // Silent is a statement that returns no rows.
-func Silent(sql string, args ...string) Statement {
-	return Statement{SQL: sql, Args: args, Silent: true}
+func Silent(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args, Silent: true} }
+
+// Sent is the text of a statement as the server gets it: see [identifier.Qualified]. The caller's
+// own is as it is. So is one that names nothing of the server's: a savepoint, of which there is
+// one for each number.
+func (s Statement) Sent() string {
+	if s.Work || !strings.ContainsAny(s.SQL, "(:") && !strings.Contains(s.SQL, "pg_") {
+		return s.SQL
+	}
+	if text, known := sent.Load(s.SQL); known {
+		return text.(string)
+	}
+	if kept.Add(1) > maxSent {
+		kept.Store(0)
+		sent.Clear()
+	}
+	text := identifier.Qualified(s.SQL)
+	sent.Store(s.SQL, text)
+	return text
 }
 
-// Values are the arguments as client libraries take them.
-func (s Statement) Values() []any {
-	if s.Work != nil {
-		return s.Work.Args
-	}
-	values := make([]any, len(s.Args))
-	for i, arg := range s.Args {
-		values[i] = arg
-	}
-	return values
-}
+// maxSent bounds the texts that are kept. A program has some for each of its tables, and for each
+// number of values.
+const maxSent = 1000
 
-// Bind adds an argument, and returns its placeholder.
-func (s *Statement) Bind(value string) string {
-	s.Args = append(s.Args, value)
-	return "$" + strconv.Itoa(len(s.Args))
-}
+var (
+	sent sync.Map     // what Sent returns
+	kept atomic.Int32 // how many of them there are, or a few more
+)
 
 // Text is a script as one query without arguments: they stand in the text as literals. Quotes and
 // quoted names are left as they are.
@@ -130,21 +137,15 @@ func (s Statement) writeTo(b *strings.Builder) error {
 func (s Statement) literals() ([]string, error) {
 	literals := make([]string, len(s.Args))
 	for i, arg := range s.Args {
-		if strings.ContainsRune(arg, 0) {
+		text := arg.(string)
+		if strings.ContainsRune(text, 0) {
 			return nil, errors.New("text in PostgreSQL is without NUL")
 		}
-		literals[i] = inText(arg)
+		if literals[i] = Literal(text); strings.Contains(text, `\`) {
+			literals[i] = " " + Escaped(text) // the space keeps it apart from a name
+		}
 	}
 	return literals, nil
-}
-
-// inText is a literal whatever standard_conforming_strings is. The space in front keeps it apart
-// from a name.
-func inText(text string) string {
-	if strings.Contains(text, `\`) {
-		return " " + Escaped(text)
-	}
-	return Literal(text)
 }
 
 // Literal is a text in quotes. See [Escaped] for one that may contain a backslash.

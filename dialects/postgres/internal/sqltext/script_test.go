@@ -1,7 +1,6 @@
 package sqltext
 
 import (
-	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -18,7 +17,7 @@ func TestText(t *testing.T) {
 		`select '$1', "$1", 'it''s $1'`:      {With(`select '$1', "$1", 'it''s $1'`, "a")},
 		`select '""', 'a', "x""y$1"`:         {With(`select '""', $1, "x""y$1"`, "a")},
 		"select '$2', 'b'":                   {With("select $1, $2", "$2", "b")},
-		"select '1', '10'":                   {With("select $1, $10", strings.Fields("1 2 3 4 5 6 7 8 9 10")...)},
+		"select '1', '10'":                   {With("select $1, $10", "1", "", "", "", "", "", "", "", "", "10")},
 		"select 'Zoë; drop table slots'":     {With("select $1", "Zoë; drop table slots")},
 	} {
 		text, err := s.Text()

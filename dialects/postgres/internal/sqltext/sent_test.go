@@ -9,7 +9,7 @@ import (
 
 // The library's own texts are qualified, and the caller's are not. No more than some are kept.
 func TestSent(t *testing.T) {
-	own := Statement{SQL: "select f()", Work: &Work{}}
+	own := Statement{SQL: "select f()", Work: true}
 	require.Equal(t, own.SQL, own.Sent())
 	for i := range 10_000 {
 		savepoint := Silent(fmt.Sprintf("savepoint txlock_%d", i))

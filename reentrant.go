@@ -1,0 +1,330 @@
+package txlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/txlock/txlock/dialects"
+)
+
+// ownership is what a context carries of a session. Nothing else makes a caller its owner.
+type ownership struct {
+	session any                     // *session[Tx]
+	calls   chan struct{}           // of the session, or of the work of a nested Do
+	outer   *ownership              // of the context that this one was derived from
+	stop    context.CancelCauseFunc // of the context of work
+}
+
+type ownershipKey struct{}
+
+func ownershipIn(ctx context.Context) *ownership {
+	owned, _ := ctx.Value(ownershipKey{}).(*ownership)
+	return owned
+}
+
+// Apart returns ctx without the ownership that it carries: with its values, its deadline and its
+// cancellation, but for another owner. A call with it does not join the session that ctx holds. It
+// locks on another connection, so it waits for what that session holds, for ever if that session
+// waits for the call: no database sees such a circle.
+func Apart(ctx context.Context) context.Context {
+	if ownershipIn(ctx) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, ownershipKey{}, (*ownership)(nil))
+}
+
+// carried returns the open session of l that ctx carries, and how ctx owns it, or nil. A context
+// that has outlived its session is nobody's.
+func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *ownership) {
+	for owned := ownershipIn(ctx); owned != nil; owned = owned.outer {
+		if s, ok := owned.session.(*session[Tx]); ok && s.locker == l && s.isOpen() {
+			return s, owned
+		}
+	}
+	return nil, nil
+}
+
+// carriesOpen tells whether ctx carries an open session of l.
+func (l *Locker[Tx]) carriesOpen(ctx context.Context) bool {
+	s, _ := l.carried(ctx)
+	return s != nil
+}
+
+// own returns a context with the values of another and ownership of the session, with whose life it
+// ends.
+func (s *session[Tx]) own(values context.Context, calls chan struct{}) (context.Context, context.CancelCauseFunc) {
+	owned := &ownership{session: s, calls: calls, outer: ownershipIn(values)}
+	return context.WithCancelCause(context.WithValue(lockContext{s.life, values}, ownershipKey{}, owned))
+}
+
+// lockContext is a life with the values of a call, whose end and deadline it does not have. The
+// life is asked behind them: so the context package knows it as a parent, and ends what is derived
+// from it at once.
+type lockContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c lockContext) Value(key any) any {
+	if value := context.WithoutCancel(c.values).Value(key); value != nil {
+		return value
+	}
+	return c.Context.Value(key)
+}
+
+// enter counts one more that holds the session. It is false when that is over.
+func (s *session[Tx]) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.do == nil && s.depth > 0 {
+		s.depth++
+	}
+	return s.depth > 0
+}
+
+func (s *session[Tx]) isOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.depth > 0
+}
+
+// leave undoes enter. The last one ends the session; that of a Do ends with the Do. The error is
+// why the caller has held nothing any more.
+func (s *session[Tx]) leave(ctx context.Context) error {
+	s.mu.Lock()
+	last := s.do == nil && s.depth == 1
+	if s.do == nil && s.depth > 0 {
+		s.depth--
+	}
+	s.mu.Unlock()
+	if last {
+		return s.end(ctx, false)
+	}
+	return context.Cause(s.life)
+}
+
+// join locks the rows of m for a Lock in the session of its caller, which it has entered.
+func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownership, try bool) (g grant[Tx], err error) {
+	joined := false
+	defer func() {
+		if !joined { // also when the client library panicked
+			g, err = grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
+		}
+	}()
+	g.session, g.calls = s, of.calls
+	request, err := m.sessionRequest(wait, try, false, true)
+	if err == nil {
+		err = s.call(wait, of, func() (err error) {
+			g.Grant, err = s.lockMissing(wait, request)
+			return cmp.Or(context.Cause(s.life), err) // it may be over meanwhile
+		})
+	}
+	m.locker.invalidate(err)
+	err = m.waitError(ctx, wait, err)
+	joined = err == nil
+	return g, err
+}
+
+// errBeside is the error of a call for which the connection of a Do is not free.
+var errBeside = errors.New("another call, or a nested Do, is running in this transaction, or the nested Do whose " +
+	"context this is has returned: a call inside the work of a Do must use the context that the work got, a call " +
+	"beside it must wait until it has returned")
+
+// call does what uses the connection. In the session of a Lock calls take turns. In the work of a
+// Do the second of two calls side by side is an error at once: one savepoint would undo the
+// other's. It is an error, too, when the session is lost or over before.
+func (s *session[Tx]) call(ctx context.Context, of *ownership, do func() error) error {
+	free := of.calls
+	if s.do != nil {
+		select {
+		case free <- struct{}{}:
+		default:
+			return fmt.Errorf("%w: %w", ErrNotAcquired, cmp.Or(context.Cause(s.life), errBeside))
+		}
+	} else {
+		select {
+		case free <- struct{}{}:
+		case <-s.life.Done():
+			return context.Cause(s.life)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: another call uses the session: %w", ErrNotAcquired, ctx.Err())
+		}
+	}
+	defer func() { <-free }() // also when the client library panicked
+	if over := context.Cause(s.life); over != nil {
+		return over
+	}
+	return do()
+}
+
+// lockMissing locks what the session does not hold of request for certain, or holds without the
+// token that is asked for. It returns the largest token of all.
+func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
+	alone, rest, got, err := s.missing(request)
+	if err == nil && len(alone.Values)+len(rest.Values) == 0 {
+		s.heartbeat.Check() // nobody asks the server
+	}
+	for _, some := range []dialects.Request{alone, rest} {
+		if err != nil || len(some.Values) == 0 {
+			continue
+		}
+		var fresh dialects.Grant
+		asked := time.Now()
+		if fresh, err = s.inner.Join(ctx, some, nil); errors.Is(err, ErrLost) {
+			return got, s.told(err)
+		}
+		s.heartbeat.Heard(asked) // any other error is an answer too
+		if err != nil {
+			continue
+		}
+		got.Token, got.Row = max(got.Token, fresh.Token), cmp.Or(fresh.Row, got.Row)
+		if s.do == nil || some.AnyOne != "" && s.find(some, dialects.Value{Text: fresh.Row}) == nil {
+			s.later = append(s.later, locked{some, fresh, s.do != nil})
+		}
+	}
+	return got, err
+}
+
+// locked is what a session has locked at once. In the session of a Do that is what it was begun
+// with: a savepoint that is rolled back, of ours or of the work's own, may take away what comes
+// later. Only permits are noted there, to be tried first.
+type locked struct {
+	dialects.Request
+	got      dialects.Grant
+	mayBeOff bool
+}
+
+// find is how the session has locked a row last; nil: it is not known to have.
+func (s *session[Tx]) find(request dialects.Request, value dialects.Value) *locked {
+	for i := len(s.later); i >= 0; i-- {
+		l := &s.first
+		if i > 0 {
+			l = &s.later[i-1]
+		}
+		if l.Table == request.Table && l.Column == request.Column && slices.Contains(l.Values, value) &&
+			(l.got.Row == "" || l.got.Row == value.Text) {
+			return l
+		}
+	}
+	return nil
+}
+
+// missing are the requests for what the session does not hold for certain, or holds without the
+// token that is asked for. has is what it has of the others. The error is ErrUpgrade.
+//
+// What is to be shared, and the session holds alone, is locked first, and alone: that is granted at
+// once. To share it would wait behind others on PostgreSQL, or miss.
+func (s *session[Tx]) missing(request dialects.Request) (alone, rest dialects.Request, has dialects.Grant, err error) {
+	alone, rest = request, request
+	alone.Shared, alone.Values, alone.Work = false, nil, nil
+	rest.Values = request.Values[:0:0]
+	for _, value := range request.Values {
+		switch l := s.find(request, value); {
+		case l == nil:
+			rest.Values = append(rest.Values, value)
+		case l.Shared && !request.Shared:
+			return alone, rest, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
+		case l.mayBeOff:
+			rest.Values = append([]dialects.Value{value}, rest.Values...)
+		case request.Fence == "" || l.got.Token > 0:
+			has.Row, has.Token = value.Text, max(has.Token, l.got.Token)
+		case request.Shared && !l.Shared:
+			alone.Values = append(alone.Values, value)
+		default:
+			rest.Values = append(rest.Values, value)
+		}
+	}
+	if request.AnyOne != "" && has.Row != "" {
+		rest.Values = nil
+	}
+	if len(rest.Values) == 0 {
+		rest.AnyOne = ""
+	}
+	return alone, rest, has, nil
+}
+
+// errWorkFailed stands for the error of work inside Session.Join: an ErrLost of another session,
+// which work may return, is no loss of this one.
+var errWorkFailed = errors.New("the work failed")
+
+// nest runs the work of a Do, or an Exec, in a savepoint of the Do whose work has called it, with
+// the lock in the savepoint. failed is the error of work, err any other: of ctx, of the lock, of
+// the session, or of the savepoint.
+//
+// After an error nothing of the work is committed, also when the Do in which it was called ends
+// meanwhile, since work of that one has left this call behind: a savepoint is kept only if the life
+// of the session goes on behind the work, and the end of that life, which comes before the end of
+// the session, sends nothing before this call has given the connection back.
+func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try bool,
+	work func(context.Context, Tx) error,
+) (got dialects.Grant, failed, err error) {
+	wait, cancel, err := m.limitWait(ctx)
+	if err != nil {
+		return got, nil, err
+	}
+	defer cancel()
+	if s.do == nil {
+		return got, nil, ErrInsideLock
+	}
+	request, err := m.nestedRequest(ctx, wait, try)
+	var ended error
+	begun := false
+	if err == nil {
+		err = s.call(wait, of, func() error {
+			_, rest, _, err := s.missing(request)
+			if err != nil {
+				return err
+			}
+			got, err = s.inner.Join(wait, rest, func(tx Tx) error {
+				begun = true
+				if failed, ended = s.runNested(ctx, tx, work); failed != nil || ended != nil {
+					return errWorkFailed
+				}
+				return nil
+			})
+			return s.told(err)
+		})
+	}
+	switch {
+	case !begun:
+		m.locker.invalidate(err)
+		return got, nil, m.waitError(ctx, wait, err)
+	case errors.Is(err, ErrLost):
+		return got, failed, joinErrors(ended, err)
+	case failed != nil || ended != nil:
+		return got, failed, ended
+	}
+	return got, nil, err
+}
+
+// nestedRequest is for a session that holds something already. A permit is taken before, because
+// what comes behind depends on the answer.
+func (m *Mutex[Tx]) nestedRequest(ctx, wait context.Context, try bool) (dialects.Request, error) {
+	if m.permit == nil {
+		return m.sessionRequest(wait, try, true, true)
+	}
+	_, err := m.acquire(ctx, wait, try, false)
+	return dialects.Request{Work: cmp.Or(m.statements, &anyWork)}, err
+}
+
+// runNested runs the work of a nested Do, with calls of its own. It waits for those that are still
+// under way when work has returned, or panicked: their context has ended. One that goes on all the
+// same is ended with the session.
+func (s *session[Tx]) runNested(ctx context.Context, tx Tx, work func(context.Context, Tx) error) (
+	failed, ended error,
+) {
+	calls := make(chan struct{}, 1)
+	defer func() {
+		if !take(calls, dialects.ReleaseTimeout) {
+			s.lose(errUnderWay)
+			s.heartbeat.Cut()
+			calls <- struct{}{}
+		}
+		ended = cmp.Or(ctx.Err(), context.Cause(s.life))
+	}()
+	return s.run(ctx, calls, tx, work), nil
+}
