@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,10 +26,6 @@ import (
 // Claim is something that one holder at a time has for a while, without a connection: a seat in a
 // checkout, an article that somebody edits, a step of a workflow. A row in the database says who
 // has it, and until when, by the database's clock. It holds no state: many goroutines may use one.
-//
-// What a holder does in [Claimed.Do], or behind [Claimed.LockTx], is committed only if the claim
-// was still held when its lock was granted. Outside the database a claim is a lease: its holder may
-// be late. Send [Claimed.Token] with what is written elsewhere, and have a smaller one refused.
 type Claim[Tx any] struct {
 	mutex *Mutex[Tx] // of its row
 	key   string
@@ -51,7 +49,7 @@ func (l *Locker[Tx]) Claim(key string) *Claim[Tx] {
 	row := l.kindRow(claimColumn, key, c.hash[:], func(k dialects.Kinds) string { return k.Claims.Table })
 	c.mutex = &Mutex[Tx]{locker: l, target: row}
 	if key == "" || len(key) > maxClaimText {
-		c.made().err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxClaimText)
+		c.mutex.err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxClaimText)
 	}
 	return c
 }
@@ -72,33 +70,35 @@ type ClaimState struct {
 // State reads who has the claim now, in one round trip on a connection of the pool (the first call
 // also looks for the lock table). It waits for nobody.
 func (c *Claim[Tx]) State(ctx context.Context) (state ClaimState, err error) {
-	row, err := c.within(ctx, func(ctx context.Context) (claimRow, error) {
+	row, err := c.within(ctx, "Claim.State", func(ctx context.Context) (claimRow, error) {
 		return c.ask(ctx, func(sql dialects.ClaimSQL) string { return sql.Read })
 	})
-	if err == nil && row.left > 0 {
+	if row.left > 0 {
 		state = row.ClaimState
 	}
-	return state, c.made().wrap("Claim.State", err)
+	return state, err
 }
 
 // within makes a call, which Within bounds.
-func (c *Claim[Tx]) within(ctx context.Context, call func(context.Context) (claimRow, error)) (claimRow, error) {
+func (c *Claim[Tx]) within(ctx context.Context, verb string, call func(context.Context) (claimRow, error)) (
+	row claimRow, err error,
+) {
 	wait, cancel, err := c.made().limitWait(ctx)
-	if err != nil {
-		return claimRow{}, err
+	if err == nil {
+		defer cancel()
+		row, err = call(wait)
+		err = c.mutex.waitError(ctx, wait, err)
 	}
-	defer cancel()
-	row, err := call(wait)
-	return row, c.made().waitError(ctx, wait, err)
+	return row, c.mutex.wrap(verb, err)
 }
 
 // ask runs a statement about the claim by itself.
 func (c *Claim[Tx]) ask(ctx context.Context, text func(dialects.ClaimSQL) string, args ...any) (claimRow, error) {
-	found, err := c.made().locker.find(ctx, false)
+	found, err := c.mutex.locker.find(ctx, false)
 	if err != nil {
 		return claimRow{}, err
 	}
-	return rowOf(c.made().locker.ask(ctx, c.query(found.Kinds.Claims, text(found.Kinds.Claims), args...)))
+	return rowOf(c.mutex.locker.ask(ctx, c.query(found.Kinds.Claims, text(found.Kinds.Claims), args...)))
 }
 
 func (c *Claim[Tx]) query(sql dialects.ClaimSQL, text string, args ...any) dialects.Query {
@@ -107,12 +107,12 @@ func (c *Claim[Tx]) query(sql dialects.ClaimSQL, text string, args ...any) diale
 	}
 }
 
-// claimRow is what the row of a claim says. It is zero where there is no row.
+// claimRow is what the row of a claim says. It is zero where there is none.
 type claimRow struct {
 	ClaimState
 	done   int // positive: the statement has done what it is for
 	secret int64
-	left   time.Duration // until the end, by the server's clock; not positive: nobody has it
+	left   time.Duration // by the server's clock; not positive: nobody has it
 	hash   []byte
 	name   string // the key, for people; empty: it is hidden
 }
@@ -123,30 +123,22 @@ func rowOf(lines []string, err error) (r claimRow, _ error) {
 		return r, err
 	}
 	var since, until, left int64
-	n, err := fmt.Sscanf(lines[0], "%d %d %d %d %d %d %x %x %x", &r.done, &r.Token, &r.secret, &since, &until, &left,
+	// What comes last may be empty.
+	_, _ = fmt.Sscanf(lines[0], "%d %d %d %d %d %d %x %x %x", &r.done, &r.Token, &r.secret, &since, &until, &left,
 		&r.hash, &r.By, &r.name)
-	if n >= 7 { // the holder of a row that nobody has had is empty, and so is a name that is hidden
-		err = nil
-	}
 	r.Since, r.Until, r.left = time.UnixMicro(since), time.UnixMicro(until), time.Duration(left)*time.Microsecond
-	return r, err
+	return r, nil
 }
 
 // HeldError says who has a claim that was not to be had. It comes with [ErrNotAcquired].
 type HeldError struct {
-	By    string
+	By    string    // empty: nobody had it a moment ago
 	Until time.Time // by the database's clock; over while another call for the claim is under way
-
-	busy bool
 }
 
 // Error says who has the claim, and until when.
 func (e *HeldError) Error() string {
-	text := fmt.Sprintf("%q has it until %s", e.By, e.Until.UTC().Format(time.RFC3339Nano))
-	if e.busy {
-		text += ", and another call for it is under way"
-	}
-	return text
+	return fmt.Sprintf("%q has it until %s", e.By, e.Until.UTC().Format(time.RFC3339Nano))
 }
 
 // TryTake takes the claim for d, unless another has it: then it is [ErrNotAcquired], and errors.As
@@ -159,102 +151,62 @@ func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*C
 	return c.take(ctx, "Claim.TryTake", by, d, false)
 }
 
-// Take is TryTake that waits while another has the claim, until ctx or Within ends that. Then the
-// error is [ErrNotAcquired], and errors.As finds a [HeldError]. Whoever waits takes no connection,
-// and has no place in a queue: when the claim is over, or is released, any of them may be next. All
-// that wait in a Locker share one look a second, and one at the end of each claim, but never more
-// than ten a second, those included that take nothing.
+// Take is TryTake that waits while another has the claim, until ctx or Within ends that. Who waits
+// takes no connection. When the claim is over, or is released, any of them may be next. All that
+// wait in a Locker share one look a second, and one at the end of each claim, but never more than
+// ten a second, those included that take nothing.
 func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
 	return c.take(ctx, "Claim.Take", by, d, true)
 }
 
-var errTakeInside = errors.New("a claim is not taken inside a Do or a Lock: take it before, or use txlock.Apart")
-
-func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, wait bool) (held *Claimed[Tx],
-	err error,
-) {
-	l := c.made().locker
-	switch err = checkFor(d); {
-	case !mayHold(by):
-		err = fmt.Errorf("by %.300q: it must be 1 to %d bytes of UTF-8 without NUL", by, maxClaimText)
-	case l.carriesOpen(ctx):
-		err = errTakeInside
+func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, wait bool) (*Claimed[Tx], error) {
+	l, err := c.made().locker, checkClaim(by, d)
+	if err == nil && l.carriesOpen(ctx) {
+		err = errors.New("a claim is not taken inside a Do or a Lock: take it before, or use txlock.Apart")
 	}
 	if err != nil {
-		return nil, c.made().wrap(verb, err)
+		return nil, c.mutex.wrap(verb, err)
 	}
-	ctx, trace := c.made().startTrace(ctx, verb, true)
-	told := false
-	defer func() {
-		if held != nil && !told { // the Tracer panicked
-			end := func(sql dialects.ClaimSQL) string { return sql.End }
-			_, _ = c.ask(context.WithoutCancel(ctx), end, int64(0), held.secret)
-		}
-	}()
-	err = traced(trace, nil, func(func(context.Context, Tx) error) error {
-		row, err := c.within(ctx, func(ctx context.Context) (claimRow, error) { return c.await(ctx, by, d, wait) })
-		if err == nil {
-			// Within is for this call.
-			held = &Claimed[Tx]{claim: l.Claim(c.key), by: by, token: row.Token, secret: row.secret}
-			held.until.Store(row.Until.UnixMicro())
-		}
-		return c.made().wrap(verb, err)
+	ctx, trace := c.mutex.startTrace(ctx, verb, true)
+	row, err := c.within(ctx, verb, func(ctx context.Context) (row claimRow, err error) {
+		l.lookout.Wait(ctx, lookout.Want{Claim: c.hash, By: by}, func() (left time.Duration, again bool) {
+			row, err = c.try(ctx, by, d)
+			return row.left, wait && errors.Is(err, ErrNotAcquired)
+		})
+		return row, err
 	})
-	told = true
-	return held, err
+	trace.answer(err)
+	trace.end(err)
+	if err != nil {
+		return nil, err
+	}
+	held := &Claimed[Tx]{claim: l.Claim(c.key), by: by, token: row.Token, secret: row.secret} // Within is for this call
+	held.until.Store(row.Until.UnixMicro())
+	return held, nil
 }
 
-// await tries until the claim is taken, or ctx ends.
-func (c *Claim[Tx]) await(ctx context.Context, by string, d time.Duration, wait bool) (row claimRow, err error) {
-	try := func() (left time.Duration, again bool) {
-		row, err = c.try(ctx, by, d)
-		return row.left, wait && ctx.Err() == nil && errors.Is(err, ErrNotAcquired)
-	}
-	if left, again := try(); again {
-		ended := c.made().locker.lookout.Wait(ctx, lookout.Want{Claim: c.hash, By: by}, left, try)
-		if ended != nil && ctx.Err() == nil {
-			err = fmt.Errorf("%w: %w", ended, err)
-		}
-	}
-	return row, err
-}
-
-// try tries once. It asks again where the answer says nothing: somebody has made the row at this
-// moment, or was first on another node of a cluster.
-func (c *Claim[Tx]) try(ctx context.Context, by string, d time.Duration) (row claimRow, err error) {
-	name := ""
-	if !c.made().locker.config.hidden {
-		name = label.ASCII(c.key)
-	}
+// try tries once.
+func (c *Claim[Tx]) try(ctx context.Context, by string, d time.Duration) (claimRow, error) {
 	random, _ := rand.Int(rand.Reader, big.NewInt(math.MaxInt64)) // which does not fail
-	secret := random.Int64()
 	take := func(sql dialects.ClaimSQL) string { return sql.Take }
-	for range 5 {
-		row, err = c.ask(ctx, take, by, secret, name, d.Microseconds())
-		switch {
-		case errors.Is(err, ErrDeadlock):
-		case err != nil:
-			return row, err
-		case row.done > 0 && row.By == by && row.left > 0:
-			return row, nil
-		case row.hash != nil:
-			busy := row.left <= 0 || row.By == by
-			return row, fmt.Errorf("%w: %w", ErrNotAcquired, &HeldError{row.By, row.Until, busy})
-		}
+	name := c.mutex.locker.config.storedName(c.key)
+	row, err := c.ask(ctx, take, by, 1+random.Int64(), name, d.Microseconds())
+	if err != nil && !errors.Is(err, ErrDeadlock) || row.done > 0 { // a deadlock: another node of a cluster was first
+		return row, err
 	}
-	if err == nil {
-		err = fmt.Errorf("%w: the table of claims is that of an older version: run Install", ErrNotInstalled)
+	held, busy := &HeldError{row.By, row.Until}, ""
+	if row.left <= 0 || row.By == by {
+		busy = "another call for it is under way: "
 	}
-	return row, err
+	return row, fmt.Errorf("%w: %s%w", ErrNotAcquired, busy, held)
 }
 
-// mayHold tells whether by may have a claim.
-func mayHold(by string) bool {
-	return by != "" && len(by) <= maxClaimText && utf8.ValidString(by) && !strings.ContainsRune(by, 0)
-}
-
-func checkFor(d time.Duration) error {
-	if d < minClaim || d > maxClaim {
+// checkClaim tells whether by may have a claim for d.
+func checkClaim(by string, d time.Duration) error {
+	switch {
+	case by == "" || len(by) > maxClaimText || !utf8.ValidString(by) || strings.ContainsRune(by, 0):
+		return fmt.Errorf("by %.300q: it must be 1 to %d bytes of UTF-8 without NUL", by, maxClaimText)
+	case d < minClaim || d > maxClaim:
 		return fmt.Errorf("for %v: a claim is held for at least %v, and at most %v", d, minClaim, maxClaim)
 	}
 	return nil
@@ -262,29 +214,25 @@ func checkFor(d time.Duration) error {
 
 // lookAtClaims is what the lookout asks. An error that does not pass by itself is for the callers
 // to see for themselves.
-func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (free []lookout.Want) {
+func (l *Locker[Tx]) lookAtClaims(ctx context.Context, free map[lookout.Want]bool) {
 	ctx, cancel := context.WithTimeout(ctx, dialects.ReleaseTimeout)
 	defer cancel()
+	wants := slices.Collect(maps.Keys(free))
 	pairs := make([][2]string, len(wants))
 	for i, want := range wants {
 		pairs[i] = [2]string{hex.EncodeToString(want.Claim[:]), hex.EncodeToString([]byte(want.By))}
 	}
 	list, _ := json.Marshal(pairs) // of strings
-	var lines []string
 	found, err := l.find(ctx, false)
+	var lines []string
 	if err == nil {
 		sql := found.Kinds.Claims
 		lines, err = l.ask(ctx, dialects.Query{SQL: sql.Look, Args: []any{string(list)}, Table: sql.Table})
 	}
-	if err != nil && ctx.Err() == nil && l.driver.Classify(err) == dialects.Final {
-		return wants
+	final := err != nil && ctx.Err() == nil && l.driver.Classify(err) == dialects.Final
+	for i, want := range wants {
+		free[want] = final || slices.Contains(lines, strconv.Itoa(i+1))
 	}
-	for _, line := range lines {
-		if n, err := strconv.Atoi(line); err == nil {
-			free = append(free, wants[n-1])
-		}
-	}
-	return free
 }
 
 // heldClaims are those of all claims, or of these keys, that are held. An installation from before
@@ -310,8 +258,8 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []
 			return nil, err
 		}
 		for i := range lines {
-			row, err := rowOf(lines[i:], nil)
-			if err != nil || row.left <= 0 {
+			row, _ := rowOf(lines[i:], nil)
+			if row.left <= 0 {
 				continue
 			}
 			hash := hex.EncodeToString(row.hash)
@@ -319,7 +267,7 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []
 			holdings = append(holdings, Holding{
 				Table: l.config.table, Column: claimColumn, Row: hash, Key: key,
 				Holder: &Session{
-					Key: key, By: row.By, Since: row.Since, Until: row.Until, token: row.Token, secret: &row.secret,
+					Key: key, By: row.By, Since: row.Since, Until: row.Until, token: row.Token,
 					For: row.Until.Add(-row.left).Sub(row.Since),
 				},
 			})
@@ -329,13 +277,11 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []
 }
 
 func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
-	c := l.Claim(h.Key)
-	if h.Row != hex.EncodeToString(c.hash[:]) {
+	held := &Claimed[Tx]{claim: l.Claim(h.Key), by: h.Holder.By, token: h.Holder.token}
+	if h.Row != hex.EncodeToString(held.claim.hash[:]) {
 		return errors.New("the table does not show the key of this claim: inspect it by its key, and break that")
 	}
-	secret := *cmp.Or(h.Holder.secret, new(int64)) // nil in a Holding that nobody has inspected
-	held := &Claimed[Tx]{claim: c, by: h.Holder.By, token: h.Holder.token, secret: secret}
-	_, err := held.move(Apart(ctx), "Claim.Break", func(now time.Time) time.Time { return now })
+	err := held.release(Apart(ctx), "Claim.Break")
 	switch {
 	case errors.Is(err, ErrClaimEnded):
 		return fmt.Errorf("%w: %q does not have it any more", ErrNotHeld, h.Holder.By)

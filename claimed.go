@@ -15,7 +15,7 @@ import (
 type Claimed[Tx any] struct {
 	claim         *Claim[Tx]
 	by            string
-	token, secret int64
+	token, secret int64        // no secret: it is for Break, which has seen the row
 	until         atomic.Int64 // in microseconds
 }
 
@@ -26,9 +26,9 @@ const claimText = "claim1.%d.%d.%x.%x.%d"
 
 // String is the claim as a text of letters, digits and ".", for a cookie, a job's payload or
 // another process: [Locker.Claimed] reads it. It has a random number of 63 bits, drawn with the
-// claim. Errors, Inspect and logs of txlock do not show it, so nobody makes the text of another's
-// claim from them. Who may read the table of claims, or the statements of all sessions, can.
-// Whoever has the text can use the claim: give it to nobody who may not.
+// claim, which nothing else of txlock shows: who guesses cannot make the text of another's claim.
+// Who may read the table of claims, or the statements of all sessions, can. Whoever has the text
+// can use the claim: give it to nobody who may not.
 func (h *Claimed[Tx]) String() string {
 	return fmt.Sprintf(claimText, h.token, h.until.Load(), h.made().key, h.by, h.secret)
 }
@@ -43,7 +43,8 @@ func (l *Locker[Tx]) Claimed(text string) (*Claimed[Tx], error) {
 	_, err := fmt.Sscanf(text, claimText, &h.token, &until, &key, &h.by, &h.secret)
 	h.claim = l.Claim(key)
 	h.until.Store(until)
-	if err != nil || h.token < 1 || !mayHold(h.by) || h.made().made().err != nil || h.String() != text {
+	if err != nil || h.token < 1 || h.secret < 1 || h.claim.mutex.err != nil || checkClaim(h.by, minClaim) != nil ||
+		h.String() != text {
 		return nil, errors.New("txlock: the text is no claim: it is not what String of a Claimed returns")
 	}
 	return h, nil
@@ -66,46 +67,39 @@ func (h *Claimed[Tx]) Until() time.Time { return time.UnixMicro(h.until.Load()) 
 // Do is [Mutex.Do] of the claim. It commits only if the claim is still this holder's: that and the
 // end are read behind the grant of the lock, and nobody takes what is locked. So a claim that runs
 // out in the middle of work does no harm. One that was over before is [ErrClaimEnded], and work
-// does not run.
-//
-// In the work of another Do it is part of that Do's transaction, in a savepoint. Several claims in
-// one transaction: Do of one in the work of the other, in the same order everywhere.
+// does not run. In the work of another Do it is part of that Do's transaction, in a savepoint.
 func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
-	_, err := h.under(ctx, "Claimed.Do", work, nil)
-	return err
+	return h.under(ctx, "Claimed.Do", work, nil)
 }
 
-// under does work under the claim, and then moves its end, by what it is now: nil leaves it.
+// under does work under the claim, and then moves its end to what end says, unless that is nil.
 func (h *Claimed[Tx]) under(ctx context.Context, verb string, work func(context.Context, Tx) error,
 	end func(now time.Time) time.Time,
-) (row claimRow, err error) {
-	c := h.made()
-	if err = c.made().ready(); err != nil {
-		return row, c.made().wrap(verb, err)
-	}
-	found, err := c.made().locker.find(ctx, c.made().locker.carriesOpen(ctx))
+) error {
+	m, err := *h.made().made(), h.claim.mutex.ready()
 	if err != nil {
-		return row, c.made().wrap(verb, err)
+		return m.wrap(verb, err)
 	}
-	m, sql, locked := *c.made(), found.Kinds.Claims, false
-	m.attached = &attached{look: c.query(sql, sql.Keep), judge: func(answer []string) error {
+	found, err := m.locker.find(ctx, m.locker.carriesOpen(ctx))
+	if err != nil {
+		return m.wrap(verb, err)
+	}
+	sql, locked, row := found.Kinds.Claims, false, claimRow{}
+	m.attached = &attached{look: h.claim.query(sql, sql.Keep), judge: func(answer []string) (err error) {
 		locked = true
-		row, err = h.judge(rowOf(answer, nil))
+		row, err = h.judge(answer, nil)
 		return m.wrap(verb, err)
 	}}
 	if end != nil {
 		m.attached.last = func() dialects.Query {
-			row.Until = end(row.Until.Add(-row.left))
-			return c.query(sql, sql.End, row.Until.UnixMicro(), h.secret)
+			return h.claim.query(sql, sql.End, end(row.Until.Add(-row.left)).UnixMicro())
 		}
 	}
 	if err = m.do(ctx, verb, false, work); !locked {
 		err = goneIsEnded(err)
 	}
-	return row, err
+	return err
 }
-
-func noWork[Tx any](context.Context, Tx) error { return nil }
 
 // LockTx does in the caller's transaction what Do does: when it returns nil, the claim is this
 // holder's until that transaction ends. It is [ErrClaimEnded] when the claim is over, and then the
@@ -119,12 +113,22 @@ func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
 		var found *dialects.LockTable
 		if found, err = m.locker.find(ctx, true); err == nil {
 			sql := found.Kinds.Claims
-			_, err = h.judge(rowOf(m.locker.driver.Run(ctx, h.made().query(sql, sql.Keep), tx)))
+			_, err = h.judge(m.locker.driver.Run(ctx, h.claim.query(sql, sql.Keep), tx))
 		}
 		err = m.wrap(verb, err)
 	}
 	trace.answer(err)
 	return err
+}
+
+// judge reads the row behind its lock. It is an error unless the claim is this holder's.
+func (h *Claimed[Tx]) judge(answer []string, err error) (claimRow, error) {
+	row, err := rowOf(answer, err)
+	known := h.secret == row.secret || h.secret == 0
+	if err == nil && (row.By != h.by || row.Token != h.token || !known || row.left <= 0) {
+		err = fmt.Errorf("%w: its time is over, it was released, or another has taken it since", ErrClaimEnded)
+	}
+	return row, err
 }
 
 // goneIsEnded is an error of a lock, where that of a row that is gone is [ErrClaimEnded].
@@ -135,67 +139,48 @@ func goneIsEnded(err error) error {
 	return err
 }
 
-// judge is the row that was read behind its lock, and an error unless it is this holder's.
-func (h *Claimed[Tx]) judge(row claimRow, err error) (claimRow, error) {
-	switch {
-	case err != nil:
-	case !h.has(row):
-		err = fmt.Errorf("%w: another has taken it since, or it is gone", ErrClaimEnded)
-	case row.Until.Equal(released(row.Until)):
-		err = fmt.Errorf("%w: it was released", ErrClaimEnded)
-	case row.left <= 0:
-		err = fmt.Errorf("%w: its time was over at %s, by the database's clock", ErrClaimEnded,
-			row.Until.UTC().Format(time.RFC3339Nano))
-	}
-	return row, err
-}
-
-func (h *Claimed[Tx]) has(row claimRow) bool {
-	return row.By == h.by && row.Token == h.token && row.secret == h.secret
-}
-
-// released is the end of a claim that its holder has given back.
-func released(time.Time) time.Time { return time.UnixMicro(0) }
-
 // Extend moves the end to d from now, by the database's clock, and returns it. A claim that is over
 // is [ErrClaimEnded], also when nobody has taken it since. It waits for a Do of the claim that is
-// under way; in the work of that Do, call it with the work's ctx. d is at least a second, and at
-// most 366 days.
+// under way; in the work of that Do, call it with the work's ctx. d is as that of TryTake.
 func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.Time, err error) {
 	const verb = "Claimed.Extend"
-	if err := checkFor(d); err != nil {
+	if err := checkClaim(h.by, d); err != nil {
 		return until, h.made().made().wrap(verb, err)
 	}
-	row, err := h.move(ctx, verb, func(now time.Time) time.Time { return now.Add(d) })
-	if err != nil {
-		return until, err
-	}
-	return row.Until, nil
+	return h.move(ctx, verb, func(now time.Time) time.Time { return now.Add(d) })
 }
 
 // Release gives the claim back. It waits for a Do of the claim that is under way, with a ctx that
-// has ended for 5 s at most. A claim that was released before is no error, until Sweep has deleted
-// its row; one that was over, or another's, is [ErrClaimEnded]. Who waits here learns of it at
-// once, in other processes, and in the work of a Do, within a second.
+// has ended for 5 s at most. One that was over, or released before, is [ErrClaimEnded]. Who waits
+// here learns of it at once, in other processes, and in the work of a Do, within a second.
 func (h *Claimed[Tx]) Release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), dialects.ReleaseTimeout)
 		defer cancel()
 	}
-	row, err := h.move(ctx, "Claimed.Release", released)
-	if errors.Is(err, ErrClaimEnded) && h.has(row) && row.Until.Equal(released(row.Until)) {
-		return nil
-	}
+	return h.release(ctx, "Claimed.Release")
+}
+
+func (h *Claimed[Tx]) release(ctx context.Context, verb string) error {
+	_, err := h.move(ctx, verb, func(time.Time) time.Time { return time.UnixMicro(0) })
 	return err
 }
 
 // move moves the end.
-func (h *Claimed[Tx]) move(ctx context.Context, verb string, end func(now time.Time) time.Time) (claimRow, error) {
-	row, err := h.under(ctx, verb, noWork[Tx], end)
-	if l := h.made().made().locker; err == nil && !l.carriesOpen(ctx) {
-		h.until.Store(row.Until.UnixMicro())
+func (h *Claimed[Tx]) move(ctx context.Context, verb string, end func(now time.Time) time.Time) (until time.Time,
+	err error,
+) {
+	noWork := func(context.Context, Tx) error { return nil }
+	if err = h.under(ctx, verb, noWork, func(now time.Time) time.Time {
+		until = end(now)
+		return until
+	}); err != nil {
+		return time.Time{}, err
+	}
+	if l := h.claim.mutex.locker; !l.carriesOpen(ctx) {
+		h.until.Store(until.UnixMicro())
 		l.lookout.Wake()
 	}
-	return row, err
+	return until, nil
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
@@ -38,6 +39,7 @@ type Leader struct {
 
 const (
 	electionColumn     = "election" // stands where locks of rows have the name of a column
+	maxIdentity        = 255        // bytes
 	minPause, maxPause = 100 * time.Millisecond, 5 * time.Second
 
 	// officeTimeout bounds what a candidate does before it waits for the seat, and while it holds
@@ -65,9 +67,9 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 		e.made().err = errors.New("the name of the election is empty")
 	case identity == "":
 		e.made().err = errors.New("the identity is empty")
-	case !mayHold(identity):
+	case len(identity) > maxIdentity || !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
 		e.made().err = fmt.Errorf("identity %.100q has %d bytes: it must be 1 to %d of UTF-8 without NUL", identity,
-			len(identity), maxClaimText)
+			len(identity), maxIdentity)
 	}
 	return e
 }

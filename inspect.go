@@ -65,9 +65,7 @@ type Session struct {
 	Idle      bool   // it runs no statement; false means unknown where Since is not known
 	Statement string // that it runs, or ran last
 	party     dialects.Party
-
-	token  int64  // of a claim
-	secret *int64 // of a claim: behind a pointer, it does not come into a log with the Session
+	token     int64 // of a claim
 }
 
 // Inspect returns what is held or awaited, by whichever process: slots of the lock table, in order,

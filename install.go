@@ -74,7 +74,10 @@ func (l *Locker[Tx]) install(ctx context.Context) error {
 	if _, err := census.Seeded(l.config.table); err != nil {
 		missing = append(missing, layout.Seed(slots))
 	}
-	if _, err = l.ask(ctx, dialects.Query{SQL: layout.Together(missing...), Table: l.config.table}); err != nil {
+	if len(missing) > 0 {
+		_, err = l.ask(ctx, dialects.Query{SQL: layout.Together(missing...), Table: l.config.table})
+	}
+	if err != nil {
 		return err
 	}
 	if census, err = l.census(ctx, layout.Census); err == nil {

@@ -660,6 +660,7 @@ var sideBySide = []guarantee{
 	{"who has a claim takes it again", guarantees.ClaimOwn[pgx.Tx], guarantees.ClaimOwn[*sql.Tx]},
 	{"Inspect shows claims, and Break ends them", guarantees.ClaimShown[pgx.Tx], guarantees.ClaimShown[*sql.Tx]},
 	{"who waits for a claim takes no connection", guarantees.ClaimWaits[pgx.Tx], guarantees.ClaimWaits[*sql.Tx]},
+	{"of many who try to take a claim one does", guarantees.ClaimRaced[pgx.Tx], guarantees.ClaimRaced[*sql.Tx]},
 	{"who waits for late claims keeps nobody waiting", guarantees.ClaimsLate[pgx.Tx], guarantees.ClaimsLate[*sql.Tx]},
 	{"Within bounds all of a claim's call", guarantees.ClaimsBounded[pgx.Tx], guarantees.ClaimsBounded[*sql.Tx]},
 	{"many wait for a claim with few connections", guarantees.ClaimsMany[pgx.Tx], guarantees.ClaimsMany[*sql.Tx]},

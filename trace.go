@@ -9,7 +9,8 @@ import (
 
 // Tracer is told of every call that locks, for metrics and traces: see [WithTracer]. It is called
 // in the goroutine of that call, except for the loss of a Lock, and for batches of [Combine]. It
-// must return soon and not panic: a panic goes on there, and leaves nothing locked or in a queue.
+// must return soon and not panic: a panic goes on there, and leaves nothing locked or in a queue,
+// but a claim taken.
 // The module txlock/otel has one for OpenTelemetry.
 type Tracer interface {
 	// Asked is called before a call waits. It returns a context that is derived from ctx, which the

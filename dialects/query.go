@@ -39,12 +39,9 @@ type OnceSQL struct {
 	Sweep string
 }
 
-// ClaimSQL are the texts of claims. All times are by the server's clock, in microseconds. A claim
-// has a row, and one row of all, whose claim is zeros, has the largest token that Sweep has
-// deleted: tokens of a new row count on from there.
-//
-// A line of a claim has, between blanks: a number, the token, the secret, since, until, what is
-// left, and in hexadecimal digits the claim, its holder, and its name.
+// ClaimSQL are the texts of claims. All times are by the server's clock, in microseconds. A line of
+// a claim has, between blanks: a number, the token, the secret, since, until, what is left, and in
+// hexadecimal digits the claim, its holder, and its name.
 type ClaimSQL struct {
 	Table string
 	Read  string // claim: its line
@@ -54,10 +51,9 @@ type ClaimSQL struct {
 	Keep string
 	// Take has the line of a claim, by claim, holder, secret, name, how long. Its number is
 	// positive if the claim was free and is now the holder's, or was his already, and its end alone
-	// is moved. It waits for nobody: what others have locked is not taken. There is no line where
-	// somebody makes the row at this moment.
+	// is moved. What others have locked is not taken. The token of a new row begins at its time.
 	Take string
-	End  string // claim, time, secret: moves the end
+	End  string // claim, time: moves the end
 	// Look has the positions of those in a list in JSON of claims, and who wants them, in
 	// hexadecimal digits, that Take would take now.
 	Look  string

@@ -141,7 +141,7 @@ func ClaimHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Greater(t, until.Sub(again.Until()), 59*time.Minute)
 
 	require.NoError(t, held.Release(background))
-	require.NoError(t, again.Release(background), "it was released")
+	require.ErrorIs(t, again.Release(background), txlock.ErrClaimEnded, "it was released")
 	state, err = s.claim.State(background)
 	require.NoError(t, err)
 	require.Zero(t, state)

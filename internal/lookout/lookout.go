@@ -4,78 +4,73 @@ package lookout
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 )
 
 const (
-	// every is how often the claims are looked at that callers wait for.
-	every = time.Second
-	// apart is between two statements that take nothing, at least.
-	apart = 125 * time.Millisecond
-	// longestTurn is how long a caller that is stuck keeps the others from trying.
-	longestTurn = 2 * time.Second
-	// mostMisses ends the turns that come from one look: it has been overtaken.
-	mostMisses = 3
+	every       = time.Second            // is a look at the claims that callers wait for
+	apart       = 125 * time.Millisecond // are two statements that take nothing, at least
+	longestTurn = 2 * time.Second        // is for how long a caller that is stuck keeps the others waiting
 )
 
-// Want is a claim, and who waits for it.
+// Want is a claim, and who wants it.
 type Want struct {
 	Claim [32]byte
 	By    string
 }
 
-// Look tells which of these claims are free to who wants them.
-type Look func(ctx context.Context, wants []Want) (free []Want)
-
-// Lookout is where callers wait. As long as somebody waits it looks at all of their claims
-// together: after a second, and when one of them ends, though not at once after the last look. One
-// caller at a time gets a turn to try: so many claims that end together take one connection. One
-// that leaves then, or misses, is no loss: the next look finds the claim free again.
+// Lookout is where callers wait. As long as somebody does, it looks at all of their claims at once,
+// and then has one after the other try, in the order in which they came: so many claims that end
+// together take one connection. A miss says that the look is out of date.
 type Lookout struct {
 	closing context.Context
-	look    Look
+	look    func(ctx context.Context, free map[Want]bool)
 	soon    chan struct{} // has the next look come soon
 
 	mu      sync.Mutex
-	waiting map[Want]*line
+	callers []*caller
 	running bool
 }
 
-// line is who waits for the same. A turn is where to say whether it was taken.
-type line struct {
-	callers int
-	turns   chan chan<- bool
+type caller struct {
+	Want
+	turn chan chan<- bool // gets where to say whether the claim was taken
 }
 
-// New returns a Lookout whose waits end with closing, for its cause.
-func New(closing context.Context, look Look) *Lookout {
-	return &Lookout{closing: closing, look: look, soon: make(chan struct{}, 1), waiting: map[Want]*line{}}
+// New returns a Lookout whose waits end with closing. Look says which of its keys are free.
+func New(closing context.Context, look func(ctx context.Context, free map[Want]bool)) *Lookout {
+	return &Lookout{closing: closing, look: look, soon: make(chan struct{}, 1)}
 }
 
-// Wait calls try each time the claim may be free, until that says that it is not to be called
-// again. Left is how long another has the claim, as far as is known.
-func (o *Lookout) Wait(ctx context.Context, want Want, left time.Duration,
-	try func() (left time.Duration, again bool),
-) (err error) {
-	l := o.enter(want)
-	defer o.leave(want, l)
-	for again := true; again && err == nil; {
-		ends := time.AfterFunc(max(left, apart), o.Wake)
+// Wait calls try, and then each time the claim may be free, until that says that it is not to be
+// called again. Left is how long another has the claim.
+func (o *Lookout) Wait(ctx context.Context, want Want, try func() (left time.Duration, again bool)) {
+	for left, again := try(); again; {
+		c := &caller{want, make(chan chan<- bool)}
+		o.mu.Lock()
+		o.callers = append(o.callers, c)
+		if !o.running {
+			o.running = true
+			go o.run()
+		}
+		o.mu.Unlock()
+		ends := time.AfterFunc(left, o.Wake)
 		select {
-		case turn := <-l.turns:
+		case took := <-c.turn:
 			left, again = try()
-			turn <- !again
+			took <- !again
 		case <-ctx.Done():
-			err = ctx.Err()
+			again = false
 		case <-o.closing.Done():
-			err = context.Cause(o.closing)
+			again = false
 		}
 		ends.Stop()
+		o.mu.Lock()
+		o.callers = slices.DeleteFunc(o.callers, func(other *caller) bool { return other == c })
+		o.mu.Unlock()
 	}
-	return err
 }
 
 // Wake has the next look come soon.
@@ -86,82 +81,54 @@ func (o *Lookout) Wake() {
 	}
 }
 
-func (o *Lookout) enter(want Want) *line {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	l := o.waiting[want]
-	if l == nil {
-		l = &line{turns: make(chan chan<- bool)}
-		o.waiting[want] = l
-	}
-	l.callers++
-	if !o.running {
-		o.running = true
-		go o.run()
-	}
-	return l
-}
-
-func (o *Lookout) leave(want Want, l *line) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if l.callers--; l.callers == 0 {
-		delete(o.waiting, want)
-	}
-	if len(o.waiting) == 0 {
-		o.Wake() // and run ends
-	}
-}
-
-// run looks as long as somebody waits. Who has taken a claim has kept it from those who say another
-// name.
+// run looks as long as somebody waits.
 func (o *Lookout) run() {
 	for {
 		select {
 		case <-time.After(every):
 		case <-o.soon:
-		case <-o.closing.Done():
 		}
+		free, taken := map[Want]bool{}, map[[32]byte]string{}
 		o.mu.Lock()
-		wants := slices.Collect(maps.Keys(o.waiting))
-		o.running = len(wants) > 0 && o.closing.Err() == nil
-		running := o.running
+		callers := slices.Clone(o.callers)
+		o.running = len(callers) > 0
 		o.mu.Unlock()
-		if !running {
+		if len(callers) == 0 {
 			return
 		}
-		misses, taken := 0, map[[32]byte]bool{}
-		for _, want := range o.look(o.closing, wants) {
-			for took := !taken[want.Claim]; took && misses < mostMisses; {
-				if took = o.giveTurn(want, &misses); took {
-					taken[want.Claim] = true
-				}
+		for _, c := range callers {
+			free[c.Want] = false
+		}
+		o.look(o.closing, free)
+		for _, c := range callers {
+			if by, is := taken[c.Claim]; !free[c.Want] || is && by != c.By {
+				continue
+			}
+			took, missed := c.turns()
+			if took {
+				taken[c.Claim] = c.By
+			}
+			if missed {
+				o.Wake()
+				time.Sleep(apart)
+				break
 			}
 		}
-		time.Sleep(apart * time.Duration(1+misses))
+		time.Sleep(apart)
 	}
 }
 
-// giveTurn gives a turn to a caller, if there is one left.
-func (o *Lookout) giveTurn(want Want, misses *int) (took bool) {
-	o.mu.Lock()
-	l := o.waiting[want]
-	o.mu.Unlock()
-	if l == nil {
-		return false
-	}
-	turn := make(chan bool, 1)
+// turns gives the caller a turn, unless it has gone, or has one already.
+func (c *caller) turns() (took, missed bool) {
+	answer := make(chan bool, 1)
 	select {
-	case l.turns <- turn:
+	case c.turn <- answer:
 	default:
-		return false
+		return false, false
 	}
 	select {
-	case took = <-turn:
+	case took = <-answer:
 	case <-time.After(longestTurn):
 	}
-	if !took {
-		*misses++
-	}
-	return took
+	return took, !took
 }

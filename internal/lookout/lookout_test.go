@@ -2,7 +2,6 @@ package lookout_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,24 +30,27 @@ func (c *table) sent() []time.Time {
 
 func want(claim byte, by string) lookout.Want { return lookout.Want{Claim: [32]byte{claim}, By: by} }
 
-func (c *table) look(_ context.Context, wants []lookout.Want) (free []lookout.Want) {
+func (c *table) look(_ context.Context, free map[lookout.Want]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks = append(c.looks, time.Now())
-	for _, want := range wants {
-		if time.Until(c.ends[want.Claim[0]]) <= 0 && !c.locked[want.Claim[0]] {
-			free = append(free, want)
-		}
+	for want := range free {
+		free[want] = time.Until(c.ends[want.Claim[0]]) <= 0 && !c.locked[want.Claim[0]]
 	}
-	return free
 }
 
-// wait waits for a claim in a goroutine, and says when it has tried, which it does once.
+// wait waits for a claim in a goroutine, which another has for as long as left says, and says when
+// it has tried, which it does once more.
 func wait(o *lookout.Lookout, want lookout.Want, left time.Duration, try func()) <-chan time.Time {
 	tried := make(chan time.Time, 1)
+	missed := false
 	go func() {
 		defer close(tried)
-		_ = o.Wait(context.Background(), want, left, func() (time.Duration, bool) {
+		o.Wait(context.Background(), want, func() (time.Duration, bool) {
+			if !missed {
+				missed = true
+				return left, true
+			}
 			tried <- time.Now()
 			try()
 			return 0, false
@@ -77,7 +79,7 @@ func TestLooks(t *testing.T) {
 		require.Len(t, c.sent(), 4, "nobody waits")
 		woken := <-wait(o, want('c', "me"), 200*time.Millisecond, takes)
 		require.WithinDuration(t, time.Now(), woken, 200*time.Millisecond)
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 	})
 }
 
@@ -107,7 +109,7 @@ func TestTurns(t *testing.T) {
 		for _, turn := range late {
 			require.WithinDuration(t, begun, <-turn, 4*time.Second)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(2 * time.Second)
 	})
 }
 
@@ -122,7 +124,7 @@ func TestMisses(t *testing.T) {
 		var tried atomic.Int32
 		for claim := range byte(20) {
 			go func() {
-				_ = o.Wait(ctx, want(claim, "me"), 0, func() (time.Duration, bool) {
+				o.Wait(ctx, want(claim, "me"), func() (time.Duration, bool) {
 					tried.Add(1)
 					return 0, true
 				})
@@ -146,22 +148,23 @@ func TestMisses(t *testing.T) {
 // Close ends all waits, and so does the end of a context.
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		closed := errors.New("closed")
-		closing, end := context.WithCancelCause(context.Background())
+		closing, end := context.WithCancel(context.Background())
 		c := table{locked: map[byte]bool{'a': true}}
 		o := lookout.New(closing, c.look)
 		tried := wait(o, want('a', "me"), 0, takes)
-		never := func() (time.Duration, bool) { panic("it is locked") }
+		tries := 0
+		misses := func() (time.Duration, bool) {
+			tries++
+			return time.Hour, true
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 1500*time.Millisecond)
 		defer cancel()
-		err := o.Wait(ctx, want('a', "you"), 0, never)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		go func() {
-			time.Sleep(10 * time.Millisecond)
-			end(closed)
-		}()
-		err = o.Wait(context.Background(), want('a', "you"), time.Hour, never)
-		require.ErrorIs(t, err, closed)
+		o.Wait(ctx, want('a', "you"), misses)
+		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
+		time.AfterFunc(10*time.Millisecond, end)
+		o.Wait(context.Background(), want('a', "you"), misses)
+		require.Error(t, closing.Err())
+		require.Equal(t, 2, tries)
 		_, held := <-tried
 		require.False(t, held)
 		time.Sleep(10 * time.Second)

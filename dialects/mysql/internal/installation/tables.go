@@ -28,7 +28,6 @@ func Layout(locks string) (l dialects.Layout, err error) {
 		return part
 	}
 	runs, _ := sqltext.Beside(locks, locktable.Runs)
-	claims, _ := sqltext.Beside(locks, locktable.Claims)
 	l.Parts = []dialects.Part{
 		// Every row states the number of slots: missing rows show, and a client with an old number
 		// finds no row to lock instead of a wrong one. On Galera a lock changes taken.
@@ -75,8 +74,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
 ) ENGINE=InnoDB`),
 
 		// The claims. Sweep finds what ended long ago by the index. Holder is any bytes. A claim
-		// is its holder's by the secret. The tokens of new claims are counted from the row of zeros
-		// on.
+		// is its holder's by the secret.
 		table(locktable.Claims, ` (
     claim BINARY(32) NOT NULL PRIMARY KEY,
     name TEXT CHARACTER SET ascii NULL,
@@ -87,11 +85,6 @@ func Layout(locks string) (l dialects.Layout, err error) {
     until DATETIME(6) NOT NULL COMMENT 'UTC',
     KEY until (until)
 ) ENGINE=InnoDB`),
-		{
-			Table: claims, Missing: "TRUE", // there is no looking at what is not there yet
-			SQL: "INSERT IGNORE INTO " + claims + " (claim, holder, token, secret, since, until)\n" +
-				"VALUES (UNHEX(REPEAT('0', 64)), '', 0, 0, '1970-01-01', '1970-01-01')",
-		},
 
 		// The rows of permits. Clients agree on the hash of a key. The name is for people. A row
 		// with a negative number is no permit. It stands behind rows that were made together: at

@@ -9,8 +9,7 @@ import (
 
 // onceOf has a marker that exists found by its primary key, so that no gap is locked at REPEATABLE
 // READ. The count of rows tells nothing: with clientFoundRows it is 1 in any case. Hence the error
-// of Mark, in each sql_mode, and the number of First. Each part of Sweep names its index: the
-// server would read all of a small table otherwise, and would lock what it reads.
+// of Mark, in each sql_mode, and the number of First.
 func onceOf(table string) dialects.OnceSQL {
 	old := func(period string) string {
 		return "done_at < VALUES(done_at) - INTERVAL MOD(" + micros("VALUES(done_at)") + ", NULLIF(" + period +
@@ -19,7 +18,6 @@ func onceOf(table string) dialects.OnceSQL {
 	insert := func(values string) string {
 		return "INSERT INTO {} (marker, done_at, run) VALUES ($1, " + values + ") ON DUPLICATE KEY UPDATE "
 	}
-	ended := " FROM {} FORCE INDEX (done_at) WHERE done_at >= " + at1
 	return dialects.OnceSQL{
 		Table: table,
 		Look: of(table, "SELECT CONCAT_WS(' ', "+micros(now)+", (SELECT "+micros("done_at")+" FROM {} WHERE "+
@@ -30,9 +28,17 @@ func onceOf(table string) dialects.OnceSQL {
 		First: of(table, insert(now+", $2")+strings.ReplaceAll("run = IF(OLD, VALUES(run), run), done_at = IF(OLD, "+
 			"VALUES(done_at), done_at);\nSELECT run FROM {} WHERE marker = $1 AND run = $2 FOR "+
 			"UPDATE", "OLD", old("$3"))),
-		Sweep: of(table, sqltext.OnMariaDB(sqltext.SomeWait)+"DELETE gone FROM (SELECT marker"+ended+" AND done_at < "+
-			now+" - INTERVAL $2 MICROSECOND ORDER BY done_at LIMIT $3 FOR UPDATE SKIP LOCKED) AS old STRAIGHT_JOIN {} "+
-			"AS gone FORCE INDEX (PRIMARY) ON gone.marker = old.marker;\n"+
-			"SELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT "+micros("MIN(done_at)")+ended+"))"),
+		Sweep: sweep(table, "marker", "done_at"),
 	}
+}
+
+// sweep deletes rows, known by their key, whose time is long ago: see dialects.OnceSQL. Each part
+// names its index: the server would read all of a small table otherwise, and would lock what it
+// reads.
+func sweep(table, key, time string) string {
+	old := " FROM {} FORCE INDEX (" + time + ") WHERE " + time + " >= " + at1
+	return of(table, sqltext.OnMariaDB(sqltext.SomeWait)+"DELETE gone FROM (SELECT "+key+" AS it"+old+" AND "+time+
+		" < "+now+" - INTERVAL $2 MICROSECOND ORDER BY "+time+" LIMIT $3 FOR UPDATE SKIP LOCKED) AS old "+
+		"STRAIGHT_JOIN {} AS gone FORCE INDEX (PRIMARY) ON gone."+key+" = old.it;\n"+
+		"SELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT "+micros("MIN("+time+")")+old+"))")
 }

@@ -36,7 +36,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
 		part.Former = lacks(part.Table, "hash")
 		return part
 	}
-	epochs, claims := beside(locktable.Epochs), beside(locktable.Claims)
+	epochs := beside(locktable.Epochs)
 	l.Parts = []dialects.Part{
 		// The primary key is unnamed: the server finds a free name. Every row states the number of
 		// slots: missing rows show, and a client with an old number finds no row to lock instead of
@@ -95,8 +95,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
 )`),
 		index(locktable.Markers, "_at", "done_at"),
 
-		// A claim is its holder's by the secret. From the row of zeros on the tokens of new claims
-		// are counted.
+		// A claim is its holder's by the secret.
 		table("TABLE", locktable.Claims, ` (
     claim bytea NOT NULL PRIMARY KEY,
     name text,
@@ -107,12 +106,6 @@ func Layout(locks string) (l dialects.Layout, err error) {
     until timestamptz NOT NULL
 )`),
 		index(locktable.Claims, "_until", "until"),
-		{
-			Table: claims, Missing: "true", // there is no looking at what is not there yet
-			SQL: "INSERT INTO " + claims + " (claim, holder, token, secret, since, until)\n" +
-				"SELECT decode(repeat('0', 64), 'hex'), '', 0, 0, to_timestamp(0), to_timestamp(0)\n" +
-				"ON CONFLICT DO NOTHING",
-		},
 	}
 	l.Census = locktable.CensusSQL(beside(""), "''", false)
 	l.Find = locktable.CensusSQL(beside(""), "(select format('%I.%I', nspname, relname) "+

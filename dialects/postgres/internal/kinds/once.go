@@ -12,6 +12,14 @@ func at(micros string) string {
 	return "to_timestamp(0) + " + micros + "::float8 * interval '1 microsecond'"
 }
 
+// sweep deletes rows, known by their key, whose time is long ago: see dialects.OnceSQL.
+func sweep(table, key, time string) string {
+	return "with old as (select " + key + ", " + time + " as at from " + table + " where " + time + " >= " + at("$1") +
+		" and " + time + " < now() - $2::float8 * interval '1 microsecond' order by at limit $3::bigint " +
+		"for update skip locked), gone as (delete from " + table + " former using old where former." + key + " = old." +
+		key + ") select concat_ws(' ', count(*), " + micros("max(at)") + ") from old"
+}
+
 // onceOf reads the clock when a statement runs, behind the grant, and not when the transaction
 // began. The time of a marker is never null, so Mark fails where there is nothing to update.
 func onceOf(table string) dialects.OnceSQL {
@@ -28,10 +36,6 @@ func onceOf(table string) dialects.OnceSQL {
 		Mark:   insert(at("$2")) + "case when " + old + " then excluded.done_at end",
 		First:  insert("clock_timestamp()") + "excluded.done_at where " + old + " returning $2::bigint",
 		Forget: "delete from " + table + " where marker = $1::bytea",
-		Sweep: "with old as (select marker, done_at from " + table + " where done_at >= " + at("$1") +
-			" and done_at < now() - $2::float8 * interval '1 microsecond' order by done_at limit $3::bigint " +
-			"for update skip locked), gone as (delete from " + table + " former using old " +
-			"where former.marker = old.marker) select concat_ws(' ', count(*), " + micros("max(done_at)") + ") " +
-			"from old",
+		Sweep:  sweep(table, "marker", "done_at"),
 	}
 }
