@@ -25,13 +25,11 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 	if work == nil {
 		return m.wrap(verb, errors.New("nil work"))
 	}
-	return m.retry(ctx, func(m *Mutex[Tx]) error { return m.attemptDo(ctx, verb, try, work) })
-}
-
-func (m *Mutex[Tx]) attemptDo(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
-	ctx, trace := m.startTrace(ctx, verb, true)
-	return traced(trace, work, func(work func(context.Context, Tx) error) error {
-		return m.acquireAndPerform(ctx, verb, try, work)
+	return m.retry(ctx, func(m *Mutex[Tx]) error {
+		ctx, trace := m.startTrace(ctx, verb, true)
+		return traced(trace, work, func(work func(context.Context, Tx) error) error {
+			return m.acquireAndPerform(ctx, verb, try, work)
+		})
 	})
 }
 
@@ -39,20 +37,14 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 	work func(context.Context, Tx) error,
 ) (err error) {
 	if s, of := m.locker.carried(ctx); s != nil {
-		if m.attached != nil {
-			work = m.attach(nil, nil, work)
-		}
-		_, failed, err := m.nest(ctx, s, of, try, work)
+		_, failed, err := m.nest(ctx, s, of, try, m.attach(grant[Tx]{}, work))
 		return joinErrors(failed, m.wrap(verb, err))
 	}
 	g, err := m.acquire(ctx, ctx, try, true)
 	if err != nil {
 		return m.wrap(verb, err)
 	}
-	if m.attached != nil {
-		work = m.attach(g.session, g.Answer, work)
-	}
-	failed, err := g.performAndEnd(ctx, work)
+	failed, err := g.performAndEnd(ctx, m.attach(g, work))
 	return joinErrors(failed, m.wrap(verb, err))
 }
 
@@ -106,12 +98,14 @@ type attached struct {
 	last  func() dialects.Query // after the work, unless that failed; nil: nothing is
 }
 
-// attach is work with what is attached. What the session of a Do has asked, and what it sends with
-// its COMMIT, the work of a nested Do, which has no session of its own, asks and sends itself.
-func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Context, Tx) error,
-) func(context.Context, Tx) error {
+// attach is work with what is attached, in the session of its Do, or without one in the savepoint.
+func (m *Mutex[Tx]) attach(g grant[Tx], work func(context.Context, Tx) error) func(context.Context, Tx) error {
+	if m.attached == nil {
+		return work
+	}
 	return func(ctx context.Context, tx Tx) (err error) {
-		if s == nil {
+		answer := g.Answer
+		if g.session == nil {
 			answer, err = m.locker.askInWork(ctx, m.attached.look)
 		}
 		if err == nil {
@@ -122,8 +116,8 @@ func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Co
 		}
 		switch {
 		case err != nil || m.attached.last == nil:
-		case s != nil:
-			s.last = append(s.last, m.attached.last())
+		case g.session != nil:
+			g.last = append(g.last, m.attached.last())
 		default:
 			_, err = m.locker.askInWork(ctx, m.attached.last())
 		}
@@ -133,18 +127,13 @@ func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Co
 
 // askInWork runs a statement of a kind in the work of a Do, whose context ctx is.
 func (l *Locker[Tx]) askInWork(ctx context.Context, q dialects.Query) (lines []string, err error) {
-	err = l.inSession(ctx, func(s dialects.Session[Tx]) (err error) {
-		lines, err = s.Run(ctx, q)
-		return err
-	})
-	return lines, err
-}
-
-// inSession does what sends statements in the work of a Do, whose context ctx is.
-func (l *Locker[Tx]) inSession(ctx context.Context, do func(dialects.Session[Tx]) error) error {
 	s, of := l.carried(ctx)
 	if s == nil {
-		return errOutlived
+		return nil, errOutlived
 	}
-	return s.call(ctx, of, func() error { return s.told(do(s.inner)) })
+	err = s.call(ctx, of, func() (err error) {
+		lines, err = s.inner.Run(ctx, q)
+		return s.told(err)
+	})
+	return lines, err
 }

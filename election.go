@@ -129,9 +129,7 @@ func (e *Election[Tx]) mayPass(err error) bool {
 // what a Do of the work locks.
 func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int64) error) (led bool, err error) {
 	ctx = Apart(ctx)
-	// One candidate of each process goes on, as long as it leads, whatever WithQueue says.
-	line := lineOf(e.locker.config.table, electionColumn, dialects.Value{Text: e.hash})
-	place, err := e.locker.awaitPlace(ctx, ctx, e.locker.candidates, line, false)
+	place, err := e.locker.awaitCandidacy(ctx, ctx, e.locker.candidacy(electionColumn, e.hash))
 	if err != nil {
 		return false, err
 	}

@@ -44,28 +44,21 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 		return nil, m.wrap(verb, err)
 	}
 	nested := m.locker.carriesOpen(ctx)
-	err = m.retry(ctx, func(m *Mutex[Tx]) (err error) {
-		affected, err = m.attemptExec(ctx, verb, try, list)
+	err = m.retry(ctx, func(m *Mutex[Tx]) error {
+		ctx, trace := m.startTrace(ctx, verb, true)
+		err := traced(trace, nil, func(func(context.Context, Tx) error) error {
+			behind := *m
+			behind.statements = &dialects.Work{Statements: list, Context: ctx}
+			affected, err = behind.execute(ctx, verb, try)
+			if isOfWork(err) { // so the lock was granted
+				trace.answer(nil)
+			}
+			return err
+		})
 		if nested { // COMMIT was not sent, and the Do around it may run again
 			return err
 		}
 		return final(err)
-	})
-	return affected, err
-}
-
-func (m *Mutex[Tx]) attemptExec(ctx context.Context, verb string, try bool, list []dialects.Statement) (
-	affected []int64, err error,
-) {
-	ctx, trace := m.startTrace(ctx, verb, true)
-	err = traced(trace, nil, func(func(context.Context, Tx) error) error {
-		behind := *m
-		behind.statements = &dialects.Work{Statements: list, Context: ctx}
-		affected, err = behind.execute(ctx, verb, try)
-		if isOfWork(err) { // so the lock was granted
-			trace.answer(nil)
-		}
-		return err
 	})
 	if err != nil {
 		return nil, err

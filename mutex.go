@@ -1,6 +1,7 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,8 +75,9 @@ func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 type target struct {
 	name string // for errors and the log; empty: the names of call
 	call Call   // what a Tracer is told: a table unless it is the lock table, the column and the names
-	// request is what the driver is asked for. Connected says that the caller has a connection.
-	request func(ctx context.Context, connected bool) (dialects.Request, error)
+	// own are rows of a table of txlock's, by what the lock table is; nil: they are rows.
+	own  func(found *dialects.LockTable) dialects.Request
+	rows dialects.Request // of a table of the caller's
 }
 
 func (t *target) String() string {
@@ -85,11 +87,74 @@ func (t *target) String() string {
 	return nameOf(t.call.Names)
 }
 
-// request is what the driver is asked for.
+// request is what the driver is asked for. Connected says that the caller has a connection.
 func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.Request, error) {
-	request, err := m.target.request(ctx, connected)
+	request := m.target.rows
+	if m.target.own != nil {
+		found, err := m.locker.find(ctx, connected)
+		if err != nil {
+			return request, err
+		}
+		request = m.target.own(found)
+	}
 	request.Try, request.Shared = try, m.shared
-	return request, err
+	return request, nil
+}
+
+// ready is an error for what is wrong without a look at the database.
+func (m *Mutex[Tx]) ready() error { return cmp.Or(m.locker.ready(), m.err) }
+
+// limitWait checks what can be checked without the database, and bounds the wait by Within.
+func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
+	if err = cmp.Or(m.locker.ready(), m.err); err != nil {
+		return nil, nil, err
+	}
+	if ended := ctx.Err(); ended != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrNotAcquired, ended)
+	}
+	if m.within == 0 {
+		return ctx, nothing, nil
+	}
+	wait, cancel = context.WithTimeout(ctx, m.within)
+	return wait, cancel, nil
+}
+
+// waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or
+// Within has ended the wait, but for those that say more.
+func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if isOfWork(err) {
+		return err
+	}
+	for _, certain := range []error{
+		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade,
+	} {
+		if errors.Is(err, certain) {
+			return err
+		}
+	}
+	ended := ctx.Err()
+	if ended == nil && isOver(wait) {
+		ended = context.DeadlineExceeded
+	}
+	switch {
+	case ended == nil && m.locker.closed.Load() && !errors.Is(err, ErrClosed):
+		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words
+	case ended == nil:
+		return err
+	case errors.Is(err, ErrNotAcquired):
+		return fmt.Errorf("%w (%w)", err, ended)
+	}
+	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, ended)
+}
+
+// isOver tells whether a wait has ended. The server's clock, or a busy machine, may be ahead of the
+// timer of its context.
+func isOver(wait context.Context) bool {
+	deadline, limited := wait.Deadline()
+	return wait.Err() != nil || limited && !time.Now().Before(deadline)
 }
 
 // maxRows bounds one Mutex. On PostgreSQL each of its rows has a turnstile, and the server has room

@@ -1,10 +1,13 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/queue"
@@ -19,12 +22,12 @@ type (
 // have one themselves may share a line: they wait longer, and nothing else.
 type lineName struct{ table, column, values string }
 
-func lineOf(table, column string, values ...dialects.Value) lineName {
-	texts := make([]string, len(values))
-	for i, value := range values {
-		texts[i] = value.Text
+func lineOf(request dialects.Request) lineName {
+	name := lineName{request.Table, request.Column, request.Values[0].Text}
+	for _, value := range request.Values[1:] {
+		name.values += "\x00" + value.Text
 	}
-	return lineName{table, column, strings.Join(texts, "\x00")}
+	return name
 }
 
 // row is a row of a table.
@@ -52,13 +55,9 @@ func (l *Locker[Tx]) newLines() *lines {
 	return queue.New[lineName](l.closing, limit)
 }
 
-// awaitPlace waits in a line of the process: alone as queue.Lines.Enter says. A panic of the
-// Tracer leaves nobody in line, and no session with nobody.
-func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineName, alone bool) (p *place, err error) {
-	p = in.Enter(name, alone)
-	if !p.Waits() {
-		return p, nil
-	}
+// awaitPlace waits in a line of the process. A panic of the Tracer leaves nobody in line, and no
+// session with nobody.
+func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, p *place) (err error) {
 	goesOn := false
 	defer func() {
 		if !goesOn {
@@ -66,6 +65,7 @@ func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineN
 		}
 	}()
 	tracer, traces := l.config.tracer.(QueueTracer)
+	traces = traces && p.Waits()
 	if traces {
 		tracer.Queued(ctx)
 	}
@@ -77,27 +77,140 @@ func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, in *lines, name lineN
 		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	}
 	goesOn = err == nil
-	return p, err
+	return err
+}
+
+// awaitCandidacy lets one candidate of each election, and one of those who wait for a semaphore, go
+// on. It keeps its place as long as it leads, or waits, whatever WithQueue says.
+func (l *Locker[Tx]) awaitCandidacy(ctx, wait context.Context, name lineName) (*place, error) {
+	p := l.candidates.Enter(name, false)
+	return p, l.awaitPlace(ctx, wait, p)
+}
+
+// candidacy names the line of an election or a semaphore.
+func (l *Locker[Tx]) candidacy(column, hash string) lineName {
+	return lineName{l.config.table, column, hash}
 }
 
 // queueAndBegin waits in the process until the rows of request may be asked for, and asks for them.
 // Who shares, or tries for a permit, does not wait there.
 func (m *Mutex[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
 	l := m.locker
-	name := func() lineName { return lineOf(request.Table, request.Column, request.Values...) }
 	var p *place
 	switch {
 	case request.Shared, m.permit != nil:
 	case request.Try:
 		var free bool
-		if p, free = l.lines().Try(name()); !free {
-			err = fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
+		if p, free = l.lines().Try(lineOf(request)); !free {
+			return g, fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
 		}
 	default:
-		p, err = l.awaitPlace(ctx, wait, l.lines(), name(), request.Work.IsExec())
-	}
-	if err != nil {
-		return g, err
+		if p = l.lines().Enter(lineOf(request), request.Work.IsExec()); p.Crowded {
+			defer l.warnOfOwn(&m.target, request)()
+			if err = l.awaitPlace(ctx, wait, p); err != nil {
+				return g, err
+			}
+		}
 	}
 	return l.begin(ctx, wait, &m.target, request, p)
+}
+
+// untilClose runs a wait that Close ends: callers whose own contexts say nothing of it queue behind
+// a batch, and a candidate may wait for ever. Close leaves the driver open until then, since
+// ending a wait may take another connection.
+func (l *Locker[Tx]) untilClose(ctx context.Context, acquire func(wait context.Context) error) error {
+	l.mu.Lock()
+	closed := l.closed.Load() // and Close may have waited for all already
+	if !closed {
+		l.atServer.Add(1)
+	}
+	l.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	defer l.atServer.Done()
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.closing, cancel)()
+	err := acquire(wait)
+	if err != nil && l.closing.Err() != nil {
+		err = ErrClosed
+	}
+	return err
+}
+
+// heldHere adds to the error of a wait in a new session that has ended who holds the lock: another
+// session of the Locker that was begun for the same rows, for who waits for himself learns it so,
+// and no database sees that circle; and else, of a key, whom the server shows.
+func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, err error) error {
+	switch {
+	case request.Try || !isOver(wait) || !errors.Is(err, ErrNotAcquired):
+		return err
+	case l.isHeldHere(request, time.Time{}):
+		return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
+	case errors.Is(wait.Err(), context.Canceled) || request.Slots == 0 || !l.naming.TryLock():
+		return err
+	}
+	defer l.naming.Unlock()
+	if holder := l.holderOf(context.WithoutCancel(wait), request); holder != "" {
+		err = fmt.Errorf("%w; %s holds it", err, holder)
+	}
+	return err
+}
+
+// holderOf is who has the first of some keys that is held, as far as the server shows it soon.
+func (l *Locker[Tx]) holderOf(ctx context.Context, request dialects.Request) string {
+	inspector, shows := l.driver.(dialects.Inspector)
+	found := l.found.Load()
+	if !shows || found == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // at whose end the connection would be closed
+	defer cancel()
+	of := dialects.Inspection{Table: *found, Names: []string{}, Brief: true}
+	for _, value := range request.Values {
+		of.Slots = append(of.Slots, value.Text)
+	}
+	states, _ := inspector.Inspect(ctx, of) // an error would say nothing of the lock
+	for _, s := range states {
+		if h := s.Holder; s.Kind == dialects.KindRow && s.Column == "" && h != nil && h.Session != "" &&
+			slices.Contains(of.Slots, s.Value) {
+			process := ""
+			if h.Process > 0 { // else the server does not show it
+				process = fmt.Sprintf("process %d ", h.Process)
+			}
+			return fmt.Sprintf("session %s (%son %s, since %s)", h.Session, process, cmp.Or(h.Host, "a socket"),
+				h.Since.UTC().Format(time.DateTime))
+		}
+	}
+	return ""
+}
+
+// isHeldHere tells whether a session of the Locker was begun for the rows of request: if before is
+// not zero, before that time.
+func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool {
+	if len(request.Values) == 0 || request.AnyOne != "" {
+		return false
+	}
+	wanted := lineOf(request)
+	return slices.ContainsFunc(l.sessions.All(), func(s *session[Tx]) bool {
+		return s.life.Err() == nil && (before.IsZero() || s.since.Before(before)) &&
+			lineOf(s.first.Request) == wanted
+	})
+}
+
+// longWait is how long a call waits before the log says that the process itself holds the lock.
+const longWait = 5 * time.Second
+
+// warnOfOwn says in the log, while the wait for request lasts for long, that a call of this Locker
+// has held the lock from the begin of the wait on. The one may wait for the other.
+func (l *Locker[Tx]) warnOfOwn(of fmt.Stringer, request dialects.Request) (over func() bool) {
+	begun := time.Now()
+	return time.AfterFunc(longWait, func() {
+		if l.isHeldHere(request, begun) {
+			l.config.logger.Warn("txlock: a call waits for a lock that another call of this Locker holds; if that one "+
+				"waits for this one, neither ends: give it the context of that Lock or Do", "lock", of.String(),
+				"waiting", longWait.String())
+		}
+	}).Stop
 }

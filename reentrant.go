@@ -164,29 +164,28 @@ func (s *session[Tx]) call(ctx context.Context, of *ownership, do func() error) 
 // lockMissing locks what the session does not hold of request for certain, or holds without the
 // token that is asked for. It returns the largest token of all.
 func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	alone, rest, got, err := s.missing(request)
-	if err == nil && len(alone.Values)+len(rest.Values) == 0 {
+	rest, got, err := s.missing(request)
+	if err != nil {
+		return got, err
+	}
+	if len(rest.Values) == 0 {
 		s.heartbeat.Check() // nobody asks the server
+		return got, nil
 	}
-	for _, some := range []dialects.Request{alone, rest} {
-		if err != nil || len(some.Values) == 0 {
-			continue
-		}
-		var fresh dialects.Grant
-		asked := time.Now()
-		if fresh, err = s.inner.Join(ctx, some, nil); errors.Is(err, ErrLost) {
-			return got, s.told(err)
-		}
-		s.heartbeat.Heard(asked) // any other error is an answer too
-		if err != nil {
-			continue
-		}
-		got.Token, got.Row = max(got.Token, fresh.Token), cmp.Or(fresh.Row, got.Row)
-		if s.do == nil || some.AnyOne != "" && s.find(some, dialects.Value{Text: fresh.Row}) == nil {
-			s.later = append(s.later, locked{some, fresh, s.do != nil})
-		}
+	asked := time.Now()
+	fresh, err := s.inner.Join(ctx, rest, nil)
+	if errors.Is(err, ErrLost) {
+		return got, s.told(err)
 	}
-	return got, err
+	s.heartbeat.Heard(asked) // any other error is an answer too
+	if err != nil {
+		return got, err
+	}
+	if s.do == nil || rest.AnyOne != "" && s.find(rest, dialects.Value{Text: fresh.Row}) == nil {
+		s.later = append(s.later, locked{rest, fresh, s.do != nil})
+	}
+	fresh.Token = max(got.Token, fresh.Token)
+	return fresh, nil
 }
 
 // locked is what a session has locked at once. In the session of a Do that is what it was begun
@@ -194,8 +193,8 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 // later. Only permits are noted there, to be tried first.
 type locked struct {
 	dialects.Request
-	got      dialects.Grant
-	mayBeOff bool
+	got         dialects.Grant
+	mayBeUndone bool
 }
 
 // find is how the session has locked a row last; nil: it is not known to have.
@@ -213,38 +212,33 @@ func (s *session[Tx]) find(request dialects.Request, value dialects.Value) *lock
 	return nil
 }
 
-// missing are the requests for what the session does not hold for certain, or holds without the
-// token that is asked for. has is what it has of the others. The error is ErrUpgrade.
+// missing is the request for what the session does not hold for certain, or holds without the token
+// that is asked for. has is what it has of the others. The error is ErrUpgrade.
 //
-// What is to be shared, and the session holds alone, is locked first, and alone: that is granted at
-// once. To share it would wait behind others on PostgreSQL, or miss.
-func (s *session[Tx]) missing(request dialects.Request) (alone, rest dialects.Request, has dialects.Grant, err error) {
-	alone, rest = request, request
-	alone.Shared, alone.Values, alone.Work = false, nil, nil
+// To share what the session holds alone would wait behind others on PostgreSQL, or miss, so that is
+// locked alone once more, with all that is missing.
+func (s *session[Tx]) missing(request dialects.Request) (rest dialects.Request, has dialects.Grant, err error) {
+	rest = request
 	rest.Values = request.Values[:0:0]
 	for _, value := range request.Values {
-		switch l := s.find(request, value); {
+		l := s.find(request, value)
+		switch {
 		case l == nil:
 			rest.Values = append(rest.Values, value)
 		case l.Shared && !request.Shared:
-			return alone, rest, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
-		case l.mayBeOff:
+			return rest, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
+		case l.mayBeUndone:
 			rest.Values = append([]dialects.Value{value}, rest.Values...)
 		case request.Fence == "" || l.got.Token > 0:
 			has.Row, has.Token = value.Text, max(has.Token, l.got.Token)
-		case request.Shared && !l.Shared:
-			alone.Values = append(alone.Values, value)
 		default:
-			rest.Values = append(rest.Values, value)
+			rest.Values, rest.Shared = append(rest.Values, value), rest.Shared && l.Shared
 		}
 	}
 	if request.AnyOne != "" && has.Row != "" {
-		rest.Values = nil
+		rest.Values, rest.AnyOne = nil, ""
 	}
-	if len(rest.Values) == 0 {
-		rest.AnyOne = ""
-	}
-	return alone, rest, has, nil
+	return rest, has, nil
 }
 
 // errWorkFailed stands for the error of work inside Session.Join: an ErrLost of another session,
@@ -275,7 +269,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 	begun := false
 	if err == nil {
 		err = s.call(wait, of, func() error {
-			_, rest, _, err := s.missing(request)
+			rest, _, err := s.missing(request)
 			if err != nil {
 				return err
 			}

@@ -2,7 +2,6 @@ package txlock
 
 import (
 	"cmp"
-	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -42,7 +41,7 @@ func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	}
 	return &Mutex[Tx]{locker: l, err: err, target: target{
 		name: nameOfRows(table, column, values), call: Call{Table: table, Column: column, Names: names},
-		request: func(context.Context, bool) (dialects.Request, error) { return request, nil },
+		rows: request,
 	}}
 }
 
@@ -64,23 +63,12 @@ func convert(values []any) (rows []dialects.Value, err error) {
 	return rows, tooMany(len(rows))
 }
 
-// inTable is a target by what the lock table is.
-func (l *Locker[Tx]) inTable(request func(*dialects.LockTable) dialects.Request) target {
-	return target{request: func(ctx context.Context, connected bool) (r dialects.Request, err error) {
-		found, err := l.find(ctx, connected)
-		if err == nil {
-			r = request(found)
-		}
-		return r, err
-	}}
-}
-
 // ownRows are rows of the table of a kind, known by their numbers. Of permits, which have a hash, a
 // lock takes any one, else it has a token.
 func (l *Locker[Tx]) ownRows(name string, call Call, table func(dialects.Kinds) string, hash string,
 	numbers ...string,
 ) target {
-	t := l.inTable(func(found *dialects.LockTable) dialects.Request {
+	t := target{own: func(found *dialects.LockTable) dialects.Request {
 		r := dialects.Request{Table: table(found.Kinds), Column: "id", Ours: true, AnyOne: hash}
 		for _, number := range numbers {
 			r.Values = append(r.Values, dialects.Value{Text: number})
@@ -91,7 +79,7 @@ func (l *Locker[Tx]) ownRows(name string, call Call, table func(dialects.Kinds) 
 			r.Label, r.Fence = label.Rows(r.Table, "id", r.Values...), found.Name
 		}
 		return r
-	})
+	}}
 	t.name, t.call = name, call
 	return t
 }
@@ -99,12 +87,12 @@ func (l *Locker[Tx]) ownRows(name string, call Call, table func(dialects.Kinds) 
 // kindRow is the row that a name has in the table of a kind, by the column that is called so.
 func (l *Locker[Tx]) kindRow(kind, name string, value []byte, table func(dialects.Kinds) string) target {
 	full := kind + ":" + name
-	t := l.inTable(func(found *dialects.LockTable) dialects.Request {
+	t := target{own: func(found *dialects.LockTable) dialects.Request {
 		return dialects.Request{
 			Table: table(found.Kinds), Column: kind, Values: []dialects.Value{{Text: string(value), Binary: true}},
 			Label: label.Keys(l.config.shownName(full)),
 		}
-	})
+	}}
 	t.name, t.call.Names = nameOf([]string{name}), []string{full}
 	return t
 }

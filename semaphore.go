@@ -110,11 +110,11 @@ func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err 
 // acquire takes a permit: at once where nobody waits, else as the first of the queue.
 func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
 	l, nested := p.locker, p.locker.carriesOpen(ctx)
-	here := lineOf(l.config.table, semaphoreColumn, dialects.Value{Text: p.hash})
+	here := l.candidacy(semaphoreColumn, p.hash)
 	switch {
 	case nested:
 	case !try:
-		place, err := l.awaitPlace(ctx, wait, l.candidates, here, false)
+		place, err := l.awaitCandidacy(ctx, wait, here)
 		if err != nil {
 			return g, err
 		}

@@ -59,6 +59,70 @@ func (g grant[Tx]) whenReleased(do func()) {
 	}()
 }
 
+// acquire locks the rows of m: in the session of a Lock that ctx carries, or for a Lock in the work
+// of a Do in its session, else in a new one. Wait is ctx, or one that also ends the wait.
+func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
+	if m.untilClose {
+		once := *m
+		once.untilClose = false
+		err = m.locker.untilClose(wait, func(wait context.Context) (err error) {
+			g, err = once.acquire(ctx, wait, try, work)
+			return err
+		})
+		return g, err
+	}
+	wait, cancel, err := m.limitWait(wait)
+	if err != nil {
+		return g, err
+	}
+	defer cancel()
+	if m.permit != nil {
+		g, err = m.permit.acquire(m, ctx, wait, try, work)
+		return g, m.waitError(ctx, wait, err)
+	}
+	return m.acquireRows(ctx, wait, try, work)
+}
+
+// acquireRows is acquire, with a bounded wait.
+func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
+	if s, of := m.locker.carried(ctx); s != nil && s.enter() {
+		return m.join(ctx, wait, s, of, try)
+	}
+	request, err := m.sessionRequest(wait, try, work, false)
+	if err == nil {
+		g, err = m.queueAndBegin(ctx, wait, request)
+	}
+	if err != nil {
+		m.locker.invalidate(err)
+		err = m.locker.heldHere(request, wait, m.waitError(ctx, wait, err))
+	}
+	return g, err
+}
+
+// sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
+// will ask for one, and then has a connection already.
+func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
+	request, err := m.request(ctx, try, connected)
+	request.Lease = m.locker.config.lease
+	switch {
+	case !work:
+	case m.statements != nil:
+		request.Work = m.statements
+	case m.attached != nil && !connected:
+		request.Work = &dialects.Work{Look: &m.attached.look}
+	default:
+		request.Work = &anyWork
+	}
+	if err != nil || !m.locker.config.fencing || request.Fence != "" {
+		return request, err
+	}
+	found, err := m.locker.find(ctx, connected)
+	if err == nil && !work {
+		request.Fence = found.Name
+	}
+	return request, err
+}
+
 // anyWork sends what it likes.
 var anyWork dialects.Work
 

@@ -17,7 +17,7 @@ import (
 // The panic of a wrapper in a statement of the library goes on. It costs the pool of database/sql
 // that connection, as it costs any program: its mutex stays locked.
 func TestWrapperPanics(t *testing.T) {
-	t.Parallel()
+	testbed.NoGoroutines(t, "database/sql.(*Tx).awaitDone", "github.com/lib/pq.(*conn).watchCancel.func1")
 	for _, e := range testbed.Engines {
 		if !e.Postgres {
 			continue

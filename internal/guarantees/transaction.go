@@ -240,9 +240,23 @@ func EndedTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 		endedOnPool(t, pooled)
 	}
 	var none Tx
-	require.ErrorContains(t, f.Locks.Mutex(f.Key("ended")).LockTx(background, none), "nil transaction")
+	noTransaction(t, f, none)
 	f.Free(t, f.Key("ended"))
 	endedInside(t, f)
+}
+
+// noTransaction shows that each call that takes a transaction says that there is none.
+func noTransaction[Tx any](t *testing.T, f *testbed.Fixture[Tx], none Tx) {
+	t.Helper()
+	m := f.Locks.Mutex(f.Key("ended"))
+	held, err := f.Locks.Claim(f.OnceKey("none", "claim:")).TryTake(background, "me", time.Hour)
+	require.NoError(t, err)
+	require.ErrorContains(t, m.LockTx(background, none), "nil transaction")
+	require.ErrorContains(t, m.TryLockTx(background, none), "nil transaction")
+	_, err = f.Locks.Once(f.OnceKey("none", "once:")).DoTx(background, none)
+	require.ErrorContains(t, err, "nil transaction")
+	require.ErrorContains(t, held.LockTx(background, none), "nil transaction")
+	require.NoError(t, held.Release(background))
 }
 
 // endedInside shows the same of a transaction that a statement of its own, or a deadlock, has
@@ -311,6 +325,7 @@ func endedOnPool[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 	first := make(chan error) // of the library's on that connection
 	go func() { first <- txlock.New(postgres.New(pool), txlock.WithTable(f.Table())).Ping(background) }()
 	pgxLocks := any(f.Locks).(*txlock.Locker[pgx.Tx])
+	require.ErrorContains(t, pgxLocks.Mutex(f.Key("ended")).LockTx(background, (*pgxpool.Tx)(nil)), "nil transaction")
 	require.ErrorIs(t, pgxLocks.Mutex(f.Key("ended")).LockTx(background, ended), pgx.ErrTxClosed)
 	require.NoError(t, <-first)
 	other, err := pool.Begin(background)

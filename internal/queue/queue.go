@@ -32,6 +32,7 @@ type Place[K comparable] struct {
 	in       *line[K]
 	name     K
 	admitted chan struct{} // closed when the caller may go on; nil: it need not wait
+	Crowded  bool          // others of the line had a session; else the caller need not wait
 
 	// Guarded by the mutex of lines.
 	asks    bool // it is to count as asking
@@ -50,6 +51,7 @@ func (l *Lines[K]) Enter(name K, alone bool) *Place[K] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.place(name)
+	p.Crowded = p.in.sessions > 0
 	if p.asks = !alone; !p.admit() {
 		p.admitted = make(chan struct{})
 		p.in.waiting = append(p.in.waiting, p)
@@ -98,12 +100,15 @@ func (p *Place[K]) take() {
 	p.lines.lines[p.name] = p.in
 }
 
-// Waits tells whether the caller has to call Wait.
+// Waits tells whether the caller has to wait.
 func (p *Place[K]) Waits() bool { return p.admitted != nil }
 
 // Wait returns when the caller may have a session. After an error its place is given back: ctx has
 // ended, or closing has. A session that comes as ctx ends comes without an error.
 func (p *Place[K]) Wait(ctx context.Context) error {
+	if !p.Waits() {
+		return nil
+	}
 	select {
 	case <-p.admitted:
 	case <-ctx.Done():

@@ -3,9 +3,11 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -95,4 +97,50 @@ func ordinaryUser(t *testing.T, f *testbed.Fixture[*sql.Tx]) *mysql.Config {
 	require.NoError(t, err)
 	config.User, config.Passwd = f.Label, ""
 	return config
+}
+
+// An Exec whose connection breaks while pgx has a new statement prepared is lost, and nothing of it
+// is committed. Where the connection breaks at BEGIN there was nothing to lose.
+func TestExecOnABrokenConnection(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		clientsOf(t, e, execBreaks[pgx.Tx], execBreaks[*sql.Tx])
+	})
+}
+
+func execBreaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	defer proxy.Close()
+	f := testbed.NewSizedFixture(t, e, c, 2, proxy.Addr())
+	table := f.MakeTable(t, "id int primary key")
+	m, n := f.Locks.Mutex(f.Key("broken")), 0
+	insert := func(ctx context.Context) error { // a new text each time
+		n++
+		_, err := m.Exec(ctx, txlock.Statement{
+			SQL:  fmt.Sprintf("INSERT INTO %s /* %d */ VALUES ($1)", table, n),
+			Args: []any{n},
+		})
+		return err
+	}
+	require.NoError(t, insert(background)) // connects
+	broken := func(what string, call func() error) {
+		proxy.Behave(wire.Network{Reset: true})
+		err := call()
+		proxy.Behave(wire.Network{})
+		require.ErrorIs(t, err, txlock.ErrLost, what)
+		require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table), what)
+		f.Transactions(t, 0)
+		f.Free(t, f.Key("broken"))
+	}
+	if c.Name == testbed.PgxOpened().Name || c.Name == testbed.PostgresPgx[0].Name {
+		broken("alone", func() error { return insert(background) })
+	}
+	broken("in the work of a Do", func() error {
+		proxy.Behave(wire.Network{})
+		return m.Do(background, func(ctx context.Context, _ Tx) error {
+			proxy.Behave(wire.Network{Reset: true})
+			return insert(ctx)
+		})
+	})
 }

@@ -295,3 +295,64 @@ func readsBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.NoError(t, testbed.Receive(t, done))
 	require.Equal(t, 1, f.Total(t, "SELECT n FROM "+table))
 }
+
+// An Exec does what a Do does: what a statement needs of those in front of it is there, an Into has
+// the row that came, and rows are locked by a column that is not unique.
+func TestExecDoesWhatADoDoes(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { clientsOf(t, e, execDoes[pgx.Tx], execDoes[*sql.Tx]) })
+}
+
+func execDoes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key, k int, n int not null")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 7, 0), (2, 7, 0), (3, 8, 0)")
+	schema, procedure := table+"_schema", table+"_p"
+	f.AsAdmin(t, "CREATE SCHEMA "+schema)
+	t.Cleanup(func() { f.AsAdmin(t, "DROP SCHEMA "+schema+" CASCADE") })
+	f.AsAdmin(t, "CREATE PROCEDURE "+procedure+"(INOUT n int) LANGUAGE plpgsql AS 'BEGIN n := n + 1; END'")
+	t.Cleanup(func() { f.AsAdmin(t, "DROP PROCEDURE "+procedure) })
+	var n int
+	var zone string
+	made := schema + ".made"
+	for _, ctx := range []context.Context{background, nil} {
+		in := func(work func(context.Context) error) error { return work(ctx) }
+		if ctx == nil {
+			in = func(work func(context.Context) error) error {
+				return f.Locks.Mutex(f.Key("outer")).Do(background,
+					func(ctx context.Context, _ Tx) error { return work(ctx) })
+			}
+		}
+		require.NoError(t, in(func(ctx context.Context) error {
+			_, err := f.Locks.Mutex(f.Key("a")).Exec(ctx, txlock.Statement{SQL: "CREATE TABLE " + made + " (id int)"},
+				txlock.Statement{SQL: "SET LOCAL search_path = " + schema},
+				txlock.Statement{SQL: "INSERT INTO made VALUES ($1)", Args: []any{1}, Rows: 1},
+				txlock.Statement{SQL: "ALTER TABLE made ADD n int"},
+				txlock.Statement{SQL: "UPDATE made SET n = $1", Args: []any{5}, Rows: 1},
+				txlock.Statement{SQL: "SELECT n FROM made WHERE id = $1", Args: []any{1}, Into: []any{&n}})
+			return err
+		}))
+		require.Equal(t, 5, n)
+		require.Equal(t, 5, f.Total(t, "SELECT SUM(n) FROM "+made))
+		f.AsAdmin(t, "DROP TABLE "+made)
+
+		require.NoError(t, in(func(ctx context.Context) error {
+			_, err := f.Locks.Mutex(f.Key("a")).Exec(ctx,
+				txlock.Statement{SQL: "CALL " + procedure + "(41)", Into: []any{&n}},
+				txlock.Statement{SQL: "SHOW TimeZone", Into: []any{&zone}})
+			require.NoError(t, err)
+			_, err = f.Locks.Mutex(f.Key("a")).Exec(ctx, txlock.Statement{
+				SQL: "UPDATE " + table + " SET n = 9 WHERE id = 1", Into: []any{&n},
+			})
+			require.ErrorIs(t, err, txlock.ErrRows, "no row came")
+			affected, err := f.Locks.Rows(table, "k", 7).Exec(ctx, txlock.Statement{
+				SQL: "UPDATE " + table + " SET n = n + $1 WHERE k = $2", Args: []any{1, 7}, Rows: 2,
+			})
+			require.Equal(t, []int64{2}, affected)
+			return err
+		}))
+		require.Equal(t, 42, n)
+		require.NotEmpty(t, zone)
+	}
+	require.Equal(t, 4, f.Total(t, "SELECT SUM(n) FROM "+table))
+}

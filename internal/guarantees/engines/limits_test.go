@@ -91,40 +91,52 @@ func TestReadTimeout(t *testing.T) {
 	})
 }
 
-// A limit of the session on waits for locks ends no wait for a permit that has a limit of its
-// caller's.
-func TestLimitOnWaitsForPermits(t *testing.T) {
+// A limit of the session on waits for locks ends a wait that has no limit of its caller's, of
+// whatever kind, and no other.
+func TestLimitOnWaits(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines { // a pooler has no such setting
 		if e.Postgres {
-			t.Run(e.Name, func(t *testing.T) { clientsOf(t, e, limitedPermits[pgx.Tx], limitedPermits[*sql.Tx]) })
+			t.Run(e.Name, func(t *testing.T) { clientsOf(t, e, limitedWaits[pgx.Tx], limitedWaits[*sql.Tx]) })
 		}
 	}
 }
 
-func limitedPermits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+func limitedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const limit = 100 * time.Millisecond
 	f := testbed.NewFixture(t, e, c)
 	driver, pool := f.Connect(t, f.DSNFor(f.Label, "", url.Values{"lock_timeout": {limit.String()}}), 8)
 	t.Cleanup(pool.Close)
-	limited := txlock.New(driver, txlock.WithTable(f.Table())).Semaphore(f.Key("s"), 1)
-	permit, err := f.Locks.Semaphore(f.Key("s"), 1).Lock(background)
-	require.NoError(t, err)
-	first := testbed.LockLater(f.Locks.Semaphore(f.Key("s"), 1))
-	eventually.Every(t, "the queue's first", testbed.PollEvery, func() bool {
+	locks := txlock.New(driver, txlock.WithTable(f.Table()))
+	key, permit := f.Locks.Mutex(f.Key("k")), f.Locks.Semaphore(f.Key("s"), 1)
+	var holds []*txlock.Lock
+	for _, m := range []*txlock.Mutex[Tx]{key, permit} {
+		lock, err := m.Lock(background)
+		require.NoError(t, err)
+		holds = append(holds, lock)
+	}
+	waits := []<-chan error{testbed.LockLater(permit)}
+	eventually.Every(t, "the first of the semaphore's queue", testbed.PollEvery, func() bool {
 		shown := f.Look(t, f.Key("s"))
 		return len(shown) == 1 && len(shown[0].Waiters) == 1
 	})
-	_, err = limited.Lock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorContains(t, err, "lock timeout", "whose limit it was")
-	_, err = limited.Within(3 * limit).Lock(background)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	second := testbed.LockLater(limited.Within(2 * time.Minute))
-	f.Waiters(t, 1)
+	for i, limited := range []*txlock.Mutex[Tx]{
+		locks.Mutex(f.Key("k")), locks.Mutex(f.Key("k")).Shared(), locks.Semaphore(f.Key("s"), 1),
+	} {
+		_, err := limited.Lock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorContains(t, err, "lock timeout", "whose limit it was")
+		_, err = limited.Within(3 * limit).Lock(background)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		waits = append(waits, testbed.LockLater(limited.Within(2*time.Minute)))
+		f.Waiters(t, i+1)
+	}
 	<-time.After(3 * limit)
-	f.Waiters(t, 1)
-	require.NoError(t, permit.Unlock(background))
-	require.NoError(t, testbed.Receive(t, first))
-	require.NoError(t, testbed.Receive(t, second))
+	f.Waiters(t, 3)
+	for _, lock := range holds {
+		require.NoError(t, lock.Unlock(background))
+	}
+	for _, done := range waits {
+		require.NoError(t, testbed.Receive(t, done))
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,28 +22,10 @@ import (
 )
 
 // pgxPool is a pool of pgx connections.
-type pgxPool struct {
-	*pgxpool.Pool
-	owned bool // opened by the driver
-}
+type pgxPool struct{ *pgxpool.Pool }
 
-// PGX is a pool of pgx connections. Owned says that the library has opened it, and closes it.
-func PGX(pool *pgxpool.Pool, owned bool) Pool[pgx.Tx] { return pgxPool{pool, owned} }
-
-func (p pgxPool) Ready() error {
-	if p.Pool == nil {
-		return errors.New("nil pool: give postgres.New a *pgxpool.Pool")
-	}
-	return nil
-}
-
-func (p pgxPool) Size() int { return int(p.Config().MaxConns) }
-
-func (p pgxPool) Close() {
-	if p.owned {
-		p.Pool.Close()
-	}
-}
+// PGX is a pool of pgx connections.
+func PGX(pool *pgxpool.Pool) Pool[pgx.Tx] { return pgxPool{pool} }
 
 func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 	for dead := 0; ; dead++ {
@@ -64,14 +47,14 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 		}
 		c.Destroy()
 		c.GiveBack()
-		if dead == mayBeDead(p.Size()) {
+		if dead == mayBeDead(int(p.Stat().MaxConns())) {
 			return nil, errDead
 		}
 	}
 }
 
 func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (l Line, err error) {
-	if tx == nil || tx.Conn() == nil {
+	if pooled, ok := tx.(*pgxpool.Tx); tx == nil || ok && pooled == nil || tx.Conn() == nil {
 		return l, errors.New("nil transaction")
 	}
 	// Once the transaction has ended, its connection is somebody else's.
@@ -164,7 +147,11 @@ func unfit(conn *pgx.Conn) error {
 // server has then forgotten all.
 func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	columns, err = c.batch(ctx, s)
-	if undo := undoOf[s[0].SQL]; isForgotten(err) && undo != "" {
+	if isForgotten(err) && s[0].Opens {
+		undo := "rollback"
+		if name, is := strings.CutPrefix(s[0].SQL, savepointSQL); is {
+			undo += " to savepoint " + name + "; release savepoint " + name
+		}
 		_, failed := c.through.Exec(ctx, undo)
 		if failed == nil {
 			failed = c.conn.DeallocateAll(ctx)
@@ -178,12 +165,6 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 		err = server.MixedUp(err)
 	}
 	return columns, err
-}
-
-// undoOf undoes a script that begins with that.
-var undoOf = map[string]string{
-	BeginSQL:          "rollback",
-	WaitSavepoint.SQL: UndoWait.SQL + "; " + ReleaseWait.SQL,
 }
 
 // isForgotten tells whether the server has not had what pgx has prepared, or had another one.
