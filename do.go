@@ -95,7 +95,7 @@ type attached struct {
 	look dialects.Query // reads
 	// judge says whether the work is to run, by the answer to look. Its error is that of the Do.
 	judge func(answer []string) error
-	last  func() dialects.Query // after the work, unless that failed; nil: nothing is
+	last  func() []dialects.Query // after the work, unless that failed; nil: nothing is
 }
 
 // attach is work with what is attached, in the session of its Do, or without one in the savepoint.
@@ -114,12 +114,17 @@ func (m *Mutex[Tx]) attach(g grant[Tx], work func(context.Context, Tx) error) fu
 		if err == nil {
 			err = work(ctx, tx)
 		}
-		switch {
-		case err != nil || m.attached.last == nil:
-		case g.session != nil:
-			g.last = append(g.last, m.attached.last())
-		default:
-			_, err = m.locker.askInWork(ctx, m.attached.last())
+		if err != nil || m.attached.last == nil {
+			return err
+		}
+		last := m.attached.last()
+		if g.session != nil {
+			g.last, last = last, nil
+		}
+		for _, q := range last {
+			if _, err = m.locker.askInWork(ctx, q); err != nil {
+				break
+			}
 		}
 		return err
 	}

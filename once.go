@@ -118,7 +118,7 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 					}
 					return err
 				},
-				last: func() dialects.Query { return o.query(sql, sql.Mark, now, o.period) },
+				last: func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} },
 			}
 			err = m.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
 				ran = true
