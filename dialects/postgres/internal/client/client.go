@@ -88,9 +88,6 @@ func (l Line) Exec(ctx context.Context, statements string) error {
 	return err
 }
 
-// With runs work on a connection of a pool, whose server is known to exclude.
-type With func(ctx context.Context, work func(Line) error) error
-
 // BeginSQL begins a transaction of the library's.
 const BeginSQL = "begin isolation level read committed read write"
 
