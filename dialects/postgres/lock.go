@@ -161,10 +161,10 @@ func (q querier) lock(ctx context.Context, request dialects.Request, on way,
 			return dialects.Grant{Affected: affected}, ended(running, failed)
 		}
 	}
-	state := server.State(err)
-	switch {
-	case err == nil:
+	if err == nil {
 		return at.read(request, columns)
+	}
+	switch state := server.State(err); {
 	case state == server.InvalidText:
 		for name, verdict := range verdicts {
 			if strings.Contains(err.Error(), "txlock: "+name+" "+ours) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,7 +110,7 @@ type inspector = inspection.Inspector
 
 func newDriver[Tx any](pool client.Pool[Tx], size func() int) *driver[Tx] {
 	d := &driver[Tx]{pool: pool, size: size}
-	d.inspector = inspection.New(d.with)
+	d.inspector = func(ctx context.Context, q dialects.Query) ([]string, error) { return d.Run(ctx, q) }
 	return d
 }
 
@@ -288,8 +289,8 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines
 	}
 	err = d.with(ctx, func(l client.Line) error {
 		// Where statements travel one by one, this process may be stopped in between.
-		begin := sqltext.Script{client.Begin, client.Leased(interrupt.CleanUp)}
-		script := append(append(begin, scriptOf(q)...), client.Commit)
+		leased := sqltext.With("select "+client.LeaseSQL("$1"), sqltext.Milliseconds(interrupt.CleanUp))
+		script := slices.Concat(sqltext.Script{client.Begin, leased}, scriptOf(q), sqltext.Script{client.Commit})
 		var columns [][]string
 		err := querier{l}.interrupted(ctx, false, false, func(ctx context.Context) (err error) {
 			columns, err = l.Run(ctx, script)

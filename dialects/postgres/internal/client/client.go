@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"net"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -89,9 +88,6 @@ func (l Line) Exec(ctx context.Context, statements string) error {
 	return err
 }
 
-// With runs work on a connection of a pool, whose server is known to exclude.
-type With func(ctx context.Context, work func(Line) error) error
-
 // BeginSQL begins a transaction of the library's.
 const BeginSQL = "begin isolation level read committed read write"
 
@@ -151,11 +147,6 @@ const CheckSQL = "'500ms'"
 func LeaseSQL(lease string) string {
 	return sqltext.Set("idle_in_transaction_session_timeout", lease) + ", " + sqltext.Set("tcp_user_timeout", lease) +
 		", " + sqltext.Set("client_connection_check_interval", CheckSQL)
-}
-
-// Leased makes a transaction one that ends with its client, as a lock's does.
-func Leased(lease time.Duration) sqltext.Statement {
-	return sqltext.With("select "+LeaseSQL("$1"), sqltext.Milliseconds(lease))
 }
 
 // ErrRowsOpen says that nothing can be sent, and nothing is lost.

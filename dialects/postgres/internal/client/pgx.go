@@ -139,15 +139,22 @@ func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
 
 // unfit is an error where a setting does not serve, as far as the server has told.
 func unfit(conn *pgx.Conn) error {
-	return cmp.Or(server.Unfit("client_encoding", conn.PgConn().ParameterStatus("client_encoding")),
-		server.Unfit("standard_conforming_strings", conn.PgConn().ParameterStatus("standard_conforming_strings")))
+	const encoding, conforming = "client_encoding", "standard_conforming_strings"
+	e, c := conn.PgConn().ParameterStatus(encoding), conn.PgConn().ParameterStatus(conforming)
+	if e == "UTF8" && c == "on" { // nearly always
+		return nil
+	}
+	return cmp.Or(server.Unfit(encoding, e), server.Unfit(conforming, c))
 }
 
 // run begins a script again, once, where the server has forgotten what pgx has prepared: the
 // server has then forgotten all.
 func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	columns, err = c.batch(ctx, s)
-	if isForgotten(err) && s[0].Opens {
+	if err == nil || !isForgotten(err) {
+		return columns, err
+	}
+	if s[0].Opens {
 		undo := "rollback"
 		if name, is := strings.CutPrefix(s[0].SQL, savepointSQL); is {
 			undo += " to savepoint " + name + "; release savepoint " + name
