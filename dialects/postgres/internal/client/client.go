@@ -91,12 +91,9 @@ func (l Line) Exec(ctx context.Context, statements string) error {
 // With runs work on a connection of a pool, whose server is known to exclude.
 type With func(ctx context.Context, work func(Line) error) error
 
-// BeginSQL begins a transaction of the library's.
-const BeginSQL = "begin isolation level read committed read write"
-
 var (
-	// Begin is BeginSQL, which opens a script.
-	Begin = sqltext.Statement{SQL: BeginSQL, Silent: true, Opens: true}
+	// Begin opens a script in a transaction of the library's.
+	Begin = sqltext.Statement{SQL: "begin isolation level read committed read write", Silent: true, Opens: true}
 	// Commit ends one.
 	Commit = sqltext.Silent("commit")
 )
