@@ -289,14 +289,8 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 			return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(pg.Detail, "\n", " "))
 		}
 	case errors.Is(err, missing.ErrRows):
-		t, failed := textsOf(request, false, never)
-		if failed != nil {
-			return failed
-		}
-		values, failed := valuesOf(request, t.column)
-		if failed != nil {
-			return failed
-		}
+		t, _ := textsOf(request, false, never) // there was no error when the lock was sent
+		values, _ := valuesOf(request, t.column)
 		exist := "select " + t.column + "::text from " + t.table + t.where
 		columns, failed := q.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
 		if failed != nil {
