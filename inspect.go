@@ -104,7 +104,7 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	if err != nil {
 		return nil, err
 	}
-	claims, err := l.heldClaims(ctx, keys)
+	claims, err := l.heldClaims(ctx, found.Kinds.Claims, keys)
 	if err != nil {
 		return nil, err
 	}
