@@ -237,7 +237,7 @@ func (q querier) join(ctx context.Context, request dialects.Request, at client.S
 	on := way{joined: true, fails: always, first: at.Set(), last: at.Release()}
 	switch {
 	case work: // inside the first savepoint, so that a cancel costs no more than any other
-		on.last = at.Behind().Set()
+		on.last = at.Inner().Set()
 	case request.Try && len(request.Values) == 1 && !q.Blind:
 		on.fails = ifPassed
 	}

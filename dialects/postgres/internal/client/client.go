@@ -111,8 +111,8 @@ func (s Savepoint) Set() sqltext.Statement {
 	return sqltext.Statement{SQL: savepointSQL + string(s), Silent: true, Opens: true}
 }
 
-// Behind is another one, for work behind what is locked in s. It ends with s.
-func (s Savepoint) Behind() Savepoint { return s + "_work" }
+// Inner is another one, for the work with what is locked in s. It ends with s.
+func (s Savepoint) Inner() Savepoint { return s + "_work" }
 
 // Undo comes back to it.
 func (s Savepoint) Undo() sqltext.Statement {
