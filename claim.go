@@ -260,13 +260,14 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, keys
 				continue
 			}
 			hash := hex.EncodeToString(row.hash)
-			key := cmp.Or(named[hash], label.Known(dialects.Named{Hash: hash, Name: row.name}))
+			key := cmp.Or(named[hash], label.Known(hash, row.name))
 			holdings = append(holdings, Holding{
 				Table: l.config.table, Column: claimColumn, Row: hash, Key: key,
 				Holder: &Session{
-					Key: key, By: row.By, Since: row.Since, Until: row.Until, token: row.Token,
+					Key: key, By: row.By, Since: row.Since, Until: row.Until,
 					For: row.Until.Add(-row.left).Sub(row.Since),
 				},
+				token: row.Token,
 			})
 		}
 	}
@@ -274,7 +275,7 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, keys
 }
 
 func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
-	held := &Claimed[Tx]{claim: l.Claim(h.Key), by: h.Holder.By, token: h.Holder.token}
+	held := &Claimed[Tx]{claim: l.Claim(h.Key), by: h.Holder.By, token: h.token}
 	if h.Row != hex.EncodeToString(held.claim.hash[:]) {
 		return errors.New("the table does not show the key of this claim: inspect it by its key, and break that")
 	}

@@ -53,7 +53,7 @@ func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
 func newDriver(pool *client.Pool) *Driver {
 	return &Driver{
-		inspector: inspection.New(pool),
+		inspector: inspection.Inspector{Pool: pool},
 		pool:      pool, tables: installation.Tables{Pool: pool},
 	}
 }

@@ -110,7 +110,7 @@ type inspector = inspection.Inspector
 
 func newDriver[Tx any](pool client.Pool[Tx], size func() int) *driver[Tx] {
 	d := &driver[Tx]{pool: pool, size: size}
-	d.inspector = inspection.New(d.with)
+	d.inspector = func(ctx context.Context, q dialects.Query) ([]string, error) { return d.Run(ctx, q) }
 	return d
 }
 

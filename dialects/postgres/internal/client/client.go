@@ -88,9 +88,6 @@ func (l Line) Exec(ctx context.Context, statements string) error {
 	return err
 }
 
-// With runs work on a connection of a pool, whose server is known to exclude.
-type With func(ctx context.Context, work func(Line) error) error
-
 var (
 	// Begin opens a script in a transaction of the library's.
 	Begin = sqltext.Statement{SQL: "begin isolation level read committed read write", Silent: true, Opens: true}
