@@ -6,13 +6,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"math/big"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -217,38 +214,38 @@ func checkClaim(by string, d time.Duration) error {
 func (l *Locker[Tx]) lookAtClaims(ctx context.Context, free map[lookout.Want]bool) {
 	ctx, cancel := context.WithTimeout(ctx, dialects.ReleaseTimeout)
 	defer cancel()
-	wants := slices.Collect(maps.Keys(free))
-	pairs := make([][2]string, len(wants))
-	for i, want := range wants {
-		pairs[i] = [2]string{hex.EncodeToString(want.Claim[:]), hex.EncodeToString([]byte(want.By))}
+	var wants []lookout.Want
+	var list []string
+	for want := range free {
+		wants, list = append(wants, want), append(list, fmt.Sprintf(`["%x","%x"]`, want.Claim, want.By))
 	}
-	list, _ := json.Marshal(pairs) // of strings
 	found, err := l.find(ctx, false)
 	var lines []string
 	if err == nil {
-		sql := found.Kinds.Claims
-		lines, err = l.ask(ctx, dialects.Query{SQL: sql.Look, Args: []any{string(list)}, Table: sql.Table})
+		q := dialects.Query{SQL: found.Kinds.Claims.Look, Table: found.Kinds.Claims.Table}
+		q.Args = []any{"[" + strings.Join(list, ",") + "]"}
+		lines, err = l.ask(ctx, q)
 	}
 	final := err != nil && ctx.Err() == nil && l.driver.Classify(err) == dialects.Final
-	for i, want := range wants {
-		free[want] = final || slices.Contains(lines, strconv.Itoa(i+1))
+	for want := range free {
+		free[want] = final
+	}
+	for _, line := range lines {
+		n, _ := strconv.Atoi(line)
+		free[wants[n-1]] = true
 	}
 }
 
 // heldClaims are those of all claims, or of these keys, that are held. An installation from before
 // there were claims has none, and its users may read none.
-func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []Holding, err error) {
-	found, err := l.find(ctx, false)
-	if err != nil {
-		return nil, err
-	}
-	sql, named := found.Kinds.Claims, map[string]string{}
-	queries := []dialects.Query{{SQL: sql.List, Table: sql.Table, Reads: true}}
+func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, keys []string) ([]Holding, error) {
+	named, queries := map[string]string{}, []dialects.Query{{SQL: sql.List, Table: sql.Table, Reads: true}}
 	for i, key := range keys {
 		c := l.Claim(key)
 		named[hex.EncodeToString(c.hash[:])] = key
 		queries = append(queries[:i], c.query(sql, sql.Read))
 	}
+	var holdings []Holding
 	for _, q := range queries {
 		lines, err := l.ask(ctx, q)
 		switch {
@@ -263,13 +260,14 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []
 				continue
 			}
 			hash := hex.EncodeToString(row.hash)
-			key := cmp.Or(named[hash], label.Known(dialects.Named{Hash: hash, Name: row.name}))
+			key := cmp.Or(named[hash], label.Known(hash, row.name))
 			holdings = append(holdings, Holding{
 				Table: l.config.table, Column: claimColumn, Row: hash, Key: key,
 				Holder: &Session{
-					Key: key, By: row.By, Since: row.Since, Until: row.Until, token: row.Token,
+					Key: key, By: row.By, Since: row.Since, Until: row.Until,
 					For: row.Until.Add(-row.left).Sub(row.Since),
 				},
+				token: row.Token,
 			})
 		}
 	}
@@ -277,11 +275,11 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, keys []string) (holdings []
 }
 
 func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
-	held := &Claimed[Tx]{claim: l.Claim(h.Key), by: h.Holder.By, token: h.Holder.token}
+	held := &Claimed[Tx]{claim: l.Claim(h.Key), by: h.Holder.By, token: h.token}
 	if h.Row != hex.EncodeToString(held.claim.hash[:]) {
 		return errors.New("the table does not show the key of this claim: inspect it by its key, and break that")
 	}
-	err := held.release(Apart(ctx), "Claim.Break")
+	_, err := held.under(Apart(ctx), "Claim.Break", noWork[Tx], released)
 	switch {
 	case errors.Is(err, ErrClaimEnded):
 		return fmt.Errorf("%w: %q does not have it any more", ErrNotHeld, h.Holder.By)

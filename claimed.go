@@ -69,20 +69,22 @@ func (h *Claimed[Tx]) Until() time.Time { return time.UnixMicro(h.until.Load()) 
 // out in the middle of work does no harm. One that was over before is [ErrClaimEnded], and work
 // does not run. In the work of another Do it is part of that Do's transaction, in a savepoint.
 func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
-	return h.under(ctx, "Claimed.Do", work, nil)
+	_, err := h.under(ctx, "Claimed.Do", work, nil)
+	return err
 }
 
 // under does work under the claim, and then moves its end to what end says, unless that is nil.
 func (h *Claimed[Tx]) under(ctx context.Context, verb string, work func(context.Context, Tx) error,
 	end func(now time.Time) time.Time,
-) error {
-	m, err := *h.made().made(), h.claim.mutex.ready()
-	if err != nil {
-		return m.wrap(verb, err)
+) (until time.Time, err error) {
+	m := *h.made().made()
+	if err = m.ready(); err != nil {
+		return until, m.wrap(verb, err)
 	}
-	found, err := m.locker.find(ctx, m.locker.carriesOpen(ctx))
+	joins := m.locker.carriesOpen(ctx)
+	found, err := m.locker.find(ctx, joins)
 	if err != nil {
-		return m.wrap(verb, err)
+		return until, m.wrap(verb, err)
 	}
 	sql, locked, row := found.Kinds.Claims, false, claimRow{}
 	m.attached = &attached{look: h.claim.query(sql, sql.Keep), judge: func(answer []string) (err error) {
@@ -92,14 +94,25 @@ func (h *Claimed[Tx]) under(ctx context.Context, verb string, work func(context.
 	}}
 	if end != nil {
 		m.attached.last = func() []dialects.Query {
-			return []dialects.Query{h.claim.query(sql, sql.End, end(row.Until.Add(-row.left)).UnixMicro())}
+			until = end(row.Until.Add(-row.left))
+			return []dialects.Query{h.claim.query(sql, sql.End, until.UnixMicro())}
 		}
 	}
-	if err = m.do(ctx, verb, false, work); !locked {
+	err = m.do(ctx, verb, false, work)
+	switch {
+	case !locked:
 		err = goneIsEnded(err)
+	case err == nil && end != nil && !joins:
+		h.until.Store(until.UnixMicro())
+		m.locker.lookout.Wake()
 	}
-	return err
+	return until, err
 }
+
+func noWork[Tx any](context.Context, Tx) error { return nil }
+
+// released is the end of a claim that was given back.
+func released(time.Time) time.Time { return time.UnixMicro(0) }
 
 // LockTx does in the caller's transaction what Do does: when it returns nil, the claim is this
 // holder's until that transaction ends. It is [ErrClaimEnded] when the claim is over, and then the
@@ -109,12 +122,13 @@ func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	m := h.made().made()
 	ctx, trace := m.startTrace(ctx, verb, false)
 	err := goneIsEnded(m.lockIn(ctx, verb, tx, false))
+	var found *dialects.LockTable
 	if err == nil {
-		var found *dialects.LockTable
-		if found, err = m.locker.find(ctx, true); err == nil {
-			sql := found.Kinds.Claims
-			_, err = h.judge(m.locker.driver.Run(ctx, h.claim.query(sql, sql.Keep), tx))
-		}
+		found, err = m.locker.find(ctx, true)
+	}
+	if err == nil {
+		keep := h.claim.query(found.Kinds.Claims, found.Kinds.Claims.Keep)
+		_, err = h.judge(m.locker.driver.Run(ctx, keep, tx))
 		err = m.wrap(verb, err)
 	}
 	trace.answer(err)
@@ -144,10 +158,10 @@ func goneIsEnded(err error) error {
 // under way; in the work of that Do, call it with the work's ctx. d is as that of TryTake.
 func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.Time, err error) {
 	const verb = "Claimed.Extend"
-	if err := checkClaim(h.by, d); err != nil {
+	if err = checkClaim(h.by, d); err != nil {
 		return until, h.made().made().wrap(verb, err)
 	}
-	return h.move(ctx, verb, func(now time.Time) time.Time { return now.Add(d) })
+	return h.under(ctx, verb, noWork[Tx], func(now time.Time) time.Time { return now.Add(d) })
 }
 
 // Release gives the claim back. It waits for a Do of the claim that is under way, with a ctx that
@@ -159,28 +173,6 @@ func (h *Claimed[Tx]) Release(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), dialects.ReleaseTimeout)
 		defer cancel()
 	}
-	return h.release(ctx, "Claimed.Release")
-}
-
-func (h *Claimed[Tx]) release(ctx context.Context, verb string) error {
-	_, err := h.move(ctx, verb, func(time.Time) time.Time { return time.UnixMicro(0) })
+	_, err := h.under(ctx, "Claimed.Release", noWork[Tx], released)
 	return err
-}
-
-// move moves the end.
-func (h *Claimed[Tx]) move(ctx context.Context, verb string, end func(now time.Time) time.Time) (until time.Time,
-	err error,
-) {
-	noWork := func(context.Context, Tx) error { return nil }
-	if err = h.under(ctx, verb, noWork, func(now time.Time) time.Time {
-		until = end(now)
-		return until
-	}); err != nil {
-		return time.Time{}, err
-	}
-	if l := h.claim.mutex.locker; !l.carriesOpen(ctx) {
-		h.until.Store(until.UnixMicro())
-		l.lookout.Wake()
-	}
-	return until, nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
@@ -36,37 +35,12 @@ type Holding struct {
 	// "claim", and Holder has no session: By says who has it, and Until for how long. For a name
 	// that is hidden, Key is what the caller named, else "~", the beginning of the hash, and "…".
 	Permits []Session
-	// Behind is how many more callers of this Locker wait inside the process, see [WithQueue].
-	Behind int
+
+	token int64 // of a claim
 }
 
-// Session is a session of the server, as the server shows it. What the server does not show to this
-// role is empty.
-type Session struct {
-	ID          string // the backend's process on PostgreSQL, else the connection; empty: nobody knows
-	Permit      int    // of a semaphore, that it holds
-	Key         string // of a slot, what it named, when it says so
-	Application string
-	Host        string // of the client, with its port where the server shows one: never on MySQL
-	Process     int    // of the client, on its host
-	User        string
-	Database    string
-	Shared      bool      // it shares the row, or waits to share it
-	By          string    // who has a claim
-	Until       time.Time // its end, by the server's clock; over while its holder is in a Do
-	// Prepared is the name of a prepared transaction that has the lock (PREPARE TRANSACTION, on
-	// PostgreSQL). It belongs to no session: COMMIT PREPARED or ROLLBACK PREPARED ends it.
-	Prepared string
-	// Since is when the transaction began, by the server's clock; of a lock that is renewed, the
-	// first one; of a prepared one, when that was prepared; of a waiter, when the wait began. For
-	// is how long ago that is. Where the server shows neither, Since.IsZero and For is 0.
-	Since     time.Time
-	For       time.Duration
-	Idle      bool   // it runs no statement; false means unknown where Since is not known
-	Statement string // that it runs, or ran last
-	party     dialects.Party
-	token     int64 // of a claim
-}
+// Session is a session of the server, as the server shows it.
+type Session = dialects.Party
 
 // Inspect returns what is held or awaited, by whichever process: slots of the lock table, in order,
 // and then, by column, rows of [Locker.Rows], claims, elections and semaphores; with keys, those of
@@ -100,15 +74,23 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 		of.Slots = append(of.Slots, strconv.Itoa(dialects.SlotOf(key, found.Slots)))
 		of.Names = append(of.Names, label.Hash(key))
 	}
-	states, err := inspector.Inspect(ctx, of)
+	entries, err := inspector.Inspect(ctx, of)
 	if err != nil {
 		return nil, err
 	}
-	claims, err := l.heldClaims(ctx, keys)
+	holdings, err := l.heldClaims(ctx, found.Kinds.Claims, keys)
 	if err != nil {
 		return nil, err
 	}
-	holdings := append(l.holdingsOf(states, of, keys), claims...)
+	for _, h := range l.holdingsOf(entries, of, keys) {
+		if h.Holder != nil {
+			h.Key = cmp.Or(h.Key, h.Holder.Key)
+		}
+		for _, s := range slices.Concat(h.Readers, h.Waiters) {
+			h.Key = cmp.Or(h.Key, s.Key)
+		}
+		holdings = append(holdings, *h)
+	}
 	slices.SortFunc(holdings, func(a, b Holding) int {
 		return cmp.Or(cmp.Compare(a.Column, b.Column), cmp.Compare(a.Table, b.Table),
 			cmp.Compare(len(a.Row), len(b.Row)), cmp.Compare(a.Row, b.Row))
@@ -128,79 +110,63 @@ func (l *Locker[Tx]) inspector() (dialects.Inspector, error) {
 	return inspector, nil
 }
 
-// holdingsOf are the rows that were asked for, those of a semaphore together.
-func (l *Locker[Tx]) holdingsOf(states []dialects.RowState, of dialects.Inspection, keys []string) (all []Holding) {
-	semaphores := map[string]*Holding{}
-	for _, state := range states {
-		h := Holding{
-			Table: cmp.Or(state.Table, l.config.table), Column: state.Column, Row: state.Value,
-			Readers: sessionsOf(state.Readers...), Waiters: sessionsOf(state.Waiters...),
-		}
-		if state.Holder != nil {
-			h.Holder = &sessionsOf(*state.Holder)[0]
-			h.Key = h.Holder.Key
-		}
-		for _, s := range slices.Concat(h.Readers, h.Waiters) {
-			h.Key = cmp.Or(h.Key, s.Key)
-		}
-		if state.Kind != dialects.KindRow {
-			h.Column, h.Row, h.Key = electionColumn, state.Hash, label.Known(state.Named)
-			if at := slices.Index(of.Names, state.Hash); at >= 0 {
-				h.Key = keys[at]
-			}
-		}
+// row is a row of a table, or what has rows of its own.
+type row struct{ table, column, value string }
+
+// holdingsOf puts together what was asked for: entries of a row, and those of a semaphore. A
+// session counts once for a row: if it waits to own what it shares, it waits.
+func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection, keys []string) map[row]*Holding {
+	rank := func(e dialects.Entry) int {
 		switch {
-		case state.Kind == dialects.KindSemaphore:
-			h.Column = semaphoreColumn
-			semaphores[state.Hash] = semaphores[state.Hash].with(h, state.Permit)
-		case state.Kind == dialects.KindElection, of.Slots == nil, h.Column == "" && slices.Contains(of.Slots, h.Row):
-			all = append(all, h)
+		case e.Waits:
+			return 0
+		case e.Shared:
+			return 2
 		}
+		return 1
 	}
-	for _, h := range semaphores {
-		if len(h.Permits)+len(h.Waiters) > 0 { // else somebody only looks
-			all = append(all, *h)
+	slices.SortStableFunc(entries, func(a, b dialects.Entry) int { return cmp.Compare(rank(a), rank(b)) })
+	holdings, seen := map[row]*Holding{}, map[[5]string]bool{}
+	for _, e := range entries {
+		at, key := row{cmp.Or(e.Table, l.config.table), e.Column, e.Value}, ""
+		wanted := of.Names == nil || e.Table == "" && slices.Contains(of.Slots, e.Value)
+		if e.Kind != dialects.KindRow {
+			at.column, at.value, key = string(e.Kind), e.Hash, label.Known(e.Hash, e.Name)
+			named := slices.Index(of.Names, e.Hash)
+			if wanted = of.Names == nil || named >= 0; named >= 0 {
+				key = keys[named]
+			}
+			wanted = wanted && !(e.Kind == dialects.KindSemaphore && e.Shared) // who shares it only looks
 		}
-	}
-	here := l.waitingHere() // later: who has gone from the process to the server meanwhile counts once
-	for i, h := range all {
-		line := row{h.Table, h.Column, h.Row}
-		if h.Column == "" {
-			line = row{of.Table.Name, slotColumn, h.Row}
+		who := [...]string{at.table, at.column, e.Value, e.ID, e.Prepared}
+		if !wanted || seen[who] {
+			continue
 		}
-		all[i].Behind = here[line]
+		seen[who] = true
+		if holdings[at] == nil {
+			holdings[at] = &Holding{Table: at.table, Column: at.column, Row: at.value, Key: key}
+		}
+		holdings[at].add(e)
 	}
-	return all
+	return holdings
 }
 
-// with adds a row of a semaphore to the others: a permit, or behind the last one the queue, whose
-// holder is the first that waits. Of the first row h is nil.
-func (h *Holding) with(one Holding, permit int) *Holding {
-	if h == nil {
-		h = &Holding{Table: one.Table, Column: one.Column, Row: one.Row, Key: one.Key}
-	}
-	h.Waiters = append(h.Waiters, one.Waiters...)
-	switch holder := one.Holder; {
-	case holder == nil:
-	case permit == locktable.QueuePermit:
-		h.Waiters = slices.Insert(h.Waiters, 0, *holder)
-	default:
-		holder.Permit = permit
-		h.Permits = append(h.Permits, *holder)
+// add adds an entry, behind all that wait if it does not.
+func (h *Holding) add(e dialects.Entry) {
+	switch party := e.Party; {
+	case e.Waits:
+		h.Waiters = append(h.Waiters, party)
+	case e.Kind == dialects.KindSemaphore && e.Permit == locktable.QueuePermit:
+		h.Waiters = slices.Insert(h.Waiters, 0, party)
+	case e.Kind == dialects.KindSemaphore:
+		party.Permit = e.Permit
+		h.Permits = append(h.Permits, party)
 		slices.SortFunc(h.Permits, func(a, b Session) int { return cmp.Compare(a.Permit, b.Permit) })
+	case e.Shared:
+		h.Readers = append(h.Readers, party)
+	case h.Holder == nil:
+		h.Holder = &party
 	}
-	return h
-}
-
-func sessionsOf(parties ...dialects.Party) (sessions []Session) {
-	for _, p := range parties {
-		sessions = append(sessions, Session{
-			ID: p.Session, Prepared: p.Prepared, Key: p.Key, Application: p.Application, Host: p.Host,
-			Process: p.Process, User: p.User, Database: p.Database, Shared: p.Shared, Since: p.Since, For: p.For,
-			Idle: p.Idle, Statement: p.Statement, party: p,
-		})
-	}
-	return sessions
 }
 
 // Break ends the session of the Holder: the server undoes what it has not committed, and gives the
@@ -230,7 +196,7 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 		holding.Holder = &several[0]
 	}
 	switch holder := holding.Holder; {
-	case holding.Table == "" || holder != nil && holder.ID != holder.party.Session:
+	case holding.Table == "":
 		return fmt.Errorf("%w: this is no Holding of Inspect", ErrNotHeld)
 	case holder == nil && len(several) > 0:
 		return fmt.Errorf("%d sessions hold it together, and none was ended: say which by making it the Holder, "+
@@ -246,7 +212,7 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 		return errors.New("it was held, and the server did not say by which session, so none was ended: inspect this " +
 			"key alone, where the user, the server and the pool have a few connections to spare")
 	}
-	err = inspector.End(ctx, holding.Holder.party)
+	err = inspector.End(ctx, *holding.Holder)
 	if errors.Is(err, dialects.ErrChanged) {
 		return fmt.Errorf("%w: session %s does not hold it any more", ErrNotHeld, holding.Holder.ID)
 	}

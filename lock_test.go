@@ -390,10 +390,6 @@ var sideBySide = []guarantee{
 		"Inspect shows locks in callers' transactions, and rows of their tables",
 		guarantees.InspectTx[pgx.Tx], guarantees.InspectTx[*sql.Tx],
 	},
-	{
-		"Inspect says how many more calls of this Locker wait inside the process",
-		guarantees.InspectBehind[pgx.Tx], guarantees.InspectBehind[*sql.Tx],
-	},
 	{"Break ends the holder that was shown, and no other", guarantees.Breaks[pgx.Tx], guarantees.Breaks[*sql.Tx]},
 	{
 		"Inspect and Break refuse what makes no sense",

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -28,22 +27,6 @@ func lineOf(request dialects.Request) lineName {
 		name.values += "\x00" + value.Text
 	}
 	return name
-}
-
-// row is a row of a table.
-type row struct{ table, column, value string }
-
-// waitingHere is how many callers of this Locker wait for each row, without a session.
-func (l *Locker[Tx]) waitingHere() map[row]int {
-	count := map[row]int{}
-	add := func(name lineName, waiting int) {
-		for text := range strings.SplitSeq(name.values, "\x00") {
-			count[row{name.table, name.column, text}] += waiting
-		}
-	}
-	l.lines().Each(add)
-	l.candidates.Each(add)
-	return count
 }
 
 // newLines is called once, at the first call that needs the size of the pool.
@@ -167,19 +150,18 @@ func (l *Locker[Tx]) holderOf(ctx context.Context, request dialects.Request) str
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // at whose end the connection would be closed
 	defer cancel()
-	of := dialects.Inspection{Table: *found, Names: []string{}, Brief: true}
+	of := dialects.Inspection{Table: *found, Brief: true}
 	for _, value := range request.Values {
 		of.Slots = append(of.Slots, value.Text)
 	}
-	states, _ := inspector.Inspect(ctx, of) // an error would say nothing of the lock
-	for _, s := range states {
-		if h := s.Holder; s.Kind == dialects.KindRow && s.Column == "" && h != nil && h.Session != "" &&
-			slices.Contains(of.Slots, s.Value) {
+	entries, _ := inspector.Inspect(ctx, of) // an error would say nothing of the lock
+	for _, h := range entries {
+		if !h.Waits && h.ID != "" && h.Table == "" && h.Kind == dialects.KindRow && slices.Contains(of.Slots, h.Value) {
 			process := ""
 			if h.Process > 0 { // else the server does not show it
 				process = fmt.Sprintf("process %d ", h.Process)
 			}
-			return fmt.Sprintf("session %s (%son %s, since %s)", h.Session, process, cmp.Or(h.Host, "a socket"),
+			return fmt.Sprintf("session %s (%son %s, since %s)", h.ID, process, cmp.Or(h.Host, "a socket"),
 				h.Since.UTC().Format(time.DateTime))
 		}
 	}

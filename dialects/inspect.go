@@ -13,10 +13,10 @@ var ErrChanged = errors.New("the session has changed")
 // Inspector is what a Driver may be, too: it shows who holds rows and who waits for them. Its
 // methods take a connection from the pool for a moment.
 type Inspector interface {
-	// Inspect returns what is held or awaited. More slots may be returned than were asked for, and
-	// the caller filters. A table of semaphores or of elections that is missing, or that this user
-	// may not read, has none.
-	Inspect(ctx context.Context, of Inspection) ([]RowState, error)
+	// Inspect returns what is held or awaited, those that wait for a row in the order of the queue.
+	// It may return more than was asked for, and a session twice. A table of semaphores or of
+	// elections that is missing, or that this user may not read, has none.
+	Inspect(ctx context.Context, of Inspection) ([]Entry, error)
 
 	// End ends a session that Inspect has shown, and returns when the server has released what it
 	// held. A session that is in another transaction by now goes on: ErrChanged.
@@ -24,65 +24,62 @@ type Inspector interface {
 }
 
 // Kind is what can be held.
-type Kind int
+type Kind string
 
 const (
 	// KindRow is a row of the lock table, or of a caller's table that sessions of txlock say they
 	// lock.
-	KindRow Kind = iota
+	KindRow Kind = ""
 	// KindSemaphore is a permit of a semaphore, or its queue.
-	KindSemaphore
+	KindSemaphore Kind = "semaphore"
 	// KindElection is the seat of an election: its holder leads.
-	KindElection
+	KindElection Kind = "election"
 )
-
-// Named is a semaphore or an election. Clients agree on the hash of its name. It has rows of its
-// own in a table beside the lock table.
-//
-// A semaphore has one for each permit, and one that is its queue: no server can wait for any of
-// several rows. An election has a seat, a record and an office: see txlock.Election.
-type Named struct {
-	Kind Kind
-	Hash string // of 64 hexadecimal digits
-	Name string // in ASCII, for people; empty: it is hidden
-}
 
 // Inspection says what to look at: everything, or what was named.
 type Inspection struct {
 	Table LockTable
 	Slots []string // that are looked for alone; nil: all, and rows of callers' tables
 	Names []string // of semaphores and elections, by their hashes, that are looked for alone; nil: all
-	Brief bool     // what the server shows at once is enough
+	Brief bool     // of Slots alone, what the server shows at once is enough
 }
 
-// RowState is a row with its holder and waiters.
-type RowState struct {
-	Named         // the semaphore or the election whose row it is
-	Permit int    // of a semaphore; behind the last one its queue, where the holder is the first that waits
-	Table  string // of a caller's row, as its user spells it, as is Column
-	Column string // empty for a row of our own
+// Entry is a session, and a row that it holds or waits for.
+type Entry struct {
+	Kind   Kind
+	Permit int    // of a semaphore; behind the last one its queue, whose holder is the first that waits
+	Hash   string // of the name of a semaphore or an election, in 64 hexadecimal digits
+	Name   string // of that, in ASCII, for people; empty: it is hidden
+	Table  string // of a caller's row, as its user spells it, as is Column; empty for a row of our own
+	Column string
 	Value  string // of Column, or the number of our own row
-
-	Holder  *Party  // nil: nobody known; without a Session: the row is held, and the server does not say by whom
-	Readers []Party // who shares it
-	Waiters []Party // in the order of the queue
+	Waits  bool
+	Party  // empty: the row is held, and the server does not say by whom
 }
 
-// Party is a session that holds a row or waits for it. What the server does not show is empty.
+// Party is a session of the server, as the server shows it. What the server does not show to this
+// role is empty.
 type Party struct {
-	Session     string // the server's number for it
-	Transaction string // tells it from other transactions of the same session
-	Prepared    string // the name of a prepared transaction, which belongs to no session
-	Key         string // of a slot: what the session named, when it says so
+	ID          string // the backend's process on PostgreSQL, else the connection; empty: nobody knows
+	Transaction string // tells it from others of the same session, for Break
+	Permit      int    // of a semaphore, that it holds
+	Key         string // of a slot, what it named, when it says so
 	Application string
-	Host        string // of the client, with its port where the server shows it
-	Process     int    // of the client
+	Host        string // of the client, with its port where the server shows one: never on MySQL
+	Process     int    // of the client, on its host
 	User        string
 	Database    string
-	Shared      bool // it shares the row, or waits to share it
-	// Since is when a waiter began to wait, or the transaction of a holder began or was prepared.
+	Shared      bool      // it shares the row, or waits to share it
+	By          string    // who has a claim
+	Until       time.Time // its end, by the server's clock; over while its holder is in a Do
+	// Prepared is the name of a prepared transaction that has the lock (PREPARE TRANSACTION, on
+	// PostgreSQL). It belongs to no session: COMMIT PREPARED or ROLLBACK PREPARED ends it.
+	Prepared string
+	// Since is when the transaction began, by the server's clock; of a lock that is renewed, the
+	// first one; of a prepared one, when that was prepared; of a waiter, when the wait began. For
+	// is how long ago that is. Where the server shows neither, Since.IsZero and For is 0.
 	Since     time.Time
-	For       time.Duration // the time since then, by the server's clock
-	Idle      bool          // it runs no statement
-	Statement string        // that runs, or ran last
+	For       time.Duration
+	Idle      bool   // it runs no statement; false means unknown where Since is not known
+	Statement string // that it runs, or ran last
 }

@@ -72,36 +72,34 @@ func Hold[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) (relea
 	return release
 }
 
-// Waiters returns when at least n calls wait for one of keys, or in an election of that name: at
-// the server, of whichever process, or in the queue of locks. It asks the server again and again,
-// and does not guess by time. Calls that wait in a process for several of keys are counted once. So
-// of calls that wait there for different keys, those of the key with most are counted.
+// Waiters returns when at least n sessions wait for one of keys at the server, or campaign in an
+// election of that name, of whichever process. It asks the server again and again, and does not
+// guess by time. Of the callers of one key in a process, some wait there without a session: for
+// more than one of them give their Locker [txlock.WithQueue] of n+1, and a pool with as much room.
 func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...string) {
 	t.Helper()
 	waiting := 0
 	err := until(patienceOf(t), func(ctx context.Context) (done bool, err error) {
 		holdings, err := locks.Inspect(ctx, keys...)
 		if err == nil {
-			waiting = waitersOf(holdings)
+			waiting = waitersIn(holdings)
 		}
 		return waiting >= n, err
 	})
 	if err != nil {
-		t.Fatalf("txlocktest: %d calls wait for %q, not %d: %v%s", waiting, keys, n, err, seen(locks, keys))
+		t.Fatalf("txlocktest: %d sessions wait at the server for %q, not %d (WithQueue bounds those of a "+
+			"process): %v%s", waiting, keys, n, err, seen(locks, keys))
 	}
 }
 
-// waitersOf never counts a call twice. Inspect does not say which of those in a process wait for
-// several keys.
-func waitersOf(holdings []txlock.Holding) int {
-	sessions, behind := map[string]bool{}, 0
+func waitersIn(holdings []txlock.Holding) int {
+	sessions := map[string]bool{} // of several keys, one is waited for first
 	for _, h := range holdings {
 		for _, waiter := range h.Waiters {
 			sessions[waiter.ID] = true
 		}
-		behind = max(behind, h.Behind)
 	}
-	return len(sessions) + behind
+	return len(sessions)
 }
 
 // Lose ends the sessions that hold keys at the server: alone, by Shared, by a permit, or as leader
@@ -253,7 +251,7 @@ func seen[Tx any](locks *txlock.Locker[Tx], keys []string) string {
 			fmt.Fprintf(&b, "held by session %s of %s %d for %v, ", holder.ID, holder.Application, holder.Process,
 				holder.For.Round(time.Millisecond))
 		}
-		fmt.Fprintf(&b, "%d wait at the server, %d in their process", len(h.Waiters), h.Behind)
+		fmt.Fprintf(&b, "%d wait at the server", len(h.Waiters))
 	}
 	if b.Len() == 0 {
 		return "\nnobody holds any of them or waits for one"

@@ -34,9 +34,9 @@ func TestKit(t *testing.T) {
 
 func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	t.Parallel()
-	t.Run("waiters are counted at the server and in the process", func(t *testing.T) {
+	t.Run("waiters are counted at the server", func(t *testing.T) {
 		t.Parallel()
-		f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithQueue(2))
+		f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithQueue(6))
 		keys := []string{f.Key("a"), f.Key("b")}
 		release := txlocktest.Hold(t, f.Locks, keys...)
 		var group errgroup.Group
@@ -148,17 +148,17 @@ func TestKitFailsTests(t *testing.T) {
 	})
 	require.NoError(t, group.Wait())
 
-	crowd := testbed.NewSizedFixture(t, e, c, 4, "")
+	crowd := testbed.NewSizedFixture(t, e, c, 6, "", txlock.WithQueue(3))
 	keys := []string{crowd.Key("a"), crowd.Key("b")}
 	release := txlocktest.Hold(t, crowd.Locks, keys...)
 	var waiters errgroup.Group
-	for range 2 { // one at the server, the other in the process, and both of them for two keys
+	for range 2 { // both of them for two keys
 		waiters.Go(func() error {
 			return crowd.Locks.Mutex(keys...).Do(background, func(context.Context, pgx.Tx) error { return nil })
 		})
 	}
 	txlocktest.Waiters(t, crowd.Locks, 2, keys...)
-	fails("2 calls wait", func(t testing.TB) { txlocktest.Waiters(t, crowd.Locks, 3, keys...) })
+	fails("2 sessions wait", func(t testing.TB) { txlocktest.Waiters(t, crowd.Locks, 3, keys...) })
 	require.NoError(t, group.Wait())
 	release()
 	require.NoError(t, waiters.Wait())

@@ -237,7 +237,7 @@ func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session)
 // ownMarks occur in the statements with which txlock locks, releases and sends heartbeats. Such
 // statements add nothing to the table.
 var ownMarks = []string{
-	"pg_advisory_xact_lock", "do $txlock$", "pg_try_advisory_xact_lock", "txlock_wait", "/* txlock ", "@txlock",
+	"pg_advisory_xact_lock", "do $txlock$", "pg_try_advisory_xact_lock", "savepoint txlock_", "/* txlock ", "@txlock",
 	"concat(epoch, ' ', ", "set_config('idle_in_transaction_session_timeout", "-- txlock ping", "txlock.idle",
 }
 

@@ -23,15 +23,15 @@ import (
 //
 // runs has a row for each epoch: the server's number, and the count at which the epoch began. The
 // last row alone is good, and only on its own server, until its counts are spent. Where it is not
-// good no token comes. The next holder then draws an epoch from epochs. That is committed, and
-// replicated as far as the server waits for replicas, before the first token is made of it. A
-// server that takes over finds another's row; one that comes back finds a later one.
+// good the holder draws an epoch from epochs, which is committed, and replicated as far as the
+// server waits for replicas, before the first token is made of it. A server that takes over finds
+// another's row; one that comes back finds a later one.
 //
-// A server that restarts counts anew, and finds its own row. Its counts begin with the second in
-// which it was started, times 2^24 (MySQL manual, section 14.23), and an epoch ends with the counts
-// of one such second. So a start in another second finds the row outdated. An epoch begins when the
-// second of the start is over, so that there is a start in the same second only if the clock was
-// set back. Then the counts are below the epoch's: it begins when thousands were skipped.
+// A server that restarts counts anew, from the second of its start times 2^24 on (MySQL manual,
+// section 14.23), and finds its own row. An epoch ends with the counts of one such second, so a
+// start in another one finds it outdated. It begins when the second of the start is over: another
+// start in that second takes a clock that was set back. Then the counts are below the epoch's,
+// which begins when thousands were skipped.
 type fence struct{ epochs, runs string }
 
 const (

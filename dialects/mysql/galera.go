@@ -16,12 +16,12 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// On a node of Galera a row lock excludes the sessions of that node. To exclude those of the others
-// as well, the rows are then changed, and the change is sent to all nodes at once, as a fragment of
-// the transaction (streaming replication). Of two fragments for one row, the cluster takes the one
-// that comes first in its order, and rolls the other transaction back. Every other node applies the
-// fragment, and so has the row locked there until the transaction ends. A fragment is taken only
-// behind all that came before it: what is read behind it is not older than the lock.
+// On a node of Galera a row lock excludes the sessions of that node. To exclude others, the rows
+// are then changed, and the change is sent to all nodes at once, as a fragment of the transaction
+// (streaming replication). Of two fragments for one row, the cluster takes the first in its order,
+// and rolls the other transaction back. Every other node applies the fragment, and so has the row
+// locked until the transaction ends. A fragment is taken only behind all that came before it: what
+// is read behind it is not older than the lock.
 
 const (
 	// triesOvertaken is how often a try goes on that was overtaken: by one who has the lock, and
@@ -178,17 +178,15 @@ func certified(err error, request dialects.Request) error {
 	return err
 }
 
-// On Galera, a node counts tokens in a row of its own, in the table of runs, whose other rows have
-// positive epochs. UUID_SHORT() would count on one node alone. A count is larger than those of all
-// nodes, and no other node's. It is committed on another connection while the session has the lock,
-// because the transaction of a Lock is rolled back. Behind that the session sends another fragment:
-// so it had the lock when the count was committed, and whoever has it next has a node that has
-// applied the count. Who has lost the lock meanwhile has burnt a number.
-//
-// The epoch, one for all nodes, keeps tokens above those of a server that was none before. Its row
-// has the server 0, and a start that is good for no server with counts of its own.
-
 // certifyAndDraw makes the lock of the rows of request one of the cluster, and draws its token.
+//
+// UUID_SHORT() would count on one node alone. So a node counts in a row of its own, in the table of
+// runs, whose other rows have positive epochs. A count is larger than those of all nodes, and no
+// other node's. It is committed on another connection while the session has the lock, because the
+// transaction of a Lock is rolled back. Behind that the session sends another fragment: so it had
+// the lock when the count was committed, and whoever has it next has a node that has applied the
+// count. The epoch, one for all nodes, keeps tokens above those of a server that was none before.
+// Its row has the server 0, and a start that is good for no server with counts of its own.
 func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.Request) (token int64, err error) {
 	if request.Fence == "" {
 		return 0, d.certifySoon(ctx, at, request)
@@ -215,8 +213,7 @@ func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.
 }
 
 // commitCount commits a count, and returns its token. The row of the node is locked before the
-// others are read. Where two nodes have the same offset, they write one row,
-// and one of them has to do so again.
+// others are read. Where two nodes have the same offset, one of them has to do so again.
 func (f fence) commitCount(ctx context.Context, link client.Link) (int64, error) {
 	line, err := link.Ask(ctx, "START TRANSACTION", "INSERT INTO "+f.runs+" (server, epoch, start) "+
 		"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1",

@@ -50,30 +50,28 @@ func (p place) interruptLimit() time.Duration {
 var errWaitOn = errors.New("a limit of the session has ended the wait")
 
 // lockJoined locks rows in a transaction that began before, whoever began it. The errors of single
-// statements leave an InnoDB transaction and its locks alone, except that of a deadlock.
+// statements leave an InnoDB transaction and its locks alone, except that of a deadlock, and with
+// innodb_rollback_on_timeout that of a wait that was too long.
 func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
 	at.joined = true
 	for {
 		got, err = d.lock(ctx, at, request)
+		if server.Number(err) == server.LockWaitTimeout {
+			clean, cancel := interrupt.Detached(ctx)
+			ended := inTransaction(clean, at, readOnly)
+			cancel()
+			if ended != nil {
+				return got, server.Lost(ended)
+			}
+		}
 		switch {
 		case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
 			errors.Is(err, client.ErrUnreached), server.Broken(err), server.Aborted(err):
 			return got, server.Lost(err)
-		case !request.Try && server.Number(err) == server.LockWaitTimeout && rollsBackOnTimeout(ctx, at):
-			return got, fmt.Errorf("%w: innodb_rollback_on_timeout is on, so the whole transaction is rolled back: %w",
-				dialects.ErrLost, err)
 		case !errors.Is(err, errWaitOn):
 			return got, err
 		}
 	}
-}
-
-// rollsBackOnTimeout reads the server's setting. An error is a yes.
-func rollsBackOnTimeout(ctx context.Context, q server.Querier) bool {
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	on, err := server.Column(clean, q, "SELECT @@innodb_rollback_on_timeout")
-	return err != nil || len(on) != 1 || on[0] != "0"
 }
 
 // numbered locks, and where that gives no token has the server's run numbered, and locks again.
@@ -254,7 +252,7 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 				"the server that takes the writes", dialects.ErrUnsafeEngine, name[0])
 		}
 	}
-	if request.Try && at.joined && (request.Slots > 0 || rollsBackOnTimeout(clean, at)) {
+	if request.Try && at.joined && request.Slots > 0 {
 		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
 	query, err := lockSQL(request, nowait, 0, false, sqltext.Comment(labelOf(request), ""), "")

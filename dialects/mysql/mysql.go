@@ -42,36 +42,28 @@ type inspector = inspection.Inspector
 
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
-// New returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close does
-// not close it. New costs more round trips than [Open]: each statement travels alone, and the
-// session's settings there and back. The connections may be those of a wrapper, as for traces: all
-// statements go through it. A nil db is an error from the first call that can return one.
-//
-// A transaction that is open on a connection of db, as after any statement of a db with
-// autocommit=0, is committed before the lock. BeginTx would do the same.
-//
-// A loss is noticed by the heartbeat, or the next statement: go-sql-driver shows no socket. A wait
-// that ends by its ctx needs a second connection of db for a moment, and so does a Do whose ctx
-// ends while the server runs a statement of it. Where the pool has none, the waiting connection is
-// closed.
-// A readTimeout in the DSN ends waits for a lock. go-sql-driver writes about broken connections to
-// stderr, unless mysql.Config.Logger or mysql.SetLogger says otherwise.
+// New returns a driver on the caller's db, which Close does not close, and sends nothing. Each
+// statement travels alone, so it costs more round trips than [Open]. The connections may be those
+// of a wrapper, as for traces. A transaction that is open on one of them is committed before the
+// lock, as BeginTx would. A loss is noticed by the heartbeat, or the next statement: go-sql-driver
+// shows no socket. A wait that ends by its ctx, and a statement of a Do that does, take a second
+// connection of db for a moment; where the pool has none, theirs is closed. A readTimeout in the
+// DSN ends waits. A nil db is an error from the first call that can return one.
 func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
 func newDriver(pool *client.Pool) *Driver {
 	return &Driver{
-		inspector: inspection.New(pool),
+		inspector: inspection.Inspector{Pool: pool},
 		pool:      pool, tables: installation.Tables{Pool: pool},
 	}
 }
 
-// Open returns a driver with a pool of its own, and reaches the server once. Dsn is a data source
-// name as go-sql-driver/mysql takes it. Its parameter pool_max_conns, which no other program knows,
-// is the most connections that the pool opens, 16 by default. A wait that is cancelled takes one
-// more for a moment. The connections run with autocommit=0 at READ COMMITTED, wait for row locks as
-// long as the context allows, without a readTimeout, and take several statements in one query. They
-// write nothing to stderr when they break: the locks' errors say so. Close closes the pool. After
-// an error nothing is left open.
+// Open returns a driver with a pool of its own, which Close closes, and reaches the server once.
+// Dsn is a data source name as go-sql-driver/mysql takes it. Its parameter pool_max_conns, which no
+// other program knows, is the most connections that the pool opens, 16 by default; a wait that is
+// cancelled takes one more for a moment. The connections run with autocommit=0 at READ COMMITTED,
+// wait for row locks as long as the context allows, without a readTimeout, take several statements
+// in one query, and write nothing to stderr when they break. After an error nothing is left open.
 func Open(ctx context.Context, dsn string) (*Driver, error) {
 	pool, err := client.Open(ctx, dsn)
 	if err != nil {
@@ -134,7 +126,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	err := d.pool.Identify(clean, tx)
 	if err == nil {
-		err = goesOn(clean, tx)
+		err = inTransaction(clean, tx, readOnly)
 	}
 	cancel()
 	if err != nil {
@@ -144,19 +136,23 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	return err
 }
 
-// goesOn is an error unless the server is in a transaction. The caller's handle does not know when
-// a statement has ended that: COMMIT as text, one that commits implicitly, as DDL, or a deadlock.
-// With autocommit the server would then release each row in the statement that locks it, and keep a
-// marker for good. Without it the lock would begin another transaction, which lacks what the caller
-// did in the first. So the answer does not depend on autocommit.
-func goesOn(ctx context.Context, tx *sql.Tx) error {
-	_, err := tx.ExecContext(ctx, changesTransaction+
-		"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */")
+// readOnly is a characteristic of transactions. It cannot be changed in one.
+const readOnly = "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */"
+
+// inTransaction is an error unless the server is in a transaction, which refuses to have readOnly
+// set to value, or was interrupted, which shows no end of it.
+//
+// The handle of a transaction does not know when a statement has ended that: COMMIT as text, one
+// that commits implicitly, as DDL, or a deadlock. With autocommit the server would then release
+// each row in the statement that locks it, and keep a marker for good. Without it a lock would
+// begin another transaction. So the answer does not depend on autocommit.
+func inTransaction(ctx context.Context, q server.Querier, value string) error {
+	_, err := q.ExecContext(ctx, "SET "+pingMark+readOnly+" = "+value)
 	switch {
 	case err == nil:
 		return fmt.Errorf("%w: the transaction has ended, by a statement that commits implicitly (as DDL), by COMMIT "+
-			"or ROLLBACK as text, or by a deadlock; nothing was changed, begin a new one", dialects.ErrLost)
-	case server.Number(err) == server.InTransaction:
+			"or ROLLBACK as text, or by a deadlock; nothing was changed since", dialects.ErrLost)
+	case server.Number(err) == server.InTransaction, server.Interrupted(err):
 		return nil
 	case errors.Is(err, library.ErrBusyBuffer):
 		return server.ErrBusy
@@ -171,10 +167,10 @@ func (d *Driver) Classify(err error) dialects.Outcome { return server.Outcome(er
 
 // Close implements dialects.Driver. It closes the pool of Open.
 func (d *Driver) Close() error {
-	if d == nil || d.pool == nil {
-		return nil
+	if d != nil && d.pool != nil {
+		d.pool.Close()
 	}
-	return d.pool.Close()
+	return nil
 }
 
 // Run implements dialects.Driver.
@@ -220,7 +216,15 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	return lines, server.Ours(err, q.Table)
 }
 
-// reading is a query whose answer begins with ReadsNow, and that may skip what is locked. On Galera
+const (
+	// readsNow is 0 where a query may read what an older transaction sees, at autocommit=0, or what
+	// others have not committed.
+	readsNow = "IF(@@autocommit AND " + sqltext.Isolation + " <> 'READ-UNCOMMITTED', 1, 0)"
+	// readCommitted is for the next transaction.
+	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+)
+
+// reading is a query whose answer begins with readsNow, and that may skip what is locked. On Galera
 // it reads what other nodes have committed.
 func reading(query string, galera bool) string {
 	if !strings.HasPrefix(query, "(") {
@@ -230,7 +234,7 @@ func reading(query string, galera bool) string {
 	if galera {
 		settings = append(settings, "wsrep_sync_wait=1")
 	}
-	return sqltext.OnMariaDB(settings...) + "(SELECT " + client.ReadsNow + ") UNION ALL " + query
+	return sqltext.OnMariaDB(settings...) + "(SELECT " + readsNow + ") UNION ALL " + query
 }
 
 // runAlone runs statements in a transaction of their own. What a caller's pool has left open is
@@ -239,13 +243,17 @@ func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool
 	link := conn.Link()
 	switch {
 	case conn.Owned != nil: // which has no autocommit, and may have other settings from work
-		settings := client.ReadCommitted
+		settings := readCommitted
 		if conn.Owned.Lease == 0 {
 			settings = client.Settings
 		}
 		return link.Ask(ctx, append([]string{settings}, append(script, "COMMIT")...)...)
-	case reads:
-		return conn.ReadNow(ctx, script[0])
+	case reads: // again, where it has not read what is committed now
+		lines, err = link.Ask(ctx, script[0])
+		if err != nil || !strings.HasPrefix(lines[0], "0") {
+			return lines, err
+		}
+		return link.Ask(ctx, "COMMIT", readCommitted, script[0], "ROLLBACK")
 	}
 	// The server sees them one by one, and this process may be stopped in between: hence the lease.
 	guard := guardSQL + leaseSQL(interrupt.CleanUp)

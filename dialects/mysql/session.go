@@ -80,45 +80,44 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 
 func (s *session) lock(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
 	at := place{label: s.driver.label(request), cut: s.conn.Cut(), beat: &s.beat, flight: s.flightOf(request)}
-	at.patient = s.conn.Owned == nil
+	owned, saves := s.conn.Owned, s.work && at.flight == nil
+	at.patient = owned == nil
 	settings := s.settingsSQL(request, at.label)
-	if s.conn.Owned == nil { // where they come before the BEGIN of the client library
-		err, settings = s.exec(ctx, settings), ""
-	}
-	if request.Work != nil && at.flight == nil {
-		if err == nil {
+	if owned == nil { // where they come before the BEGIN of the client library
+		if err = s.exec(ctx, settings); err == nil && saves {
 			err = s.conn.Begin(ctx)
 		}
-		at.front = []string{client.Save}
+		if err != nil {
+			return got, server.Classify(err, request)
+		}
+	} else if settings != "" {
+		at.front = []string{settings}
 	}
-	if err != nil {
-		return got, server.Classify(err, request)
-	}
-	if settings != "" {
-		at.front = append([]string{settings}, at.front...)
+	if saves {
+		at.front = append(at.front, client.Save)
 	}
 	at.Link = s.conn.Link()
 	if got, err = s.driver.lock(ctx, at, request); err != nil {
 		return got, err
 	}
-	if s.conn.Owned != nil {
-		s.conn.Owned.Lease = request.Lease
+	s.saved, s.committed = saves, at.flight != nil
+	if owned != nil {
+		owned.Lease = request.Lease
+		if saves { // last: database/sql has a goroutine for each query in a transaction
+			err = s.conn.Begin(ctx)
+		}
 	}
-	s.saved, s.committed = request.Work != nil && at.flight == nil, at.flight != nil
-	return got, nil
+	return got, err
 }
 
 const (
 	// guardSQL changes settings of a caller's session, which are restored with the end of the
-	// transaction: autocommit, which also begins the transaction, the isolation level, and the
-	// lease, which is wait_timeout and, for a client that stops reading a result,
-	// net_write_timeout. The level is the session's, because that of a single transaction would
-	// outlive one that SET commits.
+	// transaction. The level is the session's, because that of a single transaction would outlive
+	// one that SET commits.
 	//
-	// A transaction that the session was left with is committed first, as START TRANSACTION does.
-	// It would keep its level and its snapshot, and end with the lock. SET commits when it switches
-	// autocommit on, which must be off before that. The server assigns from left to right, and
-	// reads all values before.
+	// A transaction that the session was left with is committed first: it would keep its level and
+	// its snapshot. SET commits when it switches autocommit on, which must be off before that. The
+	// server assigns from left to right, and reads all values before.
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
 		"@txlock_net_write_timeout = @@net_write_timeout, " +
 		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
@@ -133,7 +132,7 @@ const (
 	commitAndRestore = "SET autocommit = 1, " + restored
 )
 
-// leaseSQL goes behind other settings.
+// leaseSQL goes behind other settings. The second is for a client that stops reading a result.
 func leaseSQL(lease time.Duration) string {
 	seconds := sqltext.Seconds(lease)
 	return ", wait_timeout = " + seconds + ", net_write_timeout = " + seconds
@@ -198,26 +197,12 @@ func (s *session) Ping(ctx context.Context) error {
 	return err
 }
 
-// changesTransaction begins a statement that fails with InTransaction in any transaction, whose
-// characteristics cannot be changed, and does nothing else there.
-const changesTransaction = "SET " + pingMark + "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */ = "
-
-// inTransactionSQL succeeds outside of a transaction: that of the lock has ended, though the
-// connection is as it was. It fails with SeveralRows on a server that has become read only: SET
-// GLOBAL read_only ends no session, and while this one goes on, another server may take the writes
-// and grant the same lock.
-const inTransactionSQL = changesTransaction + "IF(" + sqltext.Writable + ", 0, (SELECT 1 UNION ALL SELECT 2))"
-
-// proveInTransaction is an error unless the session is in a transaction, or a statement was
-// interrupted, which shows no end of it.
+// proveInTransaction is an error unless the transaction of the session goes on, and on a server
+// that has become read only: SET GLOBAL read_only ends no session, and while this one goes on,
+// another server may take the writes and grant the same lock.
 func (s *session) proveInTransaction(ctx context.Context) error {
-	err := s.exec(ctx, inTransactionSQL)
-	switch {
-	case err == nil:
-		return errors.New("its transaction has ended, which has released the lock")
-	case server.Number(err) == server.InTransaction, server.Interrupted(err):
-		return nil
-	case server.Number(err) == server.SeveralRows:
+	err := inTransaction(ctx, s.conn, "IF("+sqltext.Writable+", 0, (SELECT 1 UNION ALL SELECT 2))")
+	if server.Number(err) == server.SeveralRows {
 		s.readOnly = true
 		return errors.New("the server is read_only, so another may grant the same lock")
 	}

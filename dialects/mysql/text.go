@@ -21,10 +21,9 @@ const nowait = " NOWAIT"
 // session's variable, and its count of rows tells. That costs the server less than a result.
 //
 // Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
-// the time is over), MariaDB the executable comment (error 1969). Each takes the other's for a
-// plain comment. innodb_lock_wait_timeout would not do: it counts whole seconds, and no hint of
-// MySQL's changes it. Patient is for a session of ours where that variable is the caller's: at 0,
-// MariaDB would let nobody stand in the queue.
+// the time is over), MariaDB the executable comment (error 1969), and each takes the other's for a
+// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it. Patient is
+// for a session of ours where it is the caller's: at 0, MariaDB lets nobody stand in the queue.
 func lockSQL(request dialects.Request, clause string, limit time.Duration, patient bool, comment, label string) (
 	string, error,
 ) {

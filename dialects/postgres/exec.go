@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -111,9 +112,7 @@ func ended(ctx context.Context, err error) error {
 // it for its users: so an argument that cannot be sent costs nothing but its statement.
 func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) (affected []int64, err error) {
 	for i, statement := range list {
-		if err = ctx.Err(); err == nil {
-			err = s.usable()
-		}
+		err = cmp.Or(s.usable(), ctx.Err())
 		if errors.Is(err, dialects.ErrLost) {
 			return nil, err
 		}

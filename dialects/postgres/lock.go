@@ -18,7 +18,6 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/label"
 )
 
 // querier runs scripts on one connection.
@@ -26,10 +25,12 @@ type querier struct{ client.Line }
 
 // way is how rows are locked, besides the request.
 type way struct {
-	joined bool   // in a transaction that has more to lose than this lock: a savepoint guards it
-	nest   string // sets a savepoint for work behind the lock, whose end releases both; empty: none
-	mark   string // of a transaction of its own, with work; see client.MarkSetting
-	behind behind // statements of the caller's
+	joined bool    // in a transaction that has more to lose than this lock: a savepoint guards it
+	mark   string  // of a transaction of its own, with work; see client.MarkSetting
+	fails  verdict // for what comes behind the rows
+	behind behind  // statements of the caller's
+
+	first, last sqltext.Statement
 }
 
 // lockScript locks the rows of request: the beginning of a transaction or a savepoint, the settings
@@ -43,17 +44,10 @@ type way struct {
 // other. They are statements of their own, because a statement's snapshot is older than its wait: a
 // row that came meanwhile would be missed. That does not matter for one row of our own, which
 // nobody changes: see rowsSQL.
-func (q querier) lockScript(request dialects.Request, on way, limit time.Duration, bounded bool) (s sqltext.Script,
-	at answers, err error,
+func lockScript(request dialects.Request, on way, limit time.Duration, bounded bool) (s sqltext.Script, at answers,
+	err error,
 ) {
-	fails := never
-	switch {
-	case request.Try && on.joined && len(request.Values) == 1 && on.nest == "" && !q.Blind:
-		fails = ifPassed
-	case on.joined || on.behind.list != nil:
-		fails = always
-	}
-	t, err := textsOf(request, on.joined, fails)
+	t, err := textsOf(request, on.joined, on.fails)
 	if err != nil {
 		return nil, at, err
 	}
@@ -61,35 +55,18 @@ func (q querier) lockScript(request dialects.Request, on way, limit time.Duratio
 	if err != nil {
 		return nil, at, err
 	}
-	begin, set := client.WaitSavepoint, sqltext.Statement{SQL: t.set, Silent: true}
-	rows := sqltext.With(t.rows, values)
-	if isAnyOne(request) {
-		rows.Args = append(rows.Args, request.AnyOne)
-	}
-	switch shown := label.Of(request); {
-	case !on.joined:
-		begin = client.Begin
-		set.Args = []any{sqltext.Milliseconds(request.Lease), label.Begin + shown, on.mark}
-	case request.Try:
-		rows.Args = append(rows.Args, label.Begin, shown)
-	default:
-		set.Args = []any{label.Begin, shown}
-		rows.Args = append(rows.Args, label.Begin)
-	}
+	set, rows := argsOf(request, on, values)
 	if !request.Try {
-		set.Args = append(set.Args, sqltext.Milliseconds(limit), strconv.FormatBool(bounded))
+		set = append(set, sqltext.Milliseconds(limit), strconv.FormatBool(bounded))
 	}
-	s = append(make(sqltext.Script, 0, 9+len(on.behind.Script)), begin, set)
+	s = append(make(sqltext.Script, 0, 9+len(on.behind.Script)), on.first,
+		sqltext.Statement{SQL: t.set, Args: set, Silent: true})
 	if t.queue != "" {
 		at.passed = len(s)
-		queue := sqltext.ArrayOf(queueLocks(request))
-		if len(request.Values) == 1 && !request.Try {
-			queue = strconv.FormatInt(queueLocks(request)[0], 10)
-		}
-		s = append(s, sqltext.Statement{SQL: t.queue, Args: []any{queue}, Silent: !request.Try})
+		s = append(s, sqltext.Statement{SQL: t.queue, Args: []any{queueArg(request)}, Silent: !request.Try})
 	}
 	at.rows = len(s)
-	s = append(s, rows)
+	s = append(s, sqltext.Statement{SQL: t.rows, Args: rows})
 	if request.Fence != "" {
 		fence, err := fenceOf(request.Fence)
 		if err != nil {
@@ -102,13 +79,8 @@ func (q querier) lockScript(request dialects.Request, on way, limit time.Duratio
 		s = append(s, scriptOf(*request.Work.Look)...)
 		at.look = len(s) - 1
 	}
-	switch {
-	case on.nest != "": // inside the first savepoint, so that a cancel costs no more than any other
-		s = append(s, sqltext.Silent(on.nest))
-	case on.joined:
-		s = append(s, client.ReleaseWait)
-	case on.mark == "":
-		s = append(s, dropSnapshot)
+	if on.last.SQL != "" {
+		s = append(s, on.last)
 	}
 	return s, at, nil
 }
@@ -170,7 +142,7 @@ func (q querier) lock(ctx context.Context, request dialects.Request, on way,
 	send func(context.Context, sqltext.Script) ([][]string, error),
 ) (got dialects.Grant, err error) {
 	limit, bounded, final := limitOf(ctx, request)
-	script, at, err := q.lockScript(request, on, limit, bounded)
+	script, at, err := lockScript(request, on, limit, bounded)
 	if err != nil {
 		return got, err
 	}
@@ -189,10 +161,10 @@ func (q querier) lock(ctx context.Context, request dialects.Request, on way,
 			return dialects.Grant{Affected: affected}, ended(running, failed)
 		}
 	}
-	state := server.State(err)
-	switch {
-	case err == nil:
+	if err == nil {
 		return at.read(request, columns)
+	}
+	switch state := server.State(err); {
 	case state == server.InvalidText:
 		for name, verdict := range verdicts {
 			if strings.Contains(err.Error(), "txlock: "+name+" "+ours) {
@@ -258,8 +230,17 @@ func (at answers) read(request dialects.Request, columns [][]string) (got dialec
 }
 
 // join locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
-// transaction safe from every error.
-func (q querier) join(ctx context.Context, request dialects.Request, on way) (got dialects.Grant, err error) {
+// transaction safe from every error. For work it stays, with another one behind the lock.
+func (q querier) join(ctx context.Context, request dialects.Request, at client.Savepoint, work bool) (
+	got dialects.Grant, err error,
+) {
+	on := way{joined: true, fails: always, first: at.Set(), last: at.Release()}
+	switch {
+	case work: // inside the first savepoint, so that a cancel costs no more than any other
+		on.last = at.Behind().Set()
+	case request.Try && len(request.Values) == 1 && !q.Blind:
+		on.fails = ifPassed
+	}
 	var failed error
 	ran := 0
 	got, err = q.lock(ctx, request, on, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
@@ -267,25 +248,34 @@ func (q querier) join(ctx context.Context, request dialects.Request, on way) (go
 		failed, ran = err, len(columns)
 		return columns, err
 	})
-	switch state := server.State(failed); {
-	case failed == nil: // a try that missed has taken nothing
-		return got, err
-	case state == server.NoTransaction, server.Broken(failed):
-		return got, dialects.Lost(err)
-	case state == server.AbortedBefore, state == "" && ran == 0: // no savepoint is set
+	if failed == nil { // a try that missed has taken nothing
 		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	_, undone := q.Run(clean, sqltext.Script{client.UndoWait}) // alone: behind it pgx may prepare again
+	return got, q.undo(clean, at, request, failed, ran, err)
+}
+
+// undo undoes a script that began with a savepoint, and has failed behind so many statements. It
+// returns what has become of the request.
+func (q querier) undo(ctx context.Context, at client.Savepoint, request dialects.Request, failed error, ran int,
+	err error,
+) error {
+	switch state := server.State(failed); {
+	case state == server.NoTransaction, server.Broken(failed):
+		return dialects.Lost(err)
+	case state == server.AbortedBefore, state == "" && ran == 0: // no savepoint is set
+		return err
+	}
+	_, undone := q.Run(ctx, sqltext.Script{at.Undo()}) // alone: behind it pgx may prepare again
 	if undone == nil {
-		err = q.explain(clean, request, err)
-		_, undone = q.Run(clean, sqltext.Script{client.ReleaseWait})
+		err = q.explain(ctx, request, err)
+		_, undone = q.Run(ctx, sqltext.Script{at.Release()})
 	}
 	if undone != nil {
-		return got, dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
+		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
 	}
-	return got, err
+	return err
 }
 
 // explain says what an error means of which the server can be asked more.

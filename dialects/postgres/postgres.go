@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +44,13 @@ var (
 // New returns a driver on the caller's pool, and sends nothing. The pool stays the caller's: Close
 // does not close it. Its query execution mode is respected. Its connections must speak UTF-8, or
 // each call is an error. A nil pool is an error from the first call that can return one.
-func New(pool *pgxpool.Pool) *Driver { return newDriver(client.PGX(pool, false)) }
+func New(pool *pgxpool.Pool) *Driver {
+	d := newDriver(client.PGX(pool), func() int { return int(pool.Config().MaxConns) })
+	if pool == nil {
+		d.unusable = errors.New("nil pool: give postgres.New a *pgxpool.Pool")
+	}
+	return d
+}
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a URL or a
 // keyword string as pgxpool.ParseConfig takes it, pool_max_conns and the other pool settings
@@ -67,7 +74,9 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 		pool.Close()
 		return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
 	}
-	return newDriver(client.PGX(pool, true)), nil
+	d := New(pool)
+	d.close = pool.Close
+	return d, nil
 }
 
 // NewSQL returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close
@@ -77,7 +86,13 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 // The db is best one of pgx's stdlib driver: then the library's statements go together, below a
 // wrapper that shows what it wraps, as otelsql's does. With any other driver each goes by itself,
 // and only a heartbeat notices the loss of a session.
-func NewSQL(db *sql.DB) *SQLDriver { return newDriver(client.SQL(db)) }
+func NewSQL(db *sql.DB) *SQLDriver {
+	d := newDriver(client.SQL(db), func() int { return db.Stats().MaxOpenConnections })
+	if db == nil {
+		d.unusable = errors.New("nil database: give postgres.NewSQL a *sql.DB")
+	}
+	return d
+}
 
 // driver is dialects.Driver for either client library. What it does beside locking stands in rooms
 // of its own.
@@ -85,14 +100,17 @@ type driver[Tx any] struct {
 	inspector
 
 	pool     client.Pool[Tx]
+	size     func() int
+	unusable error  // without a pool
+	close    func() // the pool of Open; nil: the caller's
 	identity installation.Identity
 }
 
 type inspector = inspection.Inspector
 
-func newDriver[Tx any](p client.Pool[Tx]) *driver[Tx] {
-	d := &driver[Tx]{pool: p}
-	d.inspector = inspection.New(d.with)
+func newDriver[Tx any](pool client.Pool[Tx], size func() int) *driver[Tx] {
+	d := &driver[Tx]{pool: pool, size: size}
+	d.inspector = func(ctx context.Context, q dialects.Query) ([]string, error) { return d.Run(ctx, q) }
 	return d
 }
 
@@ -101,8 +119,8 @@ func (d *driver[Tx]) Info() dialects.Info {
 	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond, Layout: installation.Layout}
 	if d == nil || d.pool == nil {
 		info.Err = errors.New("nil driver: make one with postgres.New, Open or NewSQL")
-	} else if info.Err = d.pool.Ready(); info.Err == nil {
-		info.PoolSize = d.pool.Size()
+	} else if info.Err = d.unusable; info.Err == nil {
+		info.PoolSize = d.size()
 	}
 	return info
 }
@@ -180,7 +198,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 		return err
 	}
 	for {
-		if _, err = q.join(ctx, request, way{joined: true}); !errors.Is(err, errAgain) {
+		if _, err = q.join(ctx, request, client.InCallers, false); !errors.Is(err, errAgain) {
 			return err
 		}
 	}
@@ -206,8 +224,8 @@ func (d *driver[Tx]) Classify(err error) dialects.Outcome { return server.Outcom
 // Close implements dialects.Driver. It closes the pool of Open, and waits for its connections to
 // come back.
 func (d *driver[Tx]) Close() error {
-	if d.Info().Err == nil {
-		d.pool.Close()
+	if d != nil && d.close != nil {
+		d.close()
 	}
 	return nil
 }
@@ -271,8 +289,8 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines
 	}
 	err = d.with(ctx, func(l client.Line) error {
 		// Where statements travel one by one, this process may be stopped in between.
-		begin := sqltext.Script{client.Begin, client.Leased(interrupt.CleanUp)}
-		script := append(append(begin, scriptOf(q)...), client.Commit)
+		leased := sqltext.With("select "+client.LeaseSQL("$1"), sqltext.Milliseconds(interrupt.CleanUp))
+		script := slices.Concat(sqltext.Script{client.Begin, leased}, scriptOf(q), sqltext.Script{client.Commit})
 		var columns [][]string
 		err := querier{l}.interrupted(ctx, false, false, func(ctx context.Context) (err error) {
 			columns, err = l.Run(ctx, script)
@@ -296,15 +314,11 @@ func (d *driver[Tx]) runIn(ctx context.Context, tx Tx, q dialects.Query) (lines 
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
-	script := append(append(sqltext.Script{client.WaitSavepoint}, scriptOf(q)...), client.ReleaseWait)
+	script := append(append(sqltext.Script{client.InCallers.Set()}, scriptOf(q)...), client.InCallers.Release())
 	columns, err := l.Run(clean, script)
-	if err == nil {
-		return columns[len(columns)-2], nil
+	if err != nil {
+		own := dialects.Request{Table: q.Table, Ours: true}
+		return nil, l.undo(clean, client.InCallers, own, err, len(columns), server.Ours(err, q.Table))
 	}
-	if server.State(err) != server.AbortedBefore { // else no savepoint is set
-		if _, undone := l.Run(clean, sqltext.Script{client.UndoWait, client.ReleaseWait}); undone != nil {
-			return nil, dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
-		}
-	}
-	return nil, server.Ours(err, q.Table)
+	return columns[len(columns)-2], nil
 }

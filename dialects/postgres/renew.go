@@ -50,10 +50,12 @@ func (r *renewal) note(request dialects.Request, got dialects.Grant) {
 	if got.Row != "" {
 		request.Values = []dialects.Value{{Text: got.Row}}
 	}
+	if r.barred = r.barred || request.Work != nil || !request.Ours; r.barred {
+		return
+	}
 	r.locked = append(r.locked, request)
-	r.barred = r.barred || request.Work != nil || !request.Ours
 	r.needed = r.needed || rowLock(request) != "" || request.Fence != ""
-	if r.every == 0 && !r.barred {
+	if r.every == 0 {
 		r.every = min(renewAtLeast, leasesToRenew*request.Lease)
 		r.plan()
 	}

@@ -38,9 +38,13 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	if request.Work != nil {
 		s.mark = rand.Text()
 	}
-	on := way{mark: s.mark}
-	if request.Work.IsExec() && s.Carries {
+	on := way{mark: s.mark, first: client.Begin}
+	switch {
+	case request.Work == nil:
+		on.last = dropSnapshot
+	case request.Work.IsExec() && s.Carries:
 		on.behind = behindOf(request.Work.Statements, s.conn.Status)
+		on.fails = always
 	}
 	got, err = s.lock(ctx, request, on, func(ctx context.Context, lock sqltext.Script) ([][]string, error) {
 		return s.conn.Begin(ctx, s.mark, lock)
@@ -93,7 +97,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 ) {
 	switch {
 	case request.Work == nil:
-		return s.joinAnd(ctx, request, "")
+		return s.joinHere(ctx, request, false)
 	case request.Work.IsExec():
 		var affected []int64
 		got, err = s.nest(ctx, request, func(Tx) (err error) {
@@ -106,16 +110,19 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 	return s.nest(ctx, request, work)
 }
 
-// joinAnd sets a savepoint behind the lock, unless nest is empty.
-func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nest string) (
-	got dialects.Grant, err error,
+// savepoint is the next one.
+func (s *session[Tx]) savepoint() client.Savepoint { return client.Savepoint(s.savepoints.Name()) }
+
+// joinHere locks in the next savepoint.
+func (s *session[Tx]) joinHere(ctx context.Context, request dialects.Request, work bool) (got dialects.Grant,
+	err error,
 ) {
 	if err = s.usable(); err != nil {
 		return got, err
 	}
 	request.Lease = s.lease
 	for numbered := 0; ; {
-		if got, err = s.join(ctx, request, way{joined: true, nest: nest}); err == nil {
+		if got, err = s.join(ctx, request, s.savepoint(), work); err == nil {
 			s.renewal.note(request, got)
 			return got, nil
 		}
@@ -134,57 +141,50 @@ func (s *session[Tx]) joinAnd(ctx context.Context, request dialects.Request, nes
 	}
 }
 
-// nest runs work in a savepoint, which travels behind the lock, unless what comes behind depends on
-// the answer.
+// nest runs work in a savepoint, which travels behind the lock.
 func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
 	got dialects.Grant, err error,
 ) {
 	if s.conn.Status() == client.Failed {
 		return got, errOuterAborted
 	}
-	name := s.savepoints.Name()
-	outer, nest := client.WaitName, "savepoint "+name
-	if len(request.Values) == 0 || request.AnyOne != "" {
-		outer, nest = name, ""
-	}
+	at := s.savepoint()
+	undo := at
 	if len(request.Values) > 0 {
-		got, err = s.joinAnd(ctx, request, nest)
-	} else {
-		err = s.usable()
+		undo = at.Behind()
+		got, err = s.joinHere(ctx, request, true)
+	} else if err = s.usable(); err == nil {
+		err = dialects.Lost(s.send(ctx, at.Set()))
 	}
-	if err == nil && nest == "" {
-		if err = s.send(ctx, "savepoint "+name); server.State(err) == server.AbortedBefore {
-			err = errOuterAborted
-		} else {
-			err = dialects.Lost(err)
-		}
+	if server.State(err) == server.AbortedBefore {
+		err = errOuterAborted
 	}
 	if err != nil {
 		return got, err
 	}
-	release := "release savepoint " + outer
 	return got, s.savepoints.Run(func() error {
 		if err := work(s.conn.Tx()); err != nil {
 			return err
 		}
-		err := cmp.Or(s.gone(), s.send(ctx, release))
+		err := cmp.Or(s.gone(), s.send(ctx, at.Release()))
 		if server.State(err) == server.AbortedBefore {
 			err = errAborted
 		}
 		return err
-	}, func(undo bool) error {
-		if !undo {
+	}, func(failed bool) error {
+		if !failed {
 			return nil
 		}
-		return cmp.Or(s.gone(), dialects.Lost(s.send(ctx, "rollback to savepoint "+name+"; "+release)))
+		return cmp.Or(s.gone(), dialects.Lost(s.send(ctx, undo.Undo(), at.Release())))
 	})
 }
 
 // send sends what must be sent also when ctx has ended. Pgx would close the connection.
-func (s *session[Tx]) send(ctx context.Context, statements string) error {
+func (s *session[Tx]) send(ctx context.Context, statements ...sqltext.Statement) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	return s.Line.Exec(clean, statements)
+	text, _ := sqltext.Script(statements).Text()
+	return s.Line.Exec(clean, text)
 }
 
 // Run implements dialects.Session. Behind the end of the transaction it would be committed by

@@ -11,6 +11,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // texts are the statements of a lock. They are constant: prepared statements serve them, and to put
@@ -112,6 +113,15 @@ func queueLocks(request dialects.Request) []int64 {
 	return slices.Compact(numbers)
 }
 
+// queueArg is the argument that names the queue locks.
+func queueArg(r dialects.Request) string {
+	numbers := queueLocks(r)
+	if len(r.Values) == 1 && !r.Try {
+		return strconv.FormatInt(numbers[0], 10)
+	}
+	return sqltext.ArrayOf(numbers)
+}
+
 // valuesOf is the argument that names the rows.
 func valuesOf(request dialects.Request, column string) (string, error) {
 	list := make([]string, len(request.Values))
@@ -160,6 +170,22 @@ func settingsSQL(joined, try bool) string {
 			" end")
 	}
 	return "select " + strings.Join(calls, ", ")
+}
+
+// argsOf are the arguments of the settings, but for those of the limit, and of the rows.
+func argsOf(r dialects.Request, on way, values string) (set, rows []any) {
+	rows = append(make([]any, 0, 4), values)
+	if isAnyOne(r) {
+		rows = append(rows, r.AnyOne)
+	}
+	switch shown := label.Of(r); {
+	case !on.joined:
+		return append(make([]any, 0, 5), sqltext.Milliseconds(r.Lease), label.Begin+shown, on.mark), rows
+	case r.Try:
+		return nil, append(rows, label.Begin, shown)
+	default:
+		return append(make([]any, 0, 4), label.Begin, shown), append(rows, label.Begin)
+	}
 }
 
 // restored ends a setting of the wait.

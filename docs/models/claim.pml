@@ -1,9 +1,9 @@
 /*
- * A claim: a row that says who has it, by a token, and until when. Whoever changes or uses it takes
- * the lock of its key first, reads the server's clock behind the grant, and keeps the lock up to
- * COMMIT. Holders may be late: they go on at any time, and their own clocks are never asked. Any
- * session may crash at each step; then nothing of its transaction is there. The clock goes on at
- * any point.
+ * A claim: a row that says who has it, by a token, and until when. Who takes it passes by if the
+ * row is locked; who uses or changes it waits for the lock. Each reads the server's clock and the
+ * row behind the grant, and keeps the lock up to COMMIT. Holders may be late: they go on at any
+ * time, and their own clocks are never asked. Any session may crash at each step; then nothing of
+ * its transaction is there. The clock goes on at any point.
  *
  * Claims: work commits only under the claim that its holder has taken, and which was not over when
  * its lock was granted; nobody else has taken the claim before that COMMIT. Tokens increase. The
@@ -12,8 +12,9 @@
  * Mutation NO_TOKEN: the token is not compared.
  * Mutation EARLY_CLOCK: the clock of who uses the claim is read before the grant.
  * Mutation OWN_CLOCK: the end is compared with a clock of the holder's.
- * Mutation TAKER_WAITS_NOT: who takes the claim looks at the end alone, and waits for no lock.
- * Mutation DRAWN_BEFORE: who takes the claim draws its token before the grant.
+ * Mutation TAKER_LOCKS_NOT: who takes the claim looks at the end alone, and at no lock.
+ * Mutation TAKER_LOOKS_BEFORE: who takes the claim looks at the end before the grant alone.
+ * Mutation DRAWN_BEFORE: who takes the claim counts its token before the grant.
  * Mutation EXTENDS_LATE: a claim that is over, and that nobody has taken, can be extended. Then the
  * time for which it was held has a gap.
  */
@@ -26,7 +27,6 @@ byte clock = 1;
 byte lock;        /* whose session holds it; 0: nobody's */
 byte token;       /* committed: of the claim's row; 0: there is none */
 byte until;       /* its end; 0: given back */
-byte drawn;       /* the last token */
 
 active proctype time() {
 	do
@@ -56,6 +56,8 @@ inline read() {
 #define HELD (token == mine && until > now)
 #endif
 
+#define LOOK now = clock; if :: until > now -> goto missed :: else fi
+
 active [N] proctype session() {
 	byte me = _pid;
 	byte mine;   /* the token of the claim that it has taken; 0: none */
@@ -69,20 +71,26 @@ end:
 	:: mine == 0 && tries < 2 -> /* takes */
 		tries++;
 #ifdef DRAWN_BEFORE
-		atomic { drawn++; new = drawn };
+		new = token + 1;
 #endif
-#ifdef TAKER_WAITS_NOT
+#ifdef TAKER_LOOKS_BEFORE
+		LOOK;
+#endif
+#ifdef TAKER_LOCKS_NOT
 		at = clock;
 #else
-		grant();
+		atomic {
+			if
+			:: lock == 0 -> lock = me; at = clock
+			:: else -> goto missed
+			fi
+		};
 #endif
-		now = clock;
-		if
-		:: until > now -> goto missed
-		:: else
-		fi;
+#ifndef TAKER_LOOKS_BEFORE
+		LOOK;
+#endif
 #ifndef DRAWN_BEFORE
-		atomic { drawn++; new = drawn };
+		new = token + 1;
 #endif
 		if
 		:: atomic {

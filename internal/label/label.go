@@ -221,11 +221,11 @@ func HiddenName(hash string) string { return hiddenPrefix + hash[:12] }
 func HiddenKey(slot string) string { return hiddenPrefix + slot }
 
 // Known is the name that a table has, or what stands for a hidden one.
-func Known(named dialects.Named) string {
-	if named.Name != "" {
-		return FromASCII(named.Name)
+func Known(hash, name string) string {
+	if name != "" {
+		return FromASCII(name)
 	}
-	return HiddenName(named.Hash) + "…"
+	return HiddenName(hash) + "…"
 }
 
 // toASCII makes of an escape in a URL that of the tables, =2A.

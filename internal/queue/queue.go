@@ -177,14 +177,3 @@ func (l *Lines[K]) Waiting(name K) (n int) {
 	}
 	return n
 }
-
-// Each calls visit for each line in which somebody waits, with the mutex held.
-func (l *Lines[K]) Each(visit func(name K, waiting int)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for name, in := range l.lines {
-		if len(in.waiting) > 0 {
-			visit(name, len(in.waiting))
-		}
-	}
-}

@@ -11,7 +11,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -68,28 +67,6 @@ func (c Conn) CloseTx(ctx context.Context) {
 		c.Owned.over.Store(true)
 		_ = c.Finish(ctx, (*sql.Tx).Rollback)
 	}
-}
-
-const (
-	// ReadsNow is 0 where a query may read what an older transaction sees, at autocommit=0, or what
-	// others have not committed.
-	ReadsNow = "IF(@@autocommit AND " + sqltext.Isolation + " <> 'READ-UNCOMMITTED', 1, 0)"
-	// ReadCommitted is for the next transaction.
-	ReadCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-)
-
-// ReadNow runs a query that reads what is committed now, and leaves no transaction open. Its answer
-// begins with ReadsNow: where that is 0, an older transaction is committed, as START TRANSACTION
-// would, and the query runs again.
-func (c Conn) ReadNow(ctx context.Context, query string) (answer []string, err error) {
-	if c.Owned != nil { // which has the level
-		return c.Link().Ask(ctx, "COMMIT", query, "ROLLBACK")
-	}
-	answer, err = c.Link().Ask(ctx, query)
-	if err != nil || len(answer) == 0 || !strings.HasPrefix(answer[0], "0") {
-		return answer, err
-	}
-	return c.Link().Ask(ctx, "COMMIT", ReadCommitted, query, "ROLLBACK")
 }
 
 // Link is where statements go: a connection, or a transaction of the caller's. Nothing else knows

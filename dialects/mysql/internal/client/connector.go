@@ -94,13 +94,6 @@ type Owned struct {
 	thread *Thread       // nil: it was not asked
 }
 
-// Close implements driver.Conn. That the server cannot be told is no error: it has closed the
-// connection while it was idle.
-func (c *Owned) Close() error {
-	_ = c.pooledConn.Close()
-	return nil
-}
-
 // BeginTx implements driver.ConnBeginTx.
 func (c *Owned) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	c.Strays = false

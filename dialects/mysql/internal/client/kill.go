@@ -33,9 +33,6 @@ var ErrUnreached = errors.New("the connection was closed, for there was no other
 func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.Duration, cut func(),
 	statement func(context.Context) error,
 ) error {
-	if ctx.Done() == nil {
-		return statement(ctx)
-	}
 	unreached, unseen := false, 0
 	err := interrupt.Await(ctx, told, patience, func(ctx context.Context) error {
 		err := p.kill(ctx, tag, interrupt.PatienceWith(p.Control))
@@ -122,13 +119,4 @@ func (p *Pool) End(ctx context.Context, at Thread) {
 		}
 		return err
 	})
-}
-
-// Ask runs a query beside all sessions. It does not wait for long on a pool that is full.
-func (p *Pool) Ask(ctx context.Context, query string) (lines [][]string, err error) {
-	err = sqlconn.Beside(ctx, p.Control, interrupt.PatienceWith(p.Control), func(conn *sql.Conn) error {
-		lines, err = server.Grid(ctx, conn, query)
-		return err
-	})
-	return lines, err
 }

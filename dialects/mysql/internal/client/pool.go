@@ -5,7 +5,6 @@ package client
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,17 +57,19 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 	p.DB.SetConnMaxIdleTime(idleTime)
 	p.Control.SetMaxIdleConns(-1)
 	if err := p.DB.PingContext(ctx); err != nil {
-		return nil, errors.Join(err, p.Close())
+		p.Close()
+		return nil, err
 	}
 	return p, nil
 }
 
-// Close closes a pool of Open.
-func (p *Pool) Close() error {
-	if !p.Owned {
-		return nil
+// Close closes a pool of Open. That a server cannot be told is no error: it has closed a connection
+// while that was idle.
+func (p *Pool) Close() {
+	if p.Owned {
+		_ = p.DB.Close()
+		_ = p.Control.Close()
 	}
-	return errors.Join(p.DB.Close(), p.Control.Close())
 }
 
 const (

@@ -17,91 +17,75 @@ import (
 )
 
 // Inspector does what dialects.Inspector promises. Its methods may be called from many goroutines.
-type Inspector struct {
-	pool    *client.Pool
-	mariadb *mariadb
-}
-
-// New returns an Inspector, and sends nothing. On MariaDB it waits for rows on connections of the
-// pool's Control.
-func New(pool *client.Pool) Inspector { return Inspector{pool, &mariadb{control: pool.Control}} }
-
-// views are those in which a server shows its locks.
-type views struct {
-	// read adds the sessions to the picture, and the locks that they hold or wait for.
-	read    func(ctx context.Context, p *picture) error
-	grant   string // of the privilege to do so
-	present string // finds a session, whose number is put behind it, until what it did is rolled back
-}
+type Inspector struct{ Pool *client.Pool }
 
 // Inspect does what dialects.Inspector promises.
-func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (states []dialects.RowState, err error) {
-	err = i.pool.With(ctx, func(conn *sql.Conn) error {
-		p, err := i.open(ctx, conn)
-		if err == nil {
-			err = p.readTables(ctx, of)
+func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (entries []dialects.Entry, err error) {
+	err = i.look(ctx, func(p *picture) error {
+		if p.mariadb && of.Brief { // who reads its views keeps others from a new picture
+			return nil
 		}
-		if err == nil {
+		p.of = of
+		err := p.readTables(ctx)
+		if err == nil && p.mariadb && of.Slots != nil {
+			err = p.probe(ctx, i.Pool)
+		} else if err == nil {
 			err = p.read(ctx)
 		}
-		if err == nil {
-			states, err = p.states(ctx)
+		entries = p.entries
+		return err
+	})
+	return entries, err
+}
+
+// look begins a picture, and adds to the error of taking it which privilege that requires.
+func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
+	return i.Pool.With(ctx, func(conn *sql.Conn) error {
+		p := &picture{conn: conn, views: mysql}
+		lines, err := p.ask(ctx, "SELECT @@version LIKE '%MariaDB%', @@performance_schema, @@lower_case_table_names")
+		if err != nil {
+			return err
+		}
+		p.folds = lines[0][2] != "0"
+		switch {
+		case lines[0][0] == "1": // every release of MariaDB has its name in @@version
+			p.views = mariadb
+		case lines[0][1] == "0":
+			return errors.New("the server was started with performance_schema=OFF, and then shows no locks: set " +
+				"performance_schema=ON and restart it")
+		}
+		err = take(p)
+		switch server.Number(err) {
+		case server.NoPrivilege, server.NoDatabasePrivilege, server.NoGlobalPrivilege:
+			err = fmt.Errorf("this user may not see who holds locks (%s): %w", p.grant, err)
 		}
 		return err
 	})
-	return states, err
-}
-
-// open begins a picture.
-func (i Inspector) open(ctx context.Context, conn *sql.Conn) (*picture, error) {
-	p := &picture{conn: conn, people: map[string]*person{}, views: mysql}
-	lines, err := p.ask(ctx, "SELECT @@version LIKE '%MariaDB%', @@performance_schema, DATABASE(), "+
-		"@@lower_case_table_names")
-	if err != nil {
-		return nil, err
-	}
-	line := lines[0]
-	p.database, p.folds = line[2], line[3] != "0"
-	switch {
-	case line[0] == "1": // every release of MariaDB has its name in @@version
-		p.views = i.mariadb.views()
-	case line[1] == "0":
-		err = errors.New("the server was started with performance_schema=OFF, and then shows no locks: " +
-			"set performance_schema=ON and restart it")
-	}
-	return p, err
-}
-
-// read reads the views. Its error says which privilege they require.
-func (p *picture) read(ctx context.Context) error {
-	err := p.views.read(ctx, p)
-	switch server.Number(err) {
-	case server.NoPrivilege, server.NoDatabasePrivilege, server.NoGlobalPrivilege:
-		return fmt.Errorf("this user may not see who holds locks (%s): %w", p.views.grant, err)
-	}
-	return err
 }
 
 // End does what dialects.Inspector promises.
 func (i Inspector) End(ctx context.Context, party dialects.Party) error {
-	return i.pool.With(ctx, func(conn *sql.Conn) error {
-		p, err := i.open(ctx, conn)
-		if err == nil {
-			err = p.read(ctx)
-		}
+	return i.look(ctx, func(p *picture) error {
+		err := p.renew(ctx)
 		if err != nil {
 			return err
 		}
-		session := p.people[party.Session]
-		switch {
-		case session == nil || session.Transaction != party.Transaction || party.Transaction == "":
-			return dialects.ErrChanged
-		case strings.HasSuffix(party.Transaction, unknown):
-			return errors.New("the server does not tell the transaction of this reader from the next one of its " +
-				"session: look again a second later; on MySQL that takes the consumer events_transactions_current of " +
-				"performance_schema")
+		transactions, err := p.ask(ctx, p.transactionsSQL+party.ID)
+		if err != nil {
+			return err
 		}
-		return p.kill(ctx, party.Session)
+		for _, line := range transactions {
+			switch transaction := pin(line[0], line[1]); {
+			case transaction != party.Transaction:
+			case strings.HasSuffix(transaction, unknown):
+				return errors.New("the server does not tell the transaction of this reader from the next one of its " +
+					"session: look again a second later; on MySQL that takes the consumer " +
+					"events_transactions_current of performance_schema")
+			default:
+				return p.kill(ctx, party.ID)
+			}
+		}
+		return dialects.ErrChanged
 	})
 }
 
@@ -121,7 +105,7 @@ func (p *picture) kill(ctx context.Context, session string) error {
 		if interrupt.ClosedWithin(patience.Done(), 2*time.Millisecond) {
 			return fmt.Errorf("session %s was told to end, and had not done so yet: %w", session, patience.Err())
 		}
-		found, err = p.ask(ctx, p.views.present+session)
+		found, err = p.ask(ctx, p.presentSQL+session)
 	}
 	return err
 }

@@ -15,63 +15,37 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
-// picture is what the server's views show: sessions, and the row locks that they have or wait for.
+// picture is what the server's views show: sessions, and the rows that they have or wait for.
 type picture struct {
-	conn     *sql.Conn
-	views    views
-	database string // of the connection
-	folds    bool   // the server keeps names of tables in small letters
-	of       dialects.Inspection
-	tables   []ours
-	people   map[string]*person // by the number of the connection
-	locks    []rowLock
+	views
+	conn    *sql.Conn
+	folds   bool // the server keeps names of tables in small letters
+	of      dialects.Inspection
+	tables  []sqltext.Table            // of txlock, the first is the lock table
+	rows    map[place]dialects.Entry   // but for those of the lock table
+	named   []named                    // rows that are looked for alone
+	printed map[sqltext.Table][]string // values of callers' rows, as literals
+	people  map[string]*person
+	entries []dialects.Entry
 }
 
-// ours is a table of txlock's, whose rows have numbers.
-type ours struct {
+// place is where a row is, as the views name it: an index, and the first column of a record.
+type place struct {
 	sqltext.Table
-	quoted, column string
-	only           []string                     // rows that are looked for alone
-	rows           map[string]dialects.RowState // of a table beside the lock table: whose they are
-}
-
-// person is a session.
-type person struct {
-	dialects.Party
-	label label.Label
-	begin string // what tells its transactions apart: see pin
-}
-
-// unknown ends the name of a transaction that nobody can tell from others of its session.
-const unknown = " "
-
-// pin notes the transaction of the session. InnoDB numbers one when it first locks a row alone. One
-// that only shares rows has the number 0 on MariaDB, and on MySQL the address of a structure that
-// its session uses again for the next transaction. MySQL's event tells which it is, and on MariaDB
-// the second in which it began.
-func (s *person) pin(number string) {
-	const firstAddress = 1 << 48 // the least of the numbers that MySQL makes of addresses
-	if n, _ := strconv.ParseUint(number, 10, 64); n == 0 || n >= firstAddress {
-		number += unknown + s.begin
-	}
-	s.Transaction = number
-}
-
-// rowLock is the lock of an index record.
-type rowLock struct {
-	session string // empty: the server does not say which
-	waiting bool
-	shared  bool // FOR SHARE
-	table   sqltext.Table
-	index   string
-	value   string // the first column of the record
+	index, value string
 }
 
 // primary is the name of every primary key.
 const primary = "PRIMARY"
+
+// person is a session.
+type person struct {
+	dialects.Party
+	label                    label.Label
+	waits, lasts, now, begun string // as peopleSQL has them
+}
 
 // ask returns what the server answers.
 func (p *picture) ask(ctx context.Context, query string) ([][]string, error) {
@@ -88,83 +62,212 @@ func (p *picture) table(quoted, database string) sqltext.Table {
 }
 
 // readTables finds the lock table and those beside it, and which of their rows to look for.
-func (p *picture) readTables(ctx context.Context, of dialects.Inspection) error {
-	p.of = of
+func (p *picture) readTables(ctx context.Context) error {
 	quoted, err := sqltext.QuoteTable(p.of.Table.Name)
-	if err != nil {
+	p.tables, p.rows = []sqltext.Table{p.table(quoted, "")}, map[place]dialects.Entry{}
+	for _, slot := range p.of.Slots {
+		p.named = append(p.named, named{dialects.Entry{Value: slot}, quoted, "slot"})
+	}
+	if p.of.Brief || err != nil {
 		return err
 	}
-	p.tables = []ours{{Table: p.table(quoted, p.database), quoted: quoted, column: "slot", only: p.of.Slots}}
-	named := ""
+	asked := ""
 	if p.of.Names != nil {
-		named = " AND hash IN ('" + strings.Join(p.of.Names, "', '") + "')" // hexadecimal
+		asked = " AND hash IN ('" + strings.Join(p.of.Names, "', '") + "')" // hexadecimal
 	}
 	for _, beside := range []struct {
-		kind              dialects.Kind
-		suffix, condition string
+		kind                      dialects.Kind
+		quoted, permit, condition string
 	}{
-		{dialects.KindSemaphore, locktable.Permits, "permit FROM %s WHERE permit >= 0"},
-		{dialects.KindElection, locktable.Leaders, "0 FROM %s WHERE part = 'seat'"},
+		{dialects.KindSemaphore, p.of.Table.Kinds.Permits.Table, "permit", "permit >= 0"},
+		{dialects.KindElection, p.of.Table.Kinds.Leaders.Table, "0", "part = 'seat'"},
 	} {
-		quoted, err := sqltext.Beside(p.of.Table.Name, beside.suffix)
-		if err != nil {
-			return err
-		}
-		lines, err := p.ask(ctx, fmt.Sprintf("SELECT id, hash, COALESCE(name, ''), "+beside.condition, quoted)+named)
+		lines, err := p.ask(ctx, fmt.Sprintf("SELECT id, hash, COALESCE(name, ''), %s FROM %s WHERE %s", beside.permit,
+			beside.quoted, beside.condition)+asked)
 		switch number := server.Number(err); {
 		case number == server.NoSuchTable, number == server.NoPrivilege:
 			continue // of an older version, whose users were granted what they needed
 		case err != nil:
-			return server.Ours(err, quoted)
+			return server.Ours(err, beside.quoted)
 		}
-		table := ours{
-			Table: p.table(quoted, p.database), quoted: quoted, column: "id", rows: map[string]dialects.RowState{},
-		}
-		for _, line := range lines {
-			permit, _ := strconv.Atoi(line[3])
-			table.rows[line[0]] = dialects.RowState{
-				Named: dialects.Named{Kind: beside.kind, Hash: line[1], Name: line[2]}, Permit: permit, Value: line[0],
-			}
-			if named != "" {
-				table.only = append(table.only, line[0])
-			}
-		}
+		table := p.table(beside.quoted, "")
 		p.tables = append(p.tables, table)
+		for _, line := range lines {
+			row := dialects.Entry{Kind: beside.kind, Hash: line[1], Name: line[2], Value: line[0]}
+			row.Permit, _ = strconv.Atoi(line[3])
+			p.rows[place{table, primary, row.Value}] = row
+			if asked != "" {
+				p.named = append(p.named, named{row, beside.quoted, "id"})
+			}
+		}
 	}
 	return nil
 }
 
-// meet notes the session of a line that begins with columns of the process list. It waits if its
-// statement has a label.
-func (p *picture) meet(line []string) (session *person, waits bool) {
-	session = &person{Party: dialects.Party{
-		Session: line[0], User: line[1], Host: line[2], Database: line[3], Idle: line[4] == "Sleep", Statement: line[5],
-	}}
-	p.people[line[0]] = session
-	shown := sqltext.LabelIn(session.Statement)
-	session.hear(shown)
-	return session, shown != ""
+// read reads the sessions, and the locks just behind them, so that their owners are there.
+func (p *picture) read(ctx context.Context) error {
+	err := p.renew(ctx)
+	if err == nil {
+		err = p.readPeople(ctx)
+	}
+	if err == nil && p.of.Slots == nil {
+		err = p.readCallers(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	locks, err := p.locks(ctx)
+	before := p.entries
+	for _, line := range locks {
+		if e, known := p.entryOf(line); known && !isHeld(before, e) {
+			p.entries = append(p.entries, e)
+		}
+	}
+	slices.SortStableFunc(p.entries, func(a, b dialects.Entry) int { // who came first in front
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(len(a.ID), len(b.ID)), cmp.Compare(a.ID, b.ID))
+	})
+	return err
 }
 
-// hear notes what a session says of itself.
+// readPeople reads the sessions.
+func (p *picture) readPeople(ctx context.Context) error {
+	lines, err := p.ask(ctx, p.peopleSQL)
+	p.people = map[string]*person{"": {}} // of whom nothing is known
+	for _, line := range lines {
+		s := &person{
+			Party: dialects.Party{
+				ID: line[0], User: line[1], Host: line[2], Database: line[3], Idle: line[4] == "Sleep",
+				Statement: line[5], Application: line[10],
+			},
+			waits: line[6], lasts: line[7], now: line[8], begun: line[9],
+		}
+		s.hear(sqltext.LabelIn(s.Statement))
+		p.people[s.ID] = s
+	}
+	if err != nil {
+		return err
+	}
+	// MariaDB shows it only with performance_schema, which is not its default, and to who may read
+	// that.
+	said, _ := p.ask(ctx, saidSQL)
+	for _, line := range said {
+		if s := p.people[line[0]]; s != nil {
+			s.Statement = cmp.Or(s.Statement, line[2])
+			s.hear(line[1])
+			s.hear(sqltext.LabelIn(line[2]))
+		}
+	}
+	return nil
+}
+
+// hear notes what the session says of itself.
 func (s *person) hear(shown string) {
 	s.label = s.label.And(label.Read(shown))
-	s.Process = cmp.Or(s.Process, s.label.Process)
+	s.Process = s.label.Process
 }
 
-// lasts notes for how long a session has waited, or has been in its transaction.
-func (s *person) lasts(now string, seconds float64) {
-	at, _ := strconv.ParseFloat(now, 64)
-	s.For = max(time.Duration(seconds*float64(time.Second)), 0)
-	s.Since = time.UnixMicro(int64(at * 1e6)).Add(-s.For).Round(time.Millisecond)
+// readCallers finds the rows of callers' tables that sessions say they lock, in the indexes that
+// begin with their column: none where this user may not read the table.
+func (p *picture) readCallers(ctx context.Context) error {
+	callers, tables := map[place]dialects.Entry{}, []sqltext.Table(nil) // with a column for the index
+	p.printed = map[sqltext.Table][]string{}
+	for _, s := range p.people {
+		s.label.Rows(func(table, column, value string) {
+			quoted, err := sqltext.QuoteTable(table)
+			name, failed := sqltext.QuoteColumn(column)
+			at := place{p.table(quoted, s.Database), strings.ToLower(sqltext.TableOf(name, "").Name), value}
+			// Its name may have come in this session's character set.
+			if err != nil || failed != nil || at.Database == "" || !utf8.ValidString(at.Database) {
+				return
+			}
+			if p.printed[at.Table] == nil {
+				tables = append(tables, at.Table)
+			}
+			callers[at] = dialects.Entry{Table: table, Column: column, Value: value}
+			p.printed[at.Table] = append(p.printed[at.Table], printed(value)...)
+		})
+	}
+	for _, table := range tables {
+		indexes, err := p.ask(ctx, "SELECT INDEX_NAME, LOWER(COLUMN_NAME) FROM information_schema.statistics WHERE "+
+			"SEQ_IN_INDEX = 1 AND "+table.Is("TABLE_SCHEMA", "TABLE_NAME"))
+		if err != nil {
+			return err
+		}
+		for at, e := range callers {
+			for _, line := range indexes {
+				if at.Table == table && at.index == line[1] {
+					p.rows[place{table, line[0], at.value}] = e
+				}
+			}
+		}
+	}
+	return nil
 }
 
-// add notes a lock. The columns say in which index it is, whether it is awaited, whether it is
-// shared, and of which record it is.
-func (p *picture) add(session string, table sqltext.Table, columns []string) {
-	p.locks = append(p.locks, rowLock{
-		session, columns[1] == "1", columns[2] == "1", table, strings.Trim(columns[0], "`"), recordValue(columns[3]),
-	})
+// locks reads the locks of our own tables, and of those rows of callers' tables that sessions say
+// they lock: there may be millions of others.
+func (p *picture) locks(ctx context.Context) ([][]string, error) {
+	if p.mariadb {
+		return p.ask(ctx, p.locksSQL)
+	}
+	var conditions []string
+	for _, table := range p.tables {
+		conditions = append(conditions,
+			"l.INDEX_NAME = '"+primary+"' AND "+table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
+	}
+	for table, values := range p.printed {
+		conditions = append(conditions, table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")+
+			" AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN ("+strings.Join(values, ", ")+")")
+	}
+	return p.ask(ctx, "WITH o AS ("+ownersSQL+") "+p.locksSQL+strings.Join(conditions, " UNION ALL "+p.locksSQL))
+}
+
+// entryOf reads a line of locks.
+func (p *picture) entryOf(line []string) (e dialects.Entry, known bool) {
+	at := place{p.table(line[2], ""), strings.Trim(line[3], "`"), recordValue(line[6])}
+	if e, known = p.rows[at]; at.Table == p.tables[0] && at.index == primary {
+		_, err := strconv.Atoi(at.value) // else it is the end of the index, or not in memory
+		e.Value, known = at.value, err == nil
+	}
+	s := p.people[line[0]]
+	if !known || s == nil { // it has ended
+		return e, false
+	}
+	e.Party, e.Transaction = s.Party, pin(line[1], s.begun)
+	e.Waits, e.Shared = line[4] == "1", line[5] == "1"
+	if e.Kind == dialects.KindRow && e.Column == "" {
+		e.Key = s.label.Key(e.Value, p.of.Table.Slots, true)
+	}
+	s.since(&e)
+	return e, true
+}
+
+// since says for how long the session has waited, or has been in its transaction.
+func (s *person) since(e *dialects.Entry) {
+	span := s.lasts
+	if e.Waits {
+		span = s.waits
+	}
+	now, _ := strconv.ParseFloat(s.now, 64)
+	if seconds, err := strconv.ParseFloat(span, 64); err == nil {
+		e.For = max(time.Duration(seconds*float64(time.Second)), 0)
+		e.Since = time.UnixMicro(int64(now * 1e6)).Add(-e.For).Round(time.Millisecond)
+	}
+}
+
+// unknown ends the name of a transaction that nobody can tell from others of its session.
+const unknown = " "
+
+// pin names the transaction of a session. InnoDB numbers one when it first locks a row alone. One
+// that only shares rows has the number 0 on MariaDB, and on MySQL the address of a structure that
+// its session uses again for the next transaction. MySQL's event tells which it is, and on MariaDB
+// the second in which it began.
+func pin(number, begun string) string {
+	const firstAddress = 1 << 48 // the least of the numbers that MySQL makes of addresses
+	if n, _ := strconv.ParseUint(number, 10, 64); n == 0 || n >= firstAddress {
+		return number + unknown + begun
+	}
+	return number
 }
 
 // asPrinted and asMeant go between a text and what InnoDB prints of it: ut_str_sql_format in the
@@ -173,6 +276,17 @@ var (
 	asPrinted = strings.NewReplacer("'", "''", `\`, `\\`, "\x00", `\0`)
 	asMeant   = strings.NewReplacer(`\\`, `\`, `\0`, "\x00")
 )
+
+// printed are a number and a text as the views print them, up to the first comma.
+func printed(value string) (literals []string) {
+	for _, text := range []string{value, "'" + asPrinted.Replace(value) + "'"} {
+		begin, _, _ := strings.Cut(text, ",")
+		if literal, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil {
+			literals = append(literals, literal)
+		}
+	}
+	return literals
+}
 
 // recordValue is the first column of an index record. The views separate columns by commas, and put
 // text in quotes.
@@ -183,125 +297,4 @@ func recordValue(data string) string {
 	}
 	value, _, _ := strings.Cut(data, ",")
 	return value
-}
-
-// row is one as the views name it. Columns are in small letters: case never matters in their names.
-type row struct {
-	sqltext.Table
-	column, value string
-}
-
-// callers are the rows of callers' tables that sessions say they lock, as they spell them: none if
-// only some rows are looked for.
-func (p *picture) callers() map[row]dialects.RowState {
-	rows := map[row]dialects.RowState{}
-	for _, session := range p.people {
-		session.label.Rows(func(table, column, value string) {
-			quoted, err := sqltext.QuoteTable(table)
-			name, failed := sqltext.QuoteColumn(column)
-			of := row{p.table(quoted, session.Database), strings.ToLower(sqltext.TableOf(name, "").Name), value}
-			// Its name may have come in this session's character set.
-			if err == nil && failed == nil && p.of.Slots == nil && of.Database != "" && utf8.ValidString(of.Database) {
-				rows[of] = dialects.RowState{Table: table, Column: column, Value: value}
-			}
-		})
-	}
-	return rows
-}
-
-// columnOf reads the first column of an index of a caller's table. The server shows the indexes to
-// users who may read the table.
-func (p *picture) columnOf(ctx context.Context, table sqltext.Table, index string) (string, error) {
-	lines, err := p.ask(ctx, "SELECT COLUMN_NAME, INDEX_NAME FROM information_schema.statistics "+
-		"WHERE SEQ_IN_INDEX = 1 AND "+table.Is("TABLE_SCHEMA", "TABLE_NAME"))
-	for _, line := range lines {
-		if line[1] == index {
-			return strings.ToLower(line[0]), nil
-		}
-	}
-	return "", err
-}
-
-// states puts the picture together, row by row. A session that waits to own what it shares waits.
-func (p *picture) states(ctx context.Context) (states []dialects.RowState, err error) {
-	type of struct{ row, session string }
-	callers, columns := p.callers(), map[row]string{}
-	rows, seen := map[row]*dialects.RowState{}, map[of]bool{}
-	slices.SortFunc(p.locks, p.inOrder)
-	for _, lock := range p.locks {
-		if lock.session != "" && p.people[lock.session] == nil { // it has ended, or only probes
-			continue
-		}
-		at, state, known := p.own(lock)
-		if at.column == "" {
-			index := row{lock.table, "", lock.index}
-			column, read := columns[index]
-			if !read {
-				if column, err = p.columnOf(ctx, lock.table, lock.index); err != nil {
-					return nil, err
-				}
-				columns[index] = column
-			}
-			at = row{lock.table, column, lock.value}
-			state, known = callers[at]
-		}
-		if who := (of{fmt.Sprint(at), lock.session}); known && !seen[who] {
-			seen[who] = true
-			if rows[at] == nil {
-				rows[at] = &state
-			}
-			p.put(rows[at], lock)
-		}
-	}
-	for _, state := range rows {
-		states = append(states, *state)
-	}
-	return states, nil
-}
-
-// own finds the row of a lock in a table of ours.
-func (p *picture) own(lock rowLock) (at row, state dialects.RowState, known bool) {
-	for _, table := range p.tables {
-		if table.Table == lock.table {
-			_, err := strconv.Atoi(lock.value) // else it is the end of the index, or not in memory
-			if state, known = table.rows[lock.value]; table.rows == nil {
-				state, known = dialects.RowState{Value: lock.value}, true
-			}
-			return row{lock.table, table.column, lock.value}, state, known && err == nil && lock.index == primary
-		}
-	}
-	return at, state, false
-}
-
-// inOrder has those that wait first, who came first in front.
-func (p *picture) inOrder(a, b rowLock) int {
-	waits := func(lock rowLock) (rank int, since time.Time) {
-		if person := p.people[lock.session]; lock.waiting && person != nil {
-			return 0, person.Since
-		}
-		return 1, since
-	}
-	first, since := waits(a)
-	second, later := waits(b)
-	return cmp.Or(cmp.Compare(first, second), since.Compare(later), cmp.Compare(len(a.session), len(b.session)),
-		cmp.Compare(a.session, b.session))
-}
-
-// put adds the session of a lock to the row.
-func (p *picture) put(state *dialects.RowState, lock rowLock) {
-	party := dialects.Party{}
-	if session := p.people[lock.session]; session != nil {
-		if party = session.Party; state.Column == "" && state.Kind == dialects.KindRow {
-			party.Key = session.label.Key(state.Value, p.of.Table.Slots, true)
-		}
-	}
-	party.Shared = lock.shared
-	switch {
-	case lock.waiting:
-		state.Waiters = append(state.Waiters, party)
-	case lock.shared:
-		state.Readers = append(state.Readers, party)
-	case state.Holder == nil:
-		state.Holder = &party
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"net"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -15,13 +14,10 @@ import (
 
 // Pool is where a client library keeps its connections.
 type Pool[Tx any] interface {
-	Ready() error
-	Size() int // 0: without a limit
 	// Acquire takes a connection that is alive and outside a transaction.
 	Acquire(ctx context.Context) (Conn[Tx], error)
 	// In is the line to the transaction of a caller's. Answers says that it must not be blind.
 	In(ctx context.Context, tx Tx, answers bool) (Line, error)
-	Close()
 }
 
 // Conn is a connection of a pool with at most one transaction, as a client library presents both.
@@ -81,7 +77,7 @@ type Line struct {
 	Cut    func()
 	Socket net.Conn
 
-	Blind   bool   // a script that begins with WaitSavepoint returns no columns
+	Blind   bool   // a script that begins with a savepoint returns no columns
 	Carries bool   // a script that begins a transaction may have statements of the caller's
 	Tag     string // begins statements of the caller's, by which Interrupt finds them
 }
@@ -92,27 +88,43 @@ func (l Line) Exec(ctx context.Context, statements string) error {
 	return err
 }
 
-// With runs work on a connection of a pool, whose server is known to exclude.
-type With func(ctx context.Context, work func(Line) error) error
-
 // BeginSQL begins a transaction of the library's.
 const BeginSQL = "begin isolation level read committed read write"
-
-// WaitName is the savepoint in front of a wait.
-const WaitName = "txlock_wait"
 
 var (
 	// Begin is BeginSQL, which opens a script.
 	Begin = sqltext.Statement{SQL: BeginSQL, Silent: true, Opens: true}
 	// Commit ends one.
 	Commit = sqltext.Silent("commit")
-
-	// A savepoint is in front of a wait in a transaction that has more to lose. It is set, rolled
-	// back to and released.
-	WaitSavepoint = sqltext.Statement{SQL: "savepoint " + WaitName, Silent: true, Opens: true}
-	UndoWait      = sqltext.Silent("rollback to savepoint " + WaitName)
-	ReleaseWait   = sqltext.Silent("release savepoint " + WaitName)
 )
+
+// Savepoint opens a script in a transaction that has more to lose, which is undone by a ROLLBACK TO
+// it. Each that is open has a name of its own: who comes back to one that was never set must not
+// come back to another.
+type Savepoint string
+
+// InCallers is the one in a transaction of the caller's.
+const InCallers Savepoint = "txlock_wait"
+
+// Set sets it.
+func (s Savepoint) Set() sqltext.Statement {
+	return sqltext.Statement{SQL: savepointSQL + string(s), Silent: true, Opens: true}
+}
+
+// Behind is another one, for work behind what is locked in s. It ends with s.
+func (s Savepoint) Behind() Savepoint { return s + "_work" }
+
+// Undo comes back to it.
+func (s Savepoint) Undo() sqltext.Statement {
+	return sqltext.Silent("rollback to savepoint " + string(s))
+}
+
+// Release ends it.
+func (s Savepoint) Release() sqltext.Statement {
+	return sqltext.Silent("release savepoint " + string(s))
+}
+
+const savepointSQL = "savepoint "
 
 // MarkSetting holds the mark: a value that lives as long as the transaction, and that no other has.
 const MarkSetting = "txlock.held"
@@ -135,11 +147,6 @@ const CheckSQL = "'500ms'"
 func LeaseSQL(lease string) string {
 	return sqltext.Set("idle_in_transaction_session_timeout", lease) + ", " + sqltext.Set("tcp_user_timeout", lease) +
 		", " + sqltext.Set("client_connection_check_interval", CheckSQL)
-}
-
-// Leased makes a transaction one that ends with its client, as a lock's does.
-func Leased(lease time.Duration) sqltext.Statement {
-	return sqltext.With("select "+LeaseSQL("$1"), sqltext.Milliseconds(lease))
 }
 
 // ErrRowsOpen says that nothing can be sent, and nothing is lost.

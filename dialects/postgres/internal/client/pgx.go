@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,28 +22,10 @@ import (
 )
 
 // pgxPool is a pool of pgx connections.
-type pgxPool struct {
-	*pgxpool.Pool
-	owned bool // opened by the driver
-}
+type pgxPool struct{ *pgxpool.Pool }
 
-// PGX is a pool of pgx connections. Owned says that the library has opened it, and closes it.
-func PGX(pool *pgxpool.Pool, owned bool) Pool[pgx.Tx] { return pgxPool{pool, owned} }
-
-func (p pgxPool) Ready() error {
-	if p.Pool == nil {
-		return errors.New("nil pool: give postgres.New a *pgxpool.Pool")
-	}
-	return nil
-}
-
-func (p pgxPool) Size() int { return int(p.Config().MaxConns) }
-
-func (p pgxPool) Close() {
-	if p.owned {
-		p.Pool.Close()
-	}
-}
+// PGX is a pool of pgx connections.
+func PGX(pool *pgxpool.Pool) Pool[pgx.Tx] { return pgxPool{pool} }
 
 func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 	for dead := 0; ; dead++ {
@@ -64,7 +47,7 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 		}
 		c.Destroy()
 		c.GiveBack()
-		if dead == mayBeDead(p.Size()) {
+		if dead == mayBeDead(int(p.Stat().MaxConns())) {
 			return nil, errDead
 		}
 	}
@@ -156,15 +139,26 @@ func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
 
 // unfit is an error where a setting does not serve, as far as the server has told.
 func unfit(conn *pgx.Conn) error {
-	return cmp.Or(server.Unfit("client_encoding", conn.PgConn().ParameterStatus("client_encoding")),
-		server.Unfit("standard_conforming_strings", conn.PgConn().ParameterStatus("standard_conforming_strings")))
+	const encoding, conforming = "client_encoding", "standard_conforming_strings"
+	e, c := conn.PgConn().ParameterStatus(encoding), conn.PgConn().ParameterStatus(conforming)
+	if e == "UTF8" && c == "on" { // nearly always
+		return nil
+	}
+	return cmp.Or(server.Unfit(encoding, e), server.Unfit(conforming, c))
 }
 
 // run begins a script again, once, where the server has forgotten what pgx has prepared: the
 // server has then forgotten all.
 func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	columns, err = c.batch(ctx, s)
-	if undo := undoOf[s[0].SQL]; isForgotten(err) && undo != "" {
+	if err == nil || !isForgotten(err) {
+		return columns, err
+	}
+	if s[0].Opens {
+		undo := "rollback"
+		if name, is := strings.CutPrefix(s[0].SQL, savepointSQL); is {
+			undo += " to savepoint " + name + "; release savepoint " + name
+		}
 		_, failed := c.through.Exec(ctx, undo)
 		if failed == nil {
 			failed = c.conn.DeallocateAll(ctx)
@@ -178,12 +172,6 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 		err = server.MixedUp(err)
 	}
 	return columns, err
-}
-
-// undoOf undoes a script that begins with that.
-var undoOf = map[string]string{
-	BeginSQL:          "rollback",
-	WaitSavepoint.SQL: UndoWait.SQL + "; " + ReleaseWait.SQL,
 }
 
 // isForgotten tells whether the server has not had what pgx has prepared, or had another one.

@@ -26,20 +26,8 @@ type sqlPool struct {
 	pgx atomic.Bool
 }
 
-// SQL is a pool of database/sql, which stays its owner's.
+// SQL is a pool of database/sql.
 func SQL(db *sql.DB) Pool[*sql.Tx] { return &sqlPool{DB: db} }
-
-func (p *sqlPool) Ready() error {
-	if p.DB == nil {
-		return errors.New("nil database: give postgres.NewSQL a *sql.DB")
-	}
-	return nil
-}
-
-func (p *sqlPool) Size() int { return p.Stats().MaxOpenConnections }
-
-// Close does nothing: the pool is the caller's.
-func (p *sqlPool) Close() {}
 
 func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
 	c := &sqlConn{pool: p, tag: newTag(), spare: mayBeDead(p.Stats().OpenConnections)}
@@ -167,42 +155,33 @@ func (c *sqlConn) Line() Line {
 }
 
 func (c *sqlConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-	if c.pgx != nil {
-		columns, err = c.together(ctx, s)
-		return columns, c.note(err)
-	}
-	alone := 1 // what may be sent again
-	if c.Tx() != nil {
-		alone = len(s)
-	}
-	err = c.first(ctx, func() error {
-		columns, err = oneByOne(ctx, c.Querier(), s[:alone], c.tag)
-		return err
+	err = c.first(ctx, func() (ran int, err error) {
+		if c.pgx != nil {
+			columns, err = c.together(ctx, s)
+		} else {
+			columns, err = oneByOne(ctx, c.Querier(), s, c.tag)
+		}
+		return len(columns), err
 	})
-	if err == nil {
-		var further [][]string
-		further, err = oneByOne(ctx, c.Querier(), s[alone:], c.tag)
-		columns = append(columns, further...)
-	}
-	return columns, c.note(err)
+	return columns, err
 }
 
-// first runs the first statement on a connection. Where only that shows that the connection died
+// first runs statements on a connection. Where only the first of all shows that the connection died
 // while it was idle, another one is taken. One that shows its socket may have been cut.
-func (c *sqlConn) first(ctx context.Context, statement func() error) error {
-	for ; c.spare > 0 && c.Socket == nil; c.spare-- {
-		err := statement()
-		if !server.Broken(err) || ctx.Err() != nil || c.Tx() != nil {
-			c.spare = 0
+func (c *sqlConn) first(ctx context.Context, statements func() (ran int, err error)) error {
+	for {
+		ran, err := statements()
+		if c.spare <= 0 || c.Socket != nil || ran > 0 || !server.Broken(err) || ctx.Err() != nil || c.Tx() != nil {
+			c.spare, c.broken = 0, c.broken || server.Broken(err)
 			return err
 		}
+		c.spare--
 		c.Destroy()
 		c.GiveBack()
 		if err := c.take(ctx); err != nil {
 			return err
 		}
 	}
-	return statement()
 }
 
 // together sends a script as one query, below what a program has wrapped around the connection.
@@ -272,7 +251,7 @@ var level = sqltext.Silent("set transaction isolation level read committed, read
 
 // Begin implements Conn. The client library begins the transaction.
 func (c *sqlConn) Begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
-	if err := c.note(c.first(ctx, func() error { return c.Conn.Begin(ctx) })); err != nil {
+	if err := c.first(ctx, func() (int, error) { return 0, c.Conn.Begin(ctx) }); err != nil {
 		return nil, err
 	}
 	return c.run(ctx, append(sqltext.Script{level}, s[1:]...))

@@ -1,10 +1,8 @@
 package inspection
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -16,218 +14,110 @@ import (
 	"github.com/txlock/txlock/internal/label"
 )
 
-// picture is what the server's views show of sessions and their locks, read in one round trip.
-type picture struct {
-	slots    int
-	tables   []ours
-	sessions map[int]*session
-	locks    map[int]int // how many turnstiles each session has or waits for
-}
-
-// session is one in a transaction. What the role may not see is empty.
-type session struct {
-	dialects.Party
-	PID      int
-	Port     int
-	Begun    *float64
-	Awaits   bool // a row that another has locked, whether or not that one uses txlock
-	Awaiting *float64
-	Blockers []int
-	Now      float64
+// line is a session in a transaction, or a prepared one, and an advisory lock that it has or waits
+// for: a turnstile.
+type line struct {
+	dialects.Entry
+	PID, Port int
+	Turnstile string // names it; empty: there is none
+	Ours      bool   // it stands in front of a row of ours
+	Number    int64  // of that of a caller's row
+	Awaits    bool   // the session awaits a row, whether or not its holder uses txlock
+	Awaiting  time.Time
+	Blockers  []int // of the session that awaits a row
+	Now       time.Time
 
 	label label.Label
 }
 
-// lock is an advisory lock that a transaction has, or waits for.
-type lock struct {
-	dialects.Party // of a prepared transaction
-	PID            int
-	Transaction    string
-	Granted        bool
-	Shared         bool
-	Since          *float64 // of a wait; or when the transaction was prepared
-	Now            float64
-	High, Low      uint32 // the numbers of a table and of one of its rows, or the halves of a hash
-	Sub            uint16
-
-	Hash, Name string // of the semaphore or the election
-	Permit     int
-}
-
-// row is what is held, as its user spells it, and its table.
-type row struct{ quoted, table, column, value string }
-
-// queue is what a picture shows of a row.
-type queue struct {
-	dialects.RowState
-	passed, waiting []lock // at the turnstile
-}
-
-func decode(column []string, into any) error {
-	if err := json.Unmarshal([]byte("["+strings.Join(column, ",")+"]"), into); err != nil {
-		return fmt.Errorf("read the server's views: %w", err)
+// entries puts the picture together.
+func (t tables) entries(texts []string, slots int) (entries []dialects.Entry, err error) {
+	var lines []*line
+	if err := json.Unmarshal([]byte("["+strings.Join(texts, ",")+"]"), &lines); err != nil {
+		return nil, fmt.Errorf("read the server's views: %w", err)
 	}
-	return nil
-}
-
-// states puts the picture together, from the columns of each of the tables, of callers' rows and of
-// sessions.
-func (p *picture) states(columns [][]string) (states []dialects.RowState, err error) {
-	callers, err := p.meet(columns[len(columns)-1])
-	if err != nil {
-		return nil, err
-	}
-	queues := map[row]*queue{}
-	for n, column := range columns[:len(columns)-1] {
-		var locks []lock
-		if err := decode(column, &locks); err != nil {
-			return nil, err
-		}
-		slices.SortFunc(locks, inOrder)
-		for _, l := range locks {
-			of, known := callers[int64(uint64(l.High)<<32|uint64(l.Low))]
-			state := dialects.RowState{Table: of.table, Column: of.column, Value: of.value}
-			if n < len(p.tables) {
-				number := strconv.Itoa(int(int32(l.Low)))
-				of, known = row{quoted: p.tables[n].quoted, value: number}, true
-				named := dialects.Named{Kind: p.tables[n].kind, Hash: l.Hash, Name: l.Name}
-				state = dialects.RowState{Named: named, Permit: l.Permit, Value: number}
-			}
-			if !known || l.Prepared == "" && !p.sessions[l.PID].in(l) {
-				continue
-			}
-			if queues[of] == nil {
-				queues[of] = &queue{RowState: state}
-			}
-			if p.locks[l.PID]++; l.Granted {
-				queues[of].passed = append(queues[of].passed, l)
-			} else {
-				queues[of].waiting = append(queues[of].waiting, l)
-			}
-		}
-	}
-	for of, q := range queues {
-		p.fill(of, q)
-		states = append(states, q.RowState)
-	}
-	return states, nil
-}
-
-// meet reads the sessions, and the rows of callers' tables that they show, by the numbers of their
-// turnstiles.
-func (p *picture) meet(column []string) (callers map[int64]row, err error) {
-	var sessions []*session
-	err = decode(column, &sessions)
-	p.sessions, p.locks, callers = map[int]*session{}, map[int]int{}, map[int64]row{}
-	for _, s := range sessions {
-		s.label = label.Read(s.Application)
-		s.Application, s.Process = s.label.Before, s.label.Process
-		if s.Port > 0 {
-			s.Host = net.JoinHostPort(s.Host, strconv.Itoa(s.Port))
-		}
-		p.sessions[s.PID] = s
-		s.label.Rows(func(table, column, value string) {
-			quoted, _ := sqltext.QuoteTable(table)
-			callers[sqltext.Turnstile(table, column, value)] = row{quoted, table, column, value}
+	sessions, callers := map[int]dialects.Party{}, map[int64]dialects.Entry{}
+	for _, l := range lines {
+		l.read()
+		sessions[l.PID] = l.Party
+		l.label.Rows(func(table, column, value string) {
+			number := sqltext.Turnstile(table, column, value)
+			callers[number] = dialects.Entry{Table: table, Column: column, Value: value}
 		})
 	}
-	return callers, err
-}
-
-// in says whether the session is still in the transaction in which it has the lock, or has renewed
-// that.
-func (s *session) in(l lock) bool {
-	return s != nil && (s.Transaction == l.Transaction || l.Granted && !s.label.Since.IsZero())
-}
-
-// fill says who holds a row, who shares it and who waits. Who has passed the turnstile has the row,
-// or waits for it in front of those at the turnstile, because somebody has it who did not pass.
-func (p *picture) fill(of row, q *queue) {
-	var first []lock
-	for _, l := range q.passed {
-		s := p.sessions[l.PID]
-		switch {
-		case l.Prepared != "":
-			l.Party.Since, l.For = times(l.Since, l.Now)
-			q.hold(l.Party, l.Shared)
-		case s.locks(of.quoted):
-			l.Since = s.Awaiting
-			first = append(first, l)
-		default:
-			holder := s.holder(fmt.Sprintf("%d:%d:%d", l.Sub, l.High, l.Low))
-			holder.Key = p.key(q, s)
-			q.hold(holder, l.Shared)
+	turnstiles := map[int]int{} // how many each session has or waits for
+	lines = slices.DeleteFunc(lines, func(l *line) bool {
+		row, known := callers[l.Number]
+		if known && l.Number != 0 {
+			l.Table, l.Column, l.Value = row.Table, row.Column, row.Value
 		}
-	}
-	for _, l := range first {
-		for _, pid := range p.sessions[l.PID].Blockers {
-			passed := slices.ContainsFunc(q.passed, func(l lock) bool { return l.PID == pid })
-			// Of several rows, which one it waits for is not known.
-			if s := p.sessions[pid]; s != nil && !passed && p.locks[l.PID] == 1 {
-				q.hold(s.holder(""), false)
+		if known = known && l.Number != 0 || l.Ours; known {
+			turnstiles[l.PID]++
+		}
+		return !known
+	})
+	var strangers []dialects.Entry
+	for _, l := range lines {
+		alone := turnstiles[l.PID] == 1
+		if l.Kind == dialects.KindRow && l.Column == "" {
+			l.Key = l.label.Key(l.Value, slots, alone)
+		}
+		if !l.Waits && t.locks(l) {
+			// It has passed the turnstile, and waits in front of all at the turnstile: somebody has
+			// the row who did not pass. Of several rows, which one it waits for is not known.
+			l.Waits = true
+			for _, pid := range l.Blockers {
+				if party, there := sessions[pid]; there && alone {
+					stranger := l.Entry
+					stranger.Waits, stranger.Party = false, party
+					strangers = append(strangers, stranger)
+				}
 			}
 		}
-	}
-	for _, l := range append(first, q.waiting...) {
-		s := p.sessions[l.PID]
-		waiter := s.Party
-		waiter.Since, waiter.For = times(l.Since, s.Now)
-		waiter.Shared, waiter.Key = l.Shared, p.key(q, s)
-		q.Waiters = append(q.Waiters, waiter)
-	}
-}
-
-func (q *queue) hold(party dialects.Party, shared bool) {
-	if party.Shared = shared; shared {
-		q.Readers = append(q.Readers, party)
-	} else if q.Holder == nil {
-		q.Holder = &party
-	}
-}
-
-// locks tells whether the session runs the statement that locks rows of a table, and waits for one.
-// Else its work may wait for another row.
-func (s *session) locks(quoted string) bool {
-	return s.Awaits && (strings.Contains(s.Statement, sqltext.Tag) || // of several, of which the server shows some
-		strings.Contains(s.Statement, " from "+quoted+" where ") && strings.Contains(s.Statement, " for "))
-}
-
-// holder is the session as one that holds, pinned for End: by the turnstile too, if it passed that.
-func (s *session) holder(turnstile string) dialects.Party {
-	since, mark, party := s.Begun, "", s.Party
-	if !s.label.Since.IsZero() {
-		renewed := float64(s.label.Since.UnixMicro()) / 1e6
-		since = &renewed
-	}
-	if since != nil {
-		mark = label.SinceMark(*since)
-	}
-	party.Transaction += " " + turnstile + " " + mark
-	party.Since, party.For = times(since, s.Now)
-	return party
-}
-
-func (p *picture) key(q *queue, s *session) string {
-	if q.Kind != dialects.KindRow || q.Column != "" {
-		return ""
-	}
-	return s.label.Key(q.Value, p.slots, p.locks[s.PID] == 1)
-}
-
-func times(since *float64, now float64) (time.Time, time.Duration) {
-	if since == nil {
-		return time.Time{}, 0
-	}
-	return time.UnixMicro(int64(*since * 1e6)), max(time.Duration((now-*since)*float64(time.Second)), 0)
-}
-
-// inOrder has those first who came first. One that has only just begun to wait shows no time.
-func inOrder(a, b lock) int {
-	since := func(l lock) float64 {
-		if l.Since == nil {
-			return math.Inf(1)
+		if l.Waits {
+			l.lasts(l.Awaiting)
 		}
-		return *l.Since
+		entries = append(entries, l.Entry)
 	}
-	return cmp.Or(cmp.Compare(since(a), since(b)), cmp.Compare(a.PID, b.PID))
+	return append(entries, strangers...), nil
+}
+
+// read takes the label apart, and pins the transaction for End: by the turnstile, and by when it
+// began, which is what stays when it is renewed.
+func (l *line) read() {
+	l.label = label.Read(l.Application)
+	l.Application, l.Process = l.label.Before, l.label.Process
+	if l.Port > 0 {
+		l.Host = net.JoinHostPort(l.Host, strconv.Itoa(l.Port))
+	}
+	if !l.label.Since.IsZero() {
+		l.Since = l.label.Since
+	}
+	l.lasts(l.Since)
+	l.Transaction += " " + l.Turnstile + " "
+	if !l.Since.IsZero() {
+		l.Transaction += label.SinceMark(float64(l.Since.UnixMicro()) / 1e6)
+	}
+}
+
+func (l *line) lasts(since time.Time) {
+	if l.Since, l.For = since, 0; !since.IsZero() {
+		l.For = max(l.Now.Sub(since), 0)
+	}
+}
+
+// locks tells whether the session runs the statement that locks the row, and waits for it. Else its
+// work may wait for another row.
+func (t tables) locks(l *line) bool {
+	quoted, _ := sqltext.QuoteTable(l.Table)
+	switch {
+	case l.Kind == dialects.KindSemaphore:
+		quoted = t.permits
+	case l.Kind == dialects.KindElection:
+		quoted = t.leaders
+	case l.Table == "":
+		quoted = t.slots
+	}
+	return l.Awaits && (strings.Contains(l.Statement, sqltext.Tag) || // of several, of which the server shows some
+		strings.Contains(l.Statement, " from "+quoted+" where ") && strings.Contains(l.Statement, " for "))
 }

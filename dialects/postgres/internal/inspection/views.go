@@ -1,70 +1,66 @@
 package inspection
 
 import (
-	"github.com/txlock/txlock/dialects"
+	"slices"
+
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-// ours is a table of txlock's.
-type ours struct {
-	kind   dialects.Kind
-	quoted string
-}
+// tables are txlock's own, quoted.
+type tables struct{ slots, permits, leaders string }
 
-// Each query returns rows of JSON, because a script returns the first column alone. The clock is
-// read once in each: with a time for each row, a waiter could seem to wait longer than the one in
-// front.
+const readableSQL = "select name from unnest(array[$1::text, $2::text]) name " +
+	"where has_table_privilege(to_regclass(name), 'select')"
+
+// pictureSQL reads the sessions in a transaction, and the prepared ones, with each advisory lock
+// that they have or wait for, in the order of the queues. $1 is the lock table.
 //
 // PostgreSQL keeps row locks in the rows, and no view lists one that is held and not awaited. The
 // turnstile in front of the row is listed: an advisory lock, whose number says which row it belongs
-// to. What others use such locks for is left out.
-const (
-	advisorySQL = `coalesce(l.pid, 0) as pid, l.virtualtransaction as transaction, l.granted,
-		l.mode = 'ShareLock' as shared, extract(epoch from coalesce(l.waitstart, x.prepared)) as since,
-		(select extract(epoch from clock_timestamp())) as now, x.gid as prepared, x.owner as "user", x.database,
-		l.classid::bigint as high, l.objid::bigint as low, l.objsubid as sub
-	from pg_locks l left join (pg_prepared_xacts x join pg_locks t on t.locktype = 'transactionid'
-		and t.transactionid = x.transaction and t.pid is null)
-		on l.pid is null and t.virtualtransaction = l.virtualtransaction `
-	theseSQL = " where l.locktype = 'advisory' and l." + sqltext.InThisDatabase
-
-	// callersSQL are the turnstiles in front of callers' rows.
-	callersSQL = "select row_to_json(s)::text from (select " + advisorySQL + theseSQL + " and l.objsubid = 1) s"
-
-	sessionsSQL = `select row_to_json(s)::text from (
-	select a.pid, a.pid::text as session, v.virtualtransaction as transaction, application_name as application,
-		coalesce(client_hostname, host(client_addr)) as host, client_port as port, usename as "user",
-		datname as database, coalesce(state like 'idle%', false) as idle,
-		case when state is not null then query end as statement, extract(epoch from xact_start) as begun,
-		w.pid is not null as awaits, extract(epoch from w.waitstart) as awaiting,
-		case when w.pid is not null then pg_blocking_pids(a.pid) end as blockers,
-		(select extract(epoch from clock_timestamp())) as now
-	from pg_stat_activity a join pg_locks v on v.pid = a.pid and v.locktype = 'virtualxid'
-		and v.virtualxid = v.virtualtransaction
-	left join pg_locks w on w.pid = a.pid and not w.granted and w.locktype in ('transactionid', 'tuple')
-	where a.pid <> pg_backend_pid()) s`
-)
-
-// oursSQL reads the turnstiles in front of slots, of permits and the queues of semaphores, or of
-// seats. Of the latter, $1 are the hashes of those that are asked for; none for all.
-func oursSQL(table ours, hashes []string) sqltext.Statement {
-	these := theseSQL + " and l.objsubid = 2 and l.classid = " + sqltext.Literal(table.quoted) + "::regclass::oid"
-	column, seats := "p.permit", ""
-	switch table.kind {
-	case dialects.KindRow:
-		return sqltext.Statement{SQL: "select row_to_json(s)::text from (select " + advisorySQL + these +
-			" and l.objid::int >= 0) s"}
-	case dialects.KindElection:
-		column, seats = "0 as permit", " and p.part = 'seat'"
+// to. All come from one reading of pg_locks: a session that takes one after the other never shows
+// with both. The clock is read once: else a waiter could seem to wait longer than the one in front.
+// Lines are JSON, because a query returns one column.
+func (t tables) pictureSQL(readable []string) string {
+	rows := "select null::oid as class, 0 as id, '' as kind, '' as hash, '' as name, 0 as permit where false"
+	for _, of := range []struct{ table, rest string }{
+		{t.permits, "'semaphore', hash, name, permit from " + t.permits},
+		{t.leaders, "'election', hash, name, 0 from " + t.leaders + " where part = 'seat'"},
+	} {
+		if slices.Contains(readable, of.table) {
+			rows += " union all select " + sqltext.Literal(of.table) + "::regclass::oid, id, " + of.rest
+		}
 	}
-	return sqltext.With("select row_to_json(s)::text from (select p.hash, p.name, "+column+", "+advisorySQL+"join "+
-		table.quoted+" p on p.id = l.objid::int"+seats+these+
-		" and (cardinality($1::text[]) = 0 or p.hash = any($1::text[]))) s", sqltext.ArrayOf(hashes))
-}
-
-func readableSQL(quoted string) sqltext.Statement {
-	return sqltext.Statement{SQL: "select coalesce(has_table_privilege(to_regclass(" + sqltext.Literal(quoted) +
-		"), 'select'), false)::text"}
+	return `with locks as materialized (select * from pg_locks), rows as (` + rows + `),
+	sessions as (
+		select a.*, v.virtualtransaction, w.pid is not null as awaits, w.waitstart,
+			case when w.pid is not null then pg_blocking_pids(a.pid) end as blockers
+		from pg_stat_activity a
+		join locks v on v.pid = a.pid and v.locktype = 'virtualxid' and v.virtualxid = v.virtualtransaction
+		left join locks w on w.pid = a.pid and not w.granted and w.locktype in ('transactionid', 'tuple')
+		where a.pid <> pg_backend_pid()),
+	prepared as (
+		select x.*, t.virtualtransaction from pg_prepared_xacts x
+		join locks t on t.locktype = 'transactionid' and t.transactionid = x.transaction and t.pid is null),
+	turnstiles as (
+		select *, objid::int as low, concat_ws(':', objsubid, classid, objid) as name,
+			case when objsubid = 1 then classid::bigint << 32 | objid::bigint end as number
+		from locks where locktype = 'advisory' and ` + sqltext.InThisDatabase + `)
+select row_to_json(s)::text from (
+	select a.pid, a.pid::text as id, coalesce(l.virtualtransaction, a.virtualtransaction) as transaction,
+		a.application_name as application, coalesce(a.client_hostname, host(a.client_addr)) as host,
+		a.client_port as port, coalesce(a.usename, x.owner) as "user", coalesce(a.datname, x.database) as database,
+		x.gid as prepared, coalesce(a.xact_start, x.prepared) as since, coalesce(a.state like 'idle%', false) as idle,
+		case when a.state is not null then a.query end as statement, a.awaits, a.blockers,
+		coalesce(l.waitstart, a.waitstart) as awaiting, (select clock_timestamp()) as now,
+		not l.granted as waits, l.mode = 'ShareLock' as shared, l.name as turnstile, l.number, l.low::text as value,
+		l.objsubid = 2 and (l.classid = $1::text::regclass::oid and l.low >= 0 or r.id is not null) as ours,
+		r.kind, r.hash, r.name, r.permit
+	from turnstiles l
+	full join sessions a on a.virtualtransaction = l.virtualtransaction
+	left join prepared x on x.virtualtransaction = l.virtualtransaction
+	left join rows r on l.objsubid = 2 and r.class = l.classid and r.id = l.low
+	where a.pid is not null or x.gid is not null
+	order by l.granted desc, coalesce(l.waitstart, a.waitstart) nulls last, a.pid) s`
 }
 
 // endSQL ends a session that is still in the transaction, or has renewed its locks since then, and
