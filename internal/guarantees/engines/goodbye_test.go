@@ -33,7 +33,9 @@ func TestNoGoodbyeInATransaction(t *testing.T) {
 func saysNoGoodbye(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 4, "")
 	m := f.Locks.Mutex(f.Key("a"))
-	for _, statement := range []string{"SELECT 1", "COMMIT", "LOCK TABLES " + f.Table() + " READ", "SELECT SLEEP(60)"} {
+	for _, statement := range []string{
+		"SELECT 1", "COMMIT", "LOCK TABLES " + f.Table() + " READ", "SELECT SLEEP(60)",
+	} {
 		ctx, cancel := context.WithTimeout(background, time.Second)
 		_ = m.Do(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			lock, err := f.Locks.Mutex(f.Key("inner")).Lock(ctx)
@@ -53,11 +55,13 @@ func saysNoGoodbye(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f.Pool.Close()
 	f.Transactions(t, 0)
 
-	said, err := e.Admin.Query("SELECT thread_id, command_type, CONVERT(argument USING utf8mb4) FROM mysql.general_log " +
+	said, err := e.Admin.Query("SELECT thread_id, command_type, CONVERT(argument USING utf8mb4) " +
+		"FROM mysql.general_log " +
 		"WHERE thread_id <> CONNECTION_ID() ORDER BY event_time")
 	require.NoError(t, err)
 	defer said.Close()
-	begins, ends := regexp.MustCompile(`(?i)for update|for share`), regexp.MustCompile(`(?i)^\s*(commit|rollback|lock tables)\b`)
+	begins := regexp.MustCompile(`(?i)for update|for share`)
+	ends := regexp.MustCompile(`(?i)^\s*(commit|rollback|lock tables)\b`)
 	open, goodbyes := map[int]string{}, 0
 	for said.Next() {
 		var thread int
