@@ -1,12 +1,11 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,9 +13,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
 )
-
-// electionColumn stands where locks of rows have the name of a column.
-const electionColumn = "election"
 
 // Election chooses one leader at a time among all that campaign under the same name, in whichever
 // process. It holds no state: many goroutines may use one value.
@@ -41,8 +37,20 @@ type Leader struct {
 	Since    time.Time // when the term began, by the database's clock
 }
 
-// maxIdentity bounds an identity, in bytes.
-const maxIdentity = 255
+const (
+	electionColumn     = "election" // stands where locks of rows have the name of a column
+	maxIdentity        = 255        // bytes
+	minPause, maxPause = 100 * time.Millisecond, 5 * time.Second
+
+	// officeTimeout bounds what a candidate does before it waits for the seat, and while it holds
+	// that before its work begins: it waits for another connection of a pool that may be full.
+	officeTimeout = 5 * time.Second
+
+	// gracePeriod is how long a new leader waits for one that has not resigned to learn that its
+	// session was ended: PostgreSQL releases the locks of a session that is killed about 1 ms
+	// before it closes the connection, and a pooler passes that on 75 ms later on a busy machine.
+	gracePeriod = 200 * time.Millisecond
+)
 
 // Election names an election, and who campaigns in it: a host, a pod, whatever tells people which
 // process leads. A name is any text of at least one byte. Elections of different names share
@@ -59,10 +67,9 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 		e.made().err = errors.New("the name of the election is empty")
 	case identity == "":
 		e.made().err = errors.New("the identity is empty")
-	case len(identity) > maxIdentity:
-		e.made().err = fmt.Errorf("the identity has %d bytes, at most %d are possible", len(identity), maxIdentity)
-	case !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
-		e.made().err = fmt.Errorf("identity %.100q: it must be UTF-8 without NUL", identity)
+	case len(identity) > maxIdentity || !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
+		e.made().err = fmt.Errorf("identity %.100q has %d bytes: it must be 1 to %d of UTF-8 without NUL", identity,
+			len(identity), maxIdentity)
 	}
 	return e
 }
@@ -70,11 +77,10 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 // Lead campaigns, and runs work while it leads. term is larger than that of every leader before:
 // send it with every write to another system, and have a smaller one refused. The context of work
 // ends with cause [ErrLost] when the session is lost, before anybody else can lead: then Lead waits
-// for work, and campaigns again. It also ends with ctx, and when work has returned. It carries no
-// ownership. Lead returns the error of work, or nil, or the error of ctx unless work returned nil;
-// the leader has resigned then, also after a panic. While the server is not to be had it waits,
-// from 0.1 to 5 s, and campaigns again, as [WithLogger] tells. Other errors are returned.
-// docs/leaders.md has more.
+// for work, and campaigns again. It also ends with ctx, and with work. It carries no ownership.
+// Lead returns the error of work, or nil, or that of ctx unless work returned nil; the leader has
+// resigned then, also after a panic. While the server is not to be had it waits, from 0.1 to 5 s,
+// and campaigns again, as [WithLogger] tells. Other errors are returned. See docs/leaders.md.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
 	err := e.made().ready()
 	switch {
@@ -84,53 +90,39 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 	case e.locker.info().PoolSize == 1:
 		err = errors.New("the pool has one connection, and a leader needs two when its term begins")
 	}
-	if err != nil {
-		return e.made().wrap("Lead", err)
-	}
-	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
+	for pause := minPause; err == nil && ctx.Err() == nil; pause = min(2*pause, maxPause) {
 		begun, led := time.Now(), false
 		calling, trace := e.made().startTrace(ctx, "Lead", false)
-		err := traced(trace, work, func(work func(context.Context, int64) error) (err error) {
+		failed := traced(trace, work, func(work func(context.Context, int64) error) (err error) {
 			led, err = e.lead(calling, work)
 			return err
 		})
 		switch {
 		case led:
-			return err
+			return failed
 		case e.locker.closed.Load():
 			return e.made().wrap("Lead", ErrClosed)
-		case ctx.Err() == nil && !e.passing(err):
-			return e.made().wrap("Lead", err)
-		}
-		waited := errors.Is(err, ErrLost) || errors.Is(err, ErrNotAcquired)
-		if took := time.Since(begun); waited && took > pause || took > maxPause {
+		case ctx.Err() == nil && !e.mayPass(failed):
+			return e.made().wrap("Lead", failed)
+		case time.Since(begun) > maxPause:
 			pause = minPause
 		}
 		e.locker.config.logger.WarnContext(ctx, "txlock: no leader here for now, campaigns again", "election", e.name,
-			"pause", pause, "error", err)
+			"pause", pause, "error", failed)
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)): // spread: candidates that fail together come apart
 		case <-ctx.Done():
 		case <-e.locker.closing.Done():
 		}
 	}
-	return e.made().wrap("Lead", ctx.Err())
+	return e.made().wrap("Lead", cmp.Or(err, ctx.Err()))
 }
 
-const (
-	minPause, maxPause = 100 * time.Millisecond, 5 * time.Second
-
-	// officeTimeout bounds what a candidate does before it waits for the seat, and a new leader
-	// before its work begins. That one holds the seat meanwhile, and waits for another connection
-	// of a pool that may be full.
-	officeTimeout = 5 * time.Second
-
-	// gracePeriod is how long a new leader waits for the last one to learn that its session was
-	// ended: PostgreSQL releases the locks of a session that is killed about a millisecond before
-	// it closes the connection, and a pooler in between passes that on later: 75 ms on a machine
-	// with ten times the processes that it can run. A leader that resigns has ended its work.
-	gracePeriod = 200 * time.Millisecond
-)
+// mayPass tells whether another candidacy may succeed after the error of one.
+func (e *Election[Tx]) mayPass(err error) bool {
+	return errors.Is(err, ErrLost) || errors.Is(err, ErrNoRow) || errors.Is(err, ErrDeadlock) ||
+		errors.Is(err, ErrNotAcquired) || e.locker.driver.Classify(err) != dialects.Final
+}
 
 // lead is one candidacy. led says that Lead returns, and with which error. Else err is why another
 // candidacy is needed. Without ownership: the seat is locked in a session of its own, and so is
@@ -142,7 +134,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 		return false, err
 	}
 	defer place.Leave()
-	seat, office, err := e.rows(ctx)
+	sql, seat, office, err := e.rows(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -160,7 +152,10 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 	defer func() { // also when work panics, or calls runtime.Goexit
 		cancel(nil)
 		if inOffice != nil {
-			e.resign(held, lock.Token())
+			// The record says that the work has ended, so that the next need not wait for it.
+			brief, stop := context.WithTimeout(held, gracePeriod)
+			_, _ = e.locker.ask(brief, query(sql, sql.Resign, e.hash, lock.Token()))
+			stop()
 			_ = inOffice.Unlock(ctx)
 		}
 		lost := lock.Unlock(ctx) // the log tells of a connection that had to be closed
@@ -173,7 +168,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 			led, err = false, lost
 		}
 	}()
-	if inOffice, err = e.takeOffice(ctx, held, office, lock.Token()); err != nil {
+	if inOffice, err = e.takeOffice(ctx, held, sql, office, lock.Token()); err != nil {
 		return false, err
 	}
 	return true, work(leading, lock.Token())
@@ -183,51 +178,46 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 func (e *Election[Tx]) row(numbers ...string) *Mutex[Tx] {
 	call := Call{Column: electionColumn, Names: []string{e.name}}
 	table := func(k dialects.Kinds) string { return k.Leaders.Table }
-	row := e.locker.ownRows("the election "+strconv.Quote(truncate(e.name)), call, table, "", numbers...)
+	row := e.locker.ownRows(fmt.Sprintf("the election %q", truncate(e.name)), call, table, "", numbers...)
 	return &Mutex[Tx]{locker: e.locker, target: row}
 }
 
-// rows finds the seat and the office, or makes them. Nobody remembers them: their table may have
-// been made anew, and the rows be another's.
-func (e *Election[Tx]) rows(ctx context.Context) (seat, office *Mutex[Tx], err error) {
+func query(sql dialects.LeadersSQL, text string, args ...any) dialects.Query {
+	return dialects.Query{SQL: text, Args: args, Table: sql.Table, Reads: text == sql.Leader}
+}
+
+// rows finds the seat and the office, or makes them. Nobody remembers them: their table may be made
+// anew.
+func (e *Election[Tx]) rows(ctx context.Context) (sql dialects.LeadersSQL, seat, office *Mutex[Tx], err error) {
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
 	found, err := e.locker.find(ctx, false)
 	if err != nil {
-		return nil, nil, err
+		return sql, nil, nil, err
 	}
-	sql := found.Kinds.Leaders
-	lines, err := e.locker.ask(ctx, dialects.Query{SQL: sql.Rows, Args: []any{e.hash}, Table: sql.Table, Reads: true})
-	if err == nil && len(lines) == 0 {
-		args := []any{e.hash, e.locker.config.storedName(e.name)}
-		lines, err = e.locker.ask(ctx, dialects.Query{SQL: sql.Make, Args: args, Table: sql.Table})
-	}
+	sql = found.Kinds.Leaders
+	lines, err := e.locker.ask(ctx, query(sql, sql.Rows, e.hash, e.locker.config.storedName(e.name)))
 	numbers := strings.Fields(strings.Join(lines, " "))
 	if err == nil && len(numbers) != 2 {
 		err = fmt.Errorf("%w: those of the election went as they came", ErrNoRow)
 	}
 	if err != nil {
-		return nil, nil, err
+		return sql, nil, nil, err
 	}
-	return e.row(numbers[0]), e.row(numbers[1]), nil
+	return sql, e.row(numbers[0]), e.row(numbers[1]), nil
 }
 
 // takeOffice begins a term. A candidate that was stopped since it got the seat may have been
 // overtaken: then a later one has written the record, or will find the office free. Held is the
 // context of the seat.
-func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], term int64) (*Lock, error) {
+func (e *Election[Tx]) takeOffice(ctx, held context.Context, sql dialects.LeadersSQL, office *Mutex[Tx], term int64) (
+	*Lock, error,
+) {
 	granted := time.Now()
 	held, cancel := context.WithTimeout(held, officeTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	found, err := e.locker.find(held, false)
-	if err != nil {
-		return nil, err
-	}
-	sql := found.Kinds.Leaders
-	former, err := e.locker.ask(held, dialects.Query{
-		SQL: sql.Write, Args: []any{term, e.identity, e.hash}, Table: sql.Table,
-	})
+	former, err := e.locker.ask(held, query(sql, sql.Write, term, e.identity, e.hash))
 	switch {
 	case err != nil:
 		return nil, err
@@ -243,68 +233,34 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], 
 	return office.hold(held) // behind the grace: it proves the session
 }
 
-// resign says in the record that the work of this term has ended, so that the next need not wait.
-// It takes no longer than that one would wait.
-func (e *Election[Tx]) resign(held context.Context, term int64) {
-	brief, cancel := context.WithTimeout(held, gracePeriod)
-	defer cancel()
-	if found, err := e.locker.find(brief, false); err == nil {
-		sql := found.Kinds.Leaders
-		_, _ = e.locker.ask(brief, dialects.Query{SQL: sql.Resign, Args: []any{e.hash, term}, Table: sql.Table})
-	}
-}
-
-// passing tells whether another candidacy may succeed after the error of one: that of a session
-// that was lost, of rows that have gone, or one that may pass by itself.
-func (e *Election[Tx]) passing(err error) bool {
-	for _, temporary := range []error{ErrLost, ErrNoRow, ErrDeadlock, ErrNotAcquired} {
-		if errors.Is(err, temporary) {
-			return true
-		}
-	}
-	return e.locker.driver.Classify(err) != dialects.Final
-}
-
-// Leader tells who leads now, or [ErrNoLeader]. It asks the server each time, in one round trip; at
-// the first call it also looks for the tables. The answer may be old by the time it arrives, so it
-// is for people, and for finding the leader, not for excluding anybody.
-//
-// Nobody leads from the death of a leader until its successor's term is written, which takes some
-// round trips. A server that only reads does not know who leads, and is another error.
-func (e *Election[Tx]) Leader(ctx context.Context) (leader Leader, err error) {
+// Leader tells who leads now, or [ErrNoLeader]: nobody does from the death of a leader until its
+// successor's term is written, which takes some round trips. It asks the server each time, in one
+// round trip; at the first call it also looks for the tables. The answer may be old by the time it
+// arrives, so it is for people, and for finding the leader, not for excluding anybody. A server
+// that only reads does not know who leads, and is another error.
+func (e *Election[Tx]) Leader(ctx context.Context) (l Leader, err error) {
+	var found *dialects.LockTable
 	if err = e.made().ready(); err == nil {
-		leader, err = e.leader(ctx)
+		found, err = e.locker.find(ctx, false)
 	}
-	return leader, e.made().wrap("Leader", err)
-}
-
-func (e *Election[Tx]) leader(ctx context.Context) (leader Leader, err error) {
-	found, err := e.locker.find(ctx, false)
-	if err != nil {
-		return leader, err
+	var lines []string
+	if err == nil {
+		sql := found.Kinds.Leaders
+		lines, err = e.locker.ask(ctx, query(sql, sql.Leader, e.hash))
 	}
-	sql := found.Kinds.Leaders
-	ask := dialects.Query{SQL: sql.Leader, Args: []any{e.hash}, Table: sql.Table, Reads: true}
-	lines, err := e.locker.ask(ctx, ask)
-	record := strings.Fields(strings.Join(lines, " "))
-	free := len(record) > 0 && record[0] == "free"
-	if free {
-		record = record[1:]
-	}
+	record, free := strings.CutPrefix(strings.Join(lines, " "), "free ")
+	var serves string
+	var since int64
+	n, _ := fmt.Sscanf(record, "%s %d %d %x", &serves, &l.Term, &since, &l.Identity)
+	l.Since = time.UnixMicro(since)
 	switch {
 	case err != nil:
-		return leader, err
-	case free && len(record) > 0 && record[0] == "reads":
-		return leader, errors.New("this server only reads, and does not know who leads: ask the primary")
-	case free || len(record) < 4: // or nobody has led yet, or the last one has resigned
-		return leader, ErrNoLeader
+	case free && serves == "reads":
+		err = errors.New("this server only reads, and does not know who leads: ask the primary")
+	case free || n < 4: // or nobody has led yet, or the last one has resigned
+		err = ErrNoLeader
+	default:
+		return l, nil
 	}
-	numbers, err := [2]int64{}, error(nil)
-	for i := range numbers {
-		if numbers[i], err = strconv.ParseInt(record[i+1], 10, 64); err != nil {
-			return leader, err
-		}
-	}
-	identity, err := hex.DecodeString(record[3])
-	return Leader{Identity: string(identity), Term: numbers[0], Since: time.UnixMicro(numbers[1])}, err
+	return Leader{}, e.made().wrap("Leader", err)
 }

@@ -1,6 +1,7 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -32,64 +33,54 @@ func (o *Once[Tx]) made() *Mutex[Tx] { return made(o.mutex, "Once: Locker.Once")
 //
 // What must be done once has to be in this database, in the transaction of the work or in that of
 // DoTx. Work that calls another system may run again after a crash: send the key there, too.
-func (l *Locker[Tx]) Once(key string) *Once[Tx] { return l.once(key, 0, nil) }
+func (l *Locker[Tx]) Once(key string) *Once[Tx] {
+	o := l.once(key, "once:", 0)
+	if key == "" {
+		o.mutex.err = errors.New("the key is empty")
+	}
+	return o
+}
 
-func (l *Locker[Tx]) once(key string, period time.Duration, err error) *Once[Tx] {
-	shown := "once:" + key
-	if period > 0 {
-		shown = "once:" + period.String() + ":" + key
-	}
-	if err == nil && key == "" {
-		err = errors.New("the key is empty")
-	}
+func (l *Locker[Tx]) once(key, kind string, period time.Duration) *Once[Tx] {
 	// The marker is part of what all clients agree on: changing it would let two versions of a
 	// program do one thing twice.
 	encoded := binary.BigEndian.AppendUint64([]byte("txlock once 1\x00"), uint64(period))
-	return &Once[Tx]{
-		mutex: &Mutex[Tx]{locker: l, target: l.slots(shown), err: err},
-		key:   key, period: period.Microseconds(), marker: sha256.Sum256(append(encoded, key...)),
-	}
+	m := &Mutex[Tx]{locker: l, target: l.slots(kind + key)}
+	return &Once[Tx]{m, key, period.Microseconds(), sha256.Sum256(append(encoded, key...))}
 }
 
 // Per returns a copy for work that is to be done once in each window of length d: a day, say.
-// Windows are counted from the Unix epoch, by the database's clock in UTC, which is read after the
-// lock was granted. When that clock is set back, nothing runs a second time: what was done later
-// than now counts as done. A clock that was far ahead for a while has left markers that keep the
-// work from running until then, see [Once.Forget]. There is one marker for each key and d.
-// Once(k), Once(k).Per(d) and Once(k).Per(e) are different work. d must be at least a second, and
-// whole microseconds.
+// Windows are counted from the Unix epoch, by the database's clock in UTC, which is read behind the
+// lock. When that clock is set back, what was done later than now counts as done; of one that was
+// far ahead for a while, markers stay that keep the work from running, see [Once.Forget]. There is
+// one marker for each key and d: Once(k), Once(k).Per(d) and Once(k).Per(e) are different work. d
+// must be at least a second, and whole microseconds.
 func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
-	err := o.made().err
-	if err == nil && (d < time.Second || d%time.Microsecond != 0) {
-		err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
+	m := o.made()
+	per := m.locker.once(o.key, "once:"+d.String()+":", max(d, 0))
+	per.mutex.within, per.mutex.retries, per.mutex.err = m.within, m.retries, m.err
+	if m.err == nil && (d < time.Second || d%time.Microsecond != 0) {
+		per.mutex.err = fmt.Errorf("Per(%v): the period must be at least %v, and whole microseconds", d, time.Second)
 	}
-	per := o.made().locker.once(o.key, max(d, 0), err)
-	per.mutex.within, per.mutex.retries = o.made().within, o.made().retries
 	return per
 }
 
 // Within returns a copy that waits at most d for another that does the work, and for a connection
 // of the pool. d must be positive.
-func (o *Once[Tx]) Within(d time.Duration) *Once[Tx] {
-	limited := *o
-	limited.mutex = o.made().Within(d)
-	return &limited
-}
+func (o *Once[Tx]) Within(d time.Duration) *Once[Tx] { return o.by(o.made().Within(d)) }
 
 // Retry returns a copy whose Do, TryDo and Forget run again, up to n times, as [Mutex.Retry] says.
-func (o *Once[Tx]) Retry(n int) *Once[Tx] {
-	again := *o
-	again.mutex = o.made().Retry(n)
-	return &again
-}
+func (o *Once[Tx]) Retry(n int) *Once[Tx] { return o.by(o.made().Retry(n)) }
+
+func (o *Once[Tx]) by(m *Mutex[Tx]) *Once[Tx] { return &Once[Tx]{m, o.key, o.period, o.marker} }
 
 // Do runs work unless it was done before. Work, the lock and the marker are one transaction: ran is
 // true when that is committed. It is false without an error when the work was done before, which
-// takes one round trip and no lock. Who comes while the work runs waits for it. After an error ran
-// is false, and there is no marker, also when work has sent COMMIT; a panic leaves none either, and
-// goes on. The marker is written behind work, with the rights and settings that work leaves. When
-// the connection breaks during COMMIT, call again to learn the outcome. In the work of a Do, both
-// are part of its transaction. In a session that a Lock began it is [ErrInsideLock].
+// takes one round trip and no lock. Who comes while the work runs waits for it. After an error or a
+// panic there is no marker, also when work has sent COMMIT. It is written behind work, with the
+// rights and settings that work leaves. When the connection breaks during COMMIT, call again to
+// learn the outcome. In the work of a Do, both are part of its transaction. In a session that a
+// Lock began it is [ErrInsideLock].
 func (o *Once[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) (ran bool, err error) {
 	return o.do(ctx, "Once.Do", false, work)
 }
@@ -111,22 +102,24 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 		ctx, trace := m.startTrace(ctx, verb, true)
 		return traced(trace, work, func(work func(context.Context, Tx) error) error {
 			begun := time.Now()
-			sql, _, done, err := o.look(ctx, m, !m.locker.carriesOpen(ctx))
-			if done || err != nil {
+			sql, at, err := o.look(ctx, m, m.locker.carriesOpen(ctx))
+			if err != nil || !at.IsZero() {
 				return m.wrap(verb, err)
 			}
 			m, now := *m, int64(0)
 			if m.within > 0 {
 				m.within = max(m.within-time.Since(begun), 1)
 			}
-			judge := func(answer []string) error {
-				if now, _, done, err = o.read(answer); err == nil && (done || inOwn) {
-					err = errDone
-				}
-				return err
+			m.attached = &attached{
+				look: o.query(sql, sql.Look),
+				judge: func(answer []string) error {
+					if now, at, err = o.read(answer, nil); err == nil && (inOwn || !at.IsZero()) {
+						err = errDone
+					}
+					return err
+				},
+				last: func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} },
 			}
-			mark := func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} }
-			m.attached = &attached{look: o.query(sql, sql.Look), judge: judge, last: mark}
 			err = m.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
 				ran = true
 				in, _ := m.locker.carried(ctx)
@@ -160,39 +153,36 @@ func (o *Once[Tx]) query(sql dialects.OnceSQL, text string, args ...any) dialect
 	return dialects.Query{SQL: text, Args: args, Table: sql.Table, Reads: text == sql.Look}
 }
 
-// look finds the texts, and asks without a lock whether the work was done.
-func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], ask bool) (sql dialects.OnceSQL, at time.Time, done bool,
+// look finds the texts, and asks without a lock when the work was done. A nested call only finds.
+func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], nested bool) (sql dialects.OnceSQL, at time.Time,
 	err error,
 ) {
 	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
-		return sql, at, false, err
+		return sql, at, err
 	}
 	defer cancel()
-	found, err := m.locker.find(wait, !ask)
+	found, err := m.locker.find(wait, nested)
 	if err == nil {
 		sql = found.Kinds.Once
 	}
-	var answer []string
-	if err == nil && ask {
-		if answer, err = m.locker.ask(wait, o.query(sql, sql.Look)); err == nil {
-			_, at, done, err = o.read(answer)
-		}
+	if err == nil && !nested {
+		_, at, err = o.read(m.locker.ask(wait, o.query(sql, sql.Look)))
 	}
-	return sql, at, done, m.waitError(ctx, wait, err)
+	return sql, at, m.waitError(ctx, wait, err)
 }
 
-// read reads the answer to a look. A marker counts in the present window, and what is later.
-func (o *Once[Tx]) read(answer []string) (now int64, at time.Time, done bool, err error) {
+// read reads the answer to a look: when the work was done, in the present window or later, or zero.
+func (o *Once[Tx]) read(answer []string, err error) (now int64, at time.Time, _ error) {
 	var then int64
-	n, err := fmt.Sscan(strings.Join(answer, ""), &now, &then)
-	if n == 0 {
-		return now, at, false, err
-	}
-	if done = n == 2 && (o.period == 0 || then >= now-now%o.period); done {
+	n, failed := fmt.Sscan(strings.Join(answer, ""), &now, &then)
+	if n == 2 && (o.period == 0 || then >= now-now%o.period) {
 		at = time.UnixMicro(then)
 	}
-	return now, at, done, nil
+	if n == 0 {
+		err = cmp.Or(err, failed)
+	}
+	return now, at, err
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it
@@ -203,47 +193,47 @@ func (o *Once[Tx]) read(answer []string) (now int64, at time.Time, done bool, er
 // the transaction, also when first is false. In the work of this very Once it is an error.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
-	ctx, trace := o.made().startTrace(ctx, verb, false)
+	m := o.made()
+	ctx, trace := m.startTrace(ctx, verb, false)
 	defer func() { trace.answer(err) }()
 	if o.isRunning(ctx) {
-		return false, o.made().wrap(verb, errInOwn)
+		return false, m.wrap(verb, errInOwn)
 	}
-	if err = o.made().lockIn(ctx, verb, tx, false); err != nil {
+	if err = m.lockIn(ctx, verb, tx, false); err != nil {
 		return false, err
 	}
-	found, err := o.made().locker.find(ctx, true)
+	found, err := m.locker.find(ctx, true)
 	var lines []string
 	if err == nil {
-		sql, number := found.Kinds.Once, rand.Int64()|1
-		mark := o.query(sql, sql.First, number, o.period)
-		lines, err = o.made().locker.driver.Run(ctx, mark, tx)
+		sql := found.Kinds.Once
+		lines, err = m.locker.driver.Run(ctx, o.query(sql, sql.First, rand.Int64()|1, o.period), tx)
 	}
-	o.made().locker.invalidate(err)
-	return len(lines) > 0, o.made().wrap(verb, err)
+	m.locker.invalidate(err)
+	return len(lines) > 0, m.wrap(verb, err)
 }
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
 // clock. It asks the server each time, in one round trip on a connection of the pool (the first
 // call also looks for the lock table), and waits for nobody: work that is under way was not done.
 func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
-	_, at, done, err = o.look(ctx, o.made(), true)
-	return at, done, o.made().wrap("Once.Done", err)
+	_, at, err = o.look(ctx, o.made(), false)
+	return at, !at.IsZero(), o.made().wrap("Once.Done", err)
 }
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
 // under way. In the work of a Do, it is part of that Do's transaction. In the work of this very
 // Once it is an error: the marker comes behind that work. It is [ErrInsideLock] where Do is.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
-	inOwn := o.isRunning(ctx)
+	inOwn, l := o.isRunning(ctx), o.made().locker
 	return o.made().do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
 		if inOwn {
 			return errInOwn
 		}
-		found, err := o.made().locker.find(ctx, true)
+		found, err := l.find(ctx, true)
 		if err == nil {
-			_, err = o.made().locker.askInWork(ctx, o.query(found.Kinds.Once, found.Kinds.Once.Forget))
+			_, err = l.askInWork(ctx, o.query(found.Kinds.Once, found.Kinds.Once.Forget))
 		}
-		o.made().locker.invalidate(err)
+		l.invalidate(err)
 		return err
 	})
 }
@@ -254,6 +244,7 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 // every period of [Once.Per]; with 0 all go that are there. It works in small transactions: nobody
 // waits for it for long, and it waits for nobody. After an error, the deleted ones are deleted.
 func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int64, err error) {
+	const verb, most = "sweep", 100 // of a batch: others may wait for what it has locked
 	if err = l.ready(); err == nil && age < 0 {
 		err = fmt.Errorf("the age is negative: %v", age)
 	}
@@ -262,11 +253,10 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 		found, err = l.find(ctx, false)
 	}
 	if err != nil {
-		return 0, wrap("sweep", err)
+		return 0, wrap(verb, err)
 	}
-	const most = 100 // of a batch: others may wait for what it has locked
 	once, claims := found.Kinds.Once, found.Kinds.Claims
-	for _, q := range []dialects.Query{{SQL: claims.Sweep, Table: claims.Table}, {SQL: once.Sweep, Table: once.Table}} {
+	for _, q := range []dialects.Query{{SQL: once.Sweep, Table: once.Table}, {SQL: claims.Sweep, Table: claims.Table}} {
 		var n, from int64
 		for again := true; again; deleted += n {
 			var answer []string
@@ -275,8 +265,8 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 			_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
 			again = n == most || errors.Is(err, ErrDeadlock) && ctx.Err() == nil
 		}
-		if err != nil && (q.Table != claims.Table || !errors.Is(err, ErrNotInstalled)) { // else it is older than claims
-			return deleted, wrap("sweep", err)
+		if err != nil && (q.Table == once.Table || !errors.Is(err, ErrNotInstalled)) { // else it is older than claims
+			return deleted, wrap(verb, err)
 		}
 	}
 	return deleted, nil

@@ -74,8 +74,7 @@ type PermitSQL struct {
 // agree on the hash of a name.
 type LeadersSQL struct {
 	Table string // as Request has it
-	Rows  string // by hash: the numbers of the seat and the office, or nothing
-	Make  string // by hash, name for people: makes the rows, and returns what Rows does
+	Rows  string // by hash, name for people: the numbers of the seat and the office, which it makes
 	// Write writes the record, by term, identity, hash, if it has a smaller term. It returns
 	// "resigned" if the former leader had, or nobody has led, and "lost" otherwise.
 	Write  string

@@ -36,7 +36,7 @@ type Lookout struct {
 
 type caller struct {
 	Want
-	turn chan chan<- bool // gets where to say whether the claim was taken
+	turn chan chan<- bool // gets where to say whether the claim was taken, with room for that
 }
 
 // New returns a Lookout whose waits end with closing. Look says which of its keys are free.
@@ -104,11 +104,14 @@ func (o *Lookout) run() {
 			if by, is := taken[c.Claim]; !free[c.Want] || is && by != c.By {
 				continue
 			}
-			took, missed := c.turns()
-			if took {
-				taken[c.Claim] = c.By
+			answer := make(chan bool, 1)
+			select {
+			case c.turn <- answer:
+			default: // it has gone, or has a turn already
+				continue
 			}
-			if missed {
+			time.AfterFunc(longestTurn, func() { answer <- false })
+			if taken[c.Claim] = c.By; !<-answer {
 				o.Wake()
 				time.Sleep(apart)
 				break
@@ -116,19 +119,4 @@ func (o *Lookout) run() {
 		}
 		time.Sleep(apart)
 	}
-}
-
-// turns gives the caller a turn, unless it has gone, or has one already.
-func (c *caller) turns() (took, missed bool) {
-	answer := make(chan bool, 1)
-	select {
-	case c.turn <- answer:
-	default:
-		return false, false
-	}
-	select {
-	case took = <-answer:
-	case <-time.After(longestTurn):
-	}
-	return took, !took
 }

@@ -65,7 +65,7 @@ func recordGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx])
 	found, err := locktable.Find(background, driver, e.Table())
 	require.NoError(t, err)
 	of, hash := found.Kinds.Leaders, testbed.HashOf(f.Key("appoint"))
-	_, err = driver.Run(background, dialects.Query{SQL: of.Make, Args: []any{hash, ""}, Table: of.Table})
+	_, err = driver.Run(background, dialects.Query{SQL: of.Rows, Args: []any{hash, ""}, Table: of.Table})
 	require.NoError(t, err)
 	locks := txlock.New(driver, txlock.WithTable(e.Table()))
 	settings := func() (text string) {

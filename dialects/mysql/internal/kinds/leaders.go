@@ -6,13 +6,13 @@ import (
 )
 
 func leadersOf(table string) dialects.LeadersSQL {
-	rows := "SELECT CONCAT(seat.id, ' ', office.id) FROM {} AS seat JOIN {} AS office ON office.hash = seat.hash AND " +
-		"office.part = 'office' WHERE seat.hash = $1 AND seat.part = 'seat'"
 	return dialects.LeadersSQL{
 		Table: table,
-		Rows:  of(table, rows),
-		Make: of(table, "INSERT IGNORE INTO {} (hash, name, part) SELECT $1, NULLIF($2, ''), parts.part FROM "+
-			"(SELECT 'seat' AS part UNION ALL SELECT 'record' UNION ALL SELECT 'office') AS parts;\n"+rows),
+		Rows: of(table, "INSERT IGNORE INTO {} (hash, name, part) SELECT $1, NULLIF($2, ''), parts.part FROM "+
+			"(SELECT 'seat' AS part UNION ALL SELECT 'record' UNION ALL SELECT 'office') AS parts WHERE NOT EXISTS "+
+			"(SELECT 1 FROM {} AS own WHERE own.hash = $1 AND own.part = parts.part);\n"+
+			"SELECT CONCAT(seat.id, ' ', office.id) FROM {} AS seat JOIN {} AS office ON office.hash = seat.hash AND "+
+			"office.part = 'office' WHERE seat.hash = $1 AND seat.part = 'seat'"),
 		// Assignments are made from left to right: the identity is the former leader's.
 		Write: of(table, "UPDATE {} SET term = IF(LAST_INSERT_ID(IF(identity IS NULL, 2, 1)) > 0, $1, 0), identity "+
 			"= $2, "+

@@ -17,10 +17,9 @@ func leadersOf(table string) dialects.LeadersSQL {
 	}
 	return dialects.LeadersSQL{
 		Table: table,
-		Rows:  rows,
 		// A logical replica has the rows of its publisher, but not how far their numbers were
 		// drawn.
-		Make: make("", "select ") + make("id, ", "overriding system value select (select max(id) from "+table+
+		Rows: make("", "select ") + make("id, ", "overriding system value select (select max(id) from "+table+
 			") + row_number() over (), ") + rows,
 		Write: "with former as (select id, term, identity from " + table + " where hash = $3::text and " +
 			"part = 'record' for update), written as (update " + table + " own set term = $1::bigint, " +
