@@ -51,22 +51,18 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 // performAndEnd runs the work of a Do that began the session, and ends the session. failed is the
 // error of work, err any other.
 func (s *session[Tx]) performAndEnd(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
-	returned := false
-	defer func() {
-		if !returned { // work panicked, or called runtime.Goexit
-			_ = s.finish(ctx, false)
-		}
+	commit := false
+	defer func() { // also when work panicked, or called runtime.Goexit
+		err = joinErrors(err, s.finish(ctx, commit))
 	}()
-	failed = s.run(ctx, s.calls, s.inner.Tx(), work)
-	returned = true
-	if failed != nil {
-		return failed, s.finish(ctx, false)
+	if failed = s.run(ctx, s.calls, s.inner.Tx(), work); failed != nil {
+		return failed, nil
 	}
 	if ended := ctx.Err(); ended != nil {
-		ended = fmt.Errorf("ended before the commit, which was not sent: %w", ended)
-		return nil, joinErrors(ended, s.finish(ctx, false))
+		return nil, fmt.Errorf("ended before the commit, which was not sent: %w", ended)
 	}
-	return nil, s.finish(ctx, true)
+	commit = true
+	return nil, nil
 }
 
 // run runs work with a context that carries the session, and ends when work returns, or the session

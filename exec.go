@@ -43,19 +43,19 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 	if err != nil {
 		return nil, m.wrap(verb, err)
 	}
-	nested := m.locker.carriesOpen(ctx)
+	joins := m.locker.carriesOpen(ctx)
 	err = m.retry(ctx, func(m *Mutex[Tx]) error {
 		ctx, trace := m.startTrace(ctx, verb, true)
 		err := traced(trace, nil, func(func(context.Context, Tx) error) error {
-			behind := *m
-			behind.statements = &dialects.Work{Statements: list, Context: ctx}
-			affected, err = behind.execute(ctx, verb, try)
+			one := *m
+			one.statements = &dialects.Work{Statements: list, Context: ctx}
+			affected, err = one.execute(ctx, verb, try)
 			if isOfWork(err) { // so the lock was granted
 				trace.answer(nil)
 			}
 			return err
 		})
-		if nested { // COMMIT was not sent, and the Do around it may run again
+		if joins { // COMMIT was not sent, and the Do around it may run again
 			return err
 		}
 		return final(err)

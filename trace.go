@@ -18,7 +18,7 @@ type Tracer interface {
 	Asked(ctx context.Context, call Call) context.Context
 	// Answered is called when the wait is over: with nil when the lock is held, else with the error
 	// that the call will return. A [Once] whose work was done before is answered, and ended, with
-	// nil. An Exec in one round trip is answered when all of it has come back.
+	// nil. An Exec is answered when all of it has come back.
 	Answered(ctx context.Context, err error)
 	// Ended is called once for each granted lock: with nil after a release or a commit, else with
 	// the error that the call returns, or with ErrLost as soon as the loss of a Lock is known. A

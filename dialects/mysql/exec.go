@@ -182,36 +182,34 @@ func (f *flight) explain(ctx context.Context, failed error) error {
 }
 
 // runAll runs statements in the transaction.
-func (s *session) runAll(ctx context.Context, list []dialects.Statement) ([]int64, error) {
+func (s *session) runAll(ctx context.Context, list []dialects.Statement) (counts []int64, err error) {
 	tag := client.NewTag()
-	tagged := make([]dialects.Statement, len(list))
-	for i, statement := range list {
-		tagged[i] = statement
-		tagged[i].SQL = sqltext.Comment("", tag) + statement.SQL
-	}
-	var counts []int64
-	err := s.driver.pool.Await(ctx, false, tag, interrupt.GuestPatience, s.conn.Cut(),
+	err = s.driver.pool.Await(ctx, false, tag, interrupt.GuestPatience, s.conn.Cut(),
 		func(running context.Context) (err error) {
-			counts, err = statements.Run(ctx, running, s.conn.Tx(), tagged, affected)
+			counts, err = statements.Run(ctx, list, func(statement dialects.Statement) (int64, error) {
+				if err := ctx.Err(); err != nil {
+					return 0, err
+				}
+				statement.SQL = sqltext.Comment("", tag) + statement.SQL
+				n, err := affected(running, s.conn.Tx(), statement)
+				if server.Broken(err) {
+					err = server.Lost(err)
+				}
+				return n, err
+			})
 			return err
 		})
-	if server.Broken(err) {
-		err = server.Lost(err)
-	}
-	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
-		err = fmt.Errorf("%w (%w)", err, ended)
-	}
 	return counts, err
 }
 
 // affected runs a statement, and is how many rows it has affected, or returned. For one that may
 // return some, the driver tells nothing but the rows.
 func affected(ctx context.Context, tx *sql.Tx, s dialects.Statement) (int64, error) {
-	if !mayReturn.MatchString(s.SQL) {
+	if s.Into == nil && !mayReturn.MatchString(s.SQL) {
 		return statements.Exec(ctx, tx, s)
 	}
 	count, err := statements.Query(ctx, tx, s)
-	if err != nil || count > 0 {
+	if err != nil || count > 0 || s.Into != nil {
 		return count, err
 	}
 	err = tx.QueryRowContext(ctx, "SELECT GREATEST(ROW_COUNT(), 0)").Scan(&count)

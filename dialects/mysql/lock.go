@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -172,29 +173,22 @@ func onlySlot(request dialects.Request) bool {
 
 // scriptOf is what is sent for a lock.
 func scriptOf(at place, request dialects.Request, limit time.Duration, comment string) (script []string, err error) {
-	clause, label, query := "", "", ""
+	clause, label, behind := "", "", []string(nil)
 	if request.Try {
 		clause = sqltext.SkipLocked
 	}
 	if onlySlot(request) {
 		label = at.label
 	}
-	if permitOf(request) {
-		query, err = permitSQL(request, comment)
-	} else {
-		query, err = lockSQL(request, clause, limit, at.patient, comment, label)
-	}
-	script = append(at.front[:len(at.front):len(at.front)], query)
+	query, err := lockSQL(request, clause, limit, at.patient, comment, label)
 	switch {
 	case err != nil:
 	case at.flight != nil:
-		script = append(script, at.flight.script(comment)...)
+		behind = at.flight.script(comment)
 	case request.Work.Looks():
-		var look []string
-		look, err = kinds.StatementsOf(*request.Work.Look)
-		script = append(script, look...)
+		behind, err = kinds.StatementsOf(*request.Work.Look)
 	}
-	return script, err
+	return slices.Concat(at.front, []string{query}, behind), err
 }
 
 // limitOf is how long the server lets a wait last; 0: as long as its settings do. IsDeadline says

@@ -27,6 +27,9 @@ const nowait = " NOWAIT"
 func lockSQL(request dialects.Request, clause string, limit time.Duration, patient bool, comment, label string) (
 	string, error,
 ) {
+	if permitOf(request) {
+		return permitSQL(request, comment)
+	}
 	locking := " " + sqltext.Owning
 	if request.Shared {
 		locking = " " + sqltext.Sharing

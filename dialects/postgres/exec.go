@@ -110,31 +110,20 @@ func ended(ctx context.Context, err error) error {
 
 // runAll runs statements in the transaction. They go one by one, each as the client library sends
 // it for its users: so an argument that cannot be sent costs nothing but its statement.
-func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) (affected []int64, err error) {
-	for i, statement := range list {
-		err = cmp.Or(s.usable(), ctx.Err())
-		if errors.Is(err, dialects.ErrLost) {
-			return nil, err
+func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]int64, error) {
+	return statements.Run(ctx, list, func(statement dialects.Statement) (n int64, err error) {
+		if err = cmp.Or(s.usable(), ctx.Err()); err != nil {
+			return 0, err
 		}
-		var n int64
-		if err == nil {
-			err = s.interrupted(ctx, false, true, func(ctx context.Context) (err error) {
-				n, err = s.execOne(ctx, statement)
-				return err
-			})
+		err = s.interrupted(ctx, false, true, func(ctx context.Context) (err error) {
+			n, err = s.execOne(ctx, statement)
+			return err
+		})
+		if s.conn.Status() == client.Closed {
+			err = dialects.Lost(err)
 		}
-		switch {
-		case err == nil:
-			err = statement.Judge(n)
-		case s.conn.Status() == client.Closed:
-			return nil, ended(ctx, dialects.Lost(err))
-		}
-		if err != nil {
-			return nil, ended(ctx, &dialects.StatementError{Number: i + 1, Err: err})
-		}
-		affected = append(affected, n)
-	}
-	return affected, statements.Ended(ctx, list)
+		return n, err
+	})
 }
 
 func (s *session[Tx]) execOne(ctx context.Context, statement dialects.Statement) (int64, error) {

@@ -60,16 +60,16 @@ func Rows(table, column string, values ...dialects.Value) string {
 
 // bracket leaves the bracket open when there is no room for all items.
 func bracket(opening string, items []string, closing string) string {
-	text := opening
+	text := append(make([]byte, 0, longest), opening...)
 	for i, item := range items {
 		if i > 0 {
-			text += " "
+			text = append(text, ' ')
 		}
-		if text += escape(item); len(text) >= longest {
-			return text[:longest]
+		if text = append(text, escape(item)...); len(text) >= longest {
+			return string(text[:longest])
 		}
 	}
-	return text + closing
+	return string(append(text, closing...))
 }
 
 // plain are bytes that URLs escape, and labels need not, and the other way round.

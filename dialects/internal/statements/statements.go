@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"regexp"
 	"time"
 
@@ -19,33 +20,34 @@ var inFront = regexp.MustCompile(`^(\s|--[ \t][^\n]*\n|/\*[^*/!+]*\*/)*`)
 // Bare is a statement without the comments in front of it, as sqlc writes them.
 func Bare(text string) string { return text[len(inFront.FindString(text)):] }
 
-// Run runs them in order, up to the first that fails, or until ctx ends. They get the context
-// running, which may last longer. A driver tells of a statement either its rows
-// or how many it has affected. Counted, unless nil, is how many those are of one whose rows were
-// asked for.
-func Run(ctx, running context.Context, tx *sql.Tx, list []dialects.Statement,
-	counted func(ctx context.Context, tx *sql.Tx, s dialects.Statement) (affected int64, err error),
-) ([]int64, error) {
-	affected := make([]int64, len(list))
+// Run runs a list in order by one, which is how many rows a statement has affected, up to the first
+// that fails, as each does whose ctx has ended. That is an error also behind the last: it may have
+// taken an interrupt for its result, as MySQL's SLEEP does.
+func Run(ctx context.Context, list []dialects.Statement, one func(dialects.Statement) (int64, error)) (
+	affected []int64, err error,
+) {
 	for i, statement := range list {
-		err := ctx.Err()
-		switch {
-		case err != nil:
-		case statement.Into != nil:
-			affected[i], err = Query(running, tx, statement)
-		case counted != nil:
-			affected[i], err = counted(running, tx, statement)
-		default:
-			affected[i], err = Exec(running, tx, statement)
+		n, err := one(statement)
+		if err == nil {
+			err = statement.Judge(n)
+		}
+		ended := ctx.Err()
+		if err == nil && i == len(list)-1 {
+			err = ended
 		}
 		if err == nil {
-			err = statement.Judge(affected[i])
+			affected = append(affected, n)
+			continue
 		}
-		if err != nil {
-			return nil, &dialects.StatementError{Number: i + 1, Err: err}
+		if !errors.Is(err, dialects.ErrLost) {
+			err = &dialects.StatementError{Number: i + 1, Err: err}
 		}
+		if ended != nil && !errors.Is(err, ended) {
+			err = fmt.Errorf("%w (%w)", err, ended)
+		}
+		return nil, err
 	}
-	return affected, Ended(ctx, list)
+	return affected, nil
 }
 
 // Finish runs the statements of an Exec that have not run with its lock, in the session of that,
@@ -73,15 +75,6 @@ func Finish[Tx any](s dialects.Session[Tx], request dialects.Request, affected [
 		limit = dialects.CommitTimeout
 	}
 	return append(affected, more...), err
-}
-
-// Ended is an error when ctx has ended behind the statements: the last one may have taken an
-// interrupt for its result, as MySQL's SLEEP does.
-func Ended(ctx context.Context, list []dialects.Statement) error {
-	if err := ctx.Err(); err != nil {
-		return &dialects.StatementError{Number: len(list), Err: err}
-	}
-	return nil
 }
 
 // Exec is how many rows a statement has affected, as the driver tells.
