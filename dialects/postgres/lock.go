@@ -236,7 +236,7 @@ func (q querier) join(ctx context.Context, request dialects.Request, at client.S
 	on := way{joined: true, fails: always, first: at.Set(), last: at.Release()}
 	switch {
 	case work: // inside the first savepoint, so that a cancel costs no more than any other
-		on.last = at.Behind().Set()
+		on.last = at.Inner().Set()
 	case request.Try && len(request.Values) == 1 && !q.Blind:
 		on.fails = ifPassed
 	}
@@ -293,14 +293,8 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 			return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(pg.Detail, "\n", " "))
 		}
 	case errors.Is(err, locktable.ErrRows):
-		t, failed := textsOf(request, false, never)
-		if failed != nil {
-			return failed
-		}
-		values, failed := valuesOf(request, t.column)
-		if failed != nil {
-			return failed
-		}
+		t, _ := textsOf(request, false, never) // there was no error when the lock was sent
+		values, _ := valuesOf(request, t.column)
 		exist := "select " + t.column + "::text from " + t.table + t.where
 		columns, failed := q.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
 		if failed != nil {

@@ -151,7 +151,7 @@ func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work f
 	at := s.savepoint()
 	undo := at
 	if len(request.Values) > 0 {
-		undo = at.Behind()
+		undo = at.Inner()
 		got, err = s.joinHere(ctx, request, true)
 	} else if err = s.usable(); err == nil {
 		err = dialects.Lost(s.send(ctx, at.Set()))

@@ -88,12 +88,9 @@ func (l Line) Exec(ctx context.Context, statements string) error {
 	return err
 }
 
-// BeginSQL begins a transaction of the library's.
-const BeginSQL = "begin isolation level read committed read write"
-
 var (
-	// Begin is BeginSQL, which opens a script.
-	Begin = sqltext.Statement{SQL: BeginSQL, Silent: true, Opens: true}
+	// Begin opens a script in a transaction of the library's.
+	Begin = sqltext.Statement{SQL: "begin isolation level read committed read write", Silent: true, Opens: true}
 	// Commit ends one.
 	Commit = sqltext.Silent("commit")
 )
@@ -111,8 +108,8 @@ func (s Savepoint) Set() sqltext.Statement {
 	return sqltext.Statement{SQL: savepointSQL + string(s), Silent: true, Opens: true}
 }
 
-// Behind is another one, for work behind what is locked in s. It ends with s.
-func (s Savepoint) Behind() Savepoint { return s + "_work" }
+// Inner is another one, for the work with what is locked in s. It ends with s.
+func (s Savepoint) Inner() Savepoint { return s + "_work" }
 
 // Undo comes back to it.
 func (s Savepoint) Undo() sqltext.Statement {

@@ -246,7 +246,7 @@ func (c *sqlConn) note(err error) error {
 	return err
 }
 
-// level makes the transaction what BeginSQL does. Not every driver has a word for it.
+// level makes the transaction what Begin does. Not every driver has a word for it.
 var level = sqltext.Silent("set transaction isolation level read committed, read write")
 
 // Begin implements Conn. The client library begins the transaction.
