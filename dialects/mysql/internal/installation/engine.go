@@ -49,7 +49,7 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 			return err
 		})
 		switch number := server.Number(err); {
-		case number == server.NoPrivilege && !request.Ours && request.Column != "":
+		case number == server.NoPrivilege && request.Column != "":
 			return fmt.Errorf("the user is not shown whether %.100s is a table whose rows can be locked: GRANT SELECT "+
 				"on all of it: %w", name, server.Classify(err, request))
 		case number == server.NoSuchTable, number == server.UnknownDatabase, number == server.NoPrivilege:
