@@ -135,6 +135,9 @@ type HeldError struct {
 
 // Error says who has the claim, and until when.
 func (e *HeldError) Error() string {
+	if e.By == "" {
+		return "nobody had it a moment ago"
+	}
 	return fmt.Sprintf("%q has it until %s", e.By, e.Until.UTC().Format(time.RFC3339Nano))
 }
 

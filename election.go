@@ -102,7 +102,9 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 			return failed
 		case e.locker.closed.Load():
 			return e.made().wrap("Lead", ErrClosed)
-		case ctx.Err() == nil && !e.mayPass(failed):
+		case ctx.Err() != nil:
+			continue
+		case !e.mayPass(failed):
 			return e.made().wrap("Lead", failed)
 		case time.Since(begun) > maxPause:
 			pause = minPause

@@ -116,15 +116,8 @@ type row struct{ table, column, value string }
 // holdingsOf puts together what was asked for: entries of a row, and those of a semaphore. A
 // session counts once for a row: if it waits to own what it shares, it waits.
 func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection, keys []string) map[row]*Holding {
-	rank := func(e dialects.Entry) int {
-		switch {
-		case e.Waits:
-			return 0
-		case e.Shared:
-			return 2
-		}
-		return 1
-	}
+	// Who waits comes first, then who has the row alone.
+	rank := func(e dialects.Entry) string { return fmt.Sprint(!e.Waits, !e.Waits && e.Shared) }
 	slices.SortStableFunc(entries, func(a, b dialects.Entry) int { return cmp.Compare(rank(a), rank(b)) })
 	holdings, seen := map[row]*Holding{}, map[[5]string]bool{}
 	for _, e := range entries {

@@ -122,8 +122,7 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 	case l.candidates.Waiting(here) > 0:
 		return g, fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 	}
-	var rows []string
-	one := *m
+	one, rows := *m, []string(nil)
 	take := func(wait context.Context) error {
 		g, err = one.acquireRows(ctx, wait, true, work)
 		return err
@@ -140,19 +139,16 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 	if !try && rows != nil && missed(wait, err) {
 		err = p.await(ctx, wait, p.some(rows[len(rows)-1]), take)
 	}
-	if err != nil {
-		return g, err
-	}
-	g.permit = max(slices.Index(rows, g.Row), 0)
-	if !nested {
-		g.whenReleased(func() {
+	if g.permit = max(slices.Index(rows, g.Row), 0); err == nil && !nested {
+		go func() {
+			<-g.ended
 			select {
 			case p.freed <- struct{}{}:
 			default:
 			}
-		})
+		}()
 	}
-	return g, nil
+	return g, err
 }
 
 // await takes a permit as the first of the queue. A nested call does not queue: that would take
@@ -171,8 +167,12 @@ func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func(co
 		defer head.Unlock(ctx)
 		first = head.Context()
 	}
-	for {
-		if err := answered(wait, take); !missed(wait, err) {
+	// Behind a pooler, whoever asks next may get the last words to a holder that was ended.
+	for forgiven := false; ; {
+		err := answered(wait, take)
+		forgiven = !forgiven && !isOver(wait) && !errors.Is(err, ErrLost) &&
+			p.locker.driver.Classify(err) != dialects.Final
+		if !forgiven && !missed(wait, err) {
 			return err
 		}
 		select {

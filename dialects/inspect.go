@@ -26,14 +26,11 @@ type Inspector interface {
 // Kind is what can be held.
 type Kind string
 
+// The kinds.
 const (
-	// KindRow is a row of the lock table, or of a caller's table that sessions of txlock say they
-	// lock.
-	KindRow Kind = ""
-	// KindSemaphore is a permit of a semaphore, or its queue.
-	KindSemaphore Kind = "semaphore"
-	// KindElection is the seat of an election: its holder leads.
-	KindElection Kind = "election"
+	KindRow       Kind = ""          // a row of the lock table, or of a caller's that sessions say they lock
+	KindSemaphore Kind = "semaphore" // a permit of a semaphore, or its queue
+	KindElection  Kind = "election"  // the seat of an election: its holder leads
 )
 
 // Inspection says what to look at: everything, or what was named.

@@ -57,19 +57,20 @@ func (o *Lookout) Wait(ctx context.Context, want Want, try func() (left time.Dur
 		}
 		o.mu.Unlock()
 		ends := time.AfterFunc(left, o.Wake)
+		var turn chan<- bool
 		select {
-		case took := <-c.turn:
-			left, again = try()
-			took <- !again
+		case turn = <-c.turn:
 		case <-ctx.Done():
-			again = false
 		case <-o.closing.Done():
-			again = false
 		}
 		ends.Stop()
 		o.mu.Lock()
 		o.callers = slices.DeleteFunc(o.callers, func(other *caller) bool { return other == c })
 		o.mu.Unlock()
+		if again = turn != nil; again { // try may panic: the caller has left before
+			left, again = try()
+			turn <- !again
+		}
 	}
 }
 

@@ -171,3 +171,24 @@ func TestEnds(t *testing.T) {
 		require.LessOrEqual(t, len(c.sent()), 4)
 	})
 }
+
+// A caller whose try panics is gone, and nobody looks for it.
+func TestPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := table{}
+		o := lookout.New(context.Background(), c.look)
+		tries := 0
+		require.PanicsWithValue(t, "a client library", func() {
+			o.Wait(context.Background(), want('a', "me"), func() (time.Duration, bool) {
+				if tries++; tries > 1 {
+					panic("a client library")
+				}
+				return 0, true
+			})
+		})
+		time.Sleep(10 * time.Second)
+		require.Len(t, c.sent(), 1)
+		require.WithinDuration(t, time.Now(), <-wait(o, want('b', "me"), 0, takes), 1200*time.Millisecond)
+		time.Sleep(2 * time.Second)
+	})
+}

@@ -3,6 +3,7 @@
 package inspection
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -66,14 +67,10 @@ func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
 // End does what dialects.Inspector promises.
 func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 	return i.look(ctx, func(p *picture) error {
-		err := p.renew(ctx)
-		if err != nil {
+		if err := p.renew(ctx); err != nil {
 			return err
 		}
 		transactions, err := p.ask(ctx, p.transactionsSQL+party.ID)
-		if err != nil {
-			return err
-		}
 		for _, line := range transactions {
 			switch transaction := pin(line[0], line[1]); {
 			case transaction != party.Transaction:
@@ -85,7 +82,7 @@ func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 				return p.kill(ctx, party.ID)
 			}
 		}
-		return dialects.ErrChanged
+		return cmp.Or(err, dialects.ErrChanged)
 	})
 }
 

@@ -37,8 +37,7 @@ type place struct {
 	index, value string
 }
 
-// primary is the name of every primary key.
-const primary = "PRIMARY"
+const primary = "PRIMARY" // key, in every table
 
 // person is a session.
 type person struct {
@@ -47,7 +46,6 @@ type person struct {
 	waits, lasts, now, begun string // as peopleSQL has them
 }
 
-// ask returns what the server answers.
 func (p *picture) ask(ctx context.Context, query string) ([][]string, error) {
 	return server.Grid(ctx, p.conn, query)
 }
@@ -75,29 +73,26 @@ func (p *picture) readTables(ctx context.Context) error {
 	if p.of.Names != nil {
 		asked = " AND hash IN ('" + strings.Join(p.of.Names, "', '") + "')" // hexadecimal
 	}
-	for _, beside := range []struct {
-		kind                      dialects.Kind
-		quoted, permit, condition string
-	}{
-		{dialects.KindSemaphore, p.of.Table.Kinds.Permits.Table, "permit", "permit >= 0"},
-		{dialects.KindElection, p.of.Table.Kinds.Leaders.Table, "0", "part = 'seat'"},
+	for _, of := range [][2]string{
+		{p.of.Table.Kinds.Permits.Table, "permit, 'semaphore' FROM %s WHERE permit >= 0"},
+		{p.of.Table.Kinds.Leaders.Table, "0, 'election' FROM %s WHERE part = 'seat'"},
 	} {
-		lines, err := p.ask(ctx, fmt.Sprintf("SELECT id, hash, COALESCE(name, ''), %s FROM %s WHERE %s", beside.permit,
-			beside.quoted, beside.condition)+asked)
+		quoted := of[0]
+		lines, err := p.ask(ctx, "SELECT id, hash, COALESCE(name, ''), "+fmt.Sprintf(of[1], quoted)+asked)
 		switch number := server.Number(err); {
 		case number == server.NoSuchTable, number == server.NoPrivilege:
 			continue // of an older version, whose users were granted what they needed
 		case err != nil:
-			return server.Ours(err, beside.quoted)
+			return server.Ours(err, quoted)
 		}
-		table := p.table(beside.quoted, "")
+		table := p.table(quoted, "")
 		p.tables = append(p.tables, table)
 		for _, line := range lines {
-			row := dialects.Entry{Kind: beside.kind, Hash: line[1], Name: line[2], Value: line[0]}
+			row := dialects.Entry{Kind: dialects.Kind(line[4]), Hash: line[1], Name: line[2], Value: line[0]}
 			row.Permit, _ = strconv.Atoi(line[3])
 			p.rows[place{table, primary, row.Value}] = row
 			if asked != "" {
-				p.named = append(p.named, named{row, beside.quoted, "id"})
+				p.named = append(p.named, named{row, quoted, "id"})
 			}
 		}
 	}
@@ -129,7 +124,6 @@ func (p *picture) read(ctx context.Context) error {
 	return err
 }
 
-// readPeople reads the sessions.
 func (p *picture) readPeople(ctx context.Context) error {
 	lines, err := p.ask(ctx, p.peopleSQL)
 	p.people = map[string]*person{"": {}} // of whom nothing is known
