@@ -44,8 +44,9 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 		return nil, m.wrap(verb, err)
 	}
 	err = m.retry(ctx, func(m *Mutex[Tx]) error {
+		joins := m.locker.carriesOpen(ctx) // then no COMMIT is sent, and the Do around it may run again
 		ctx, trace := m.startTrace(ctx, verb, true)
-		return traced(trace, nil, func(func(context.Context, Tx) error) error {
+		err := traced(trace, nil, func(func(context.Context, Tx) error) error {
 			one := *m
 			one.statements = &dialects.Work{Statements: list, Context: ctx}
 			affected, err = one.execute(ctx, verb, try)
@@ -54,6 +55,10 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 			}
 			return err
 		})
+		if !joins {
+			err = final(err)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -62,8 +67,7 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 }
 
 // execute locks, and has the driver run the statements. Behind a permit they run in a savepoint:
-// who waits for permits in order is not to wait for them. In the work of a Do, COMMIT is not sent,
-// and the Do may run again.
+// who waits for permits in order is not to wait for them.
 func (m *Mutex[Tx]) execute(ctx context.Context, verb string, try bool) (affected []int64, err error) {
 	if s, of := m.locker.carried(ctx); s != nil {
 		got, _, err := m.nest(ctx, s, of, try, nil)
@@ -71,7 +75,7 @@ func (m *Mutex[Tx]) execute(ctx context.Context, verb string, try bool) (affecte
 	}
 	if m.permit == nil {
 		g, err := m.acquire(ctx, ctx, try, true)
-		return g.Affected, m.wrap(verb, final(err))
+		return g.Affected, m.wrap(verb, err)
 	}
 	first := *m
 	first.statements = nil
@@ -80,7 +84,7 @@ func (m *Mutex[Tx]) execute(ctx context.Context, verb string, try bool) (affecte
 		affected, err = m.execute(ctx, verb, try)
 		return err
 	})
-	return affected, final(err)
+	return affected, err
 }
 
 // checked are the statements for a driver.
