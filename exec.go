@@ -27,10 +27,10 @@ type Statement struct {
 
 // Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
 // It returns how many rows each has affected. It promises what [Mutex.Do] does, but that the error
-// of a connection that breaks, also in the wait, is [ErrUnknown]. Where the server can judge all
-// before it commits, Exec takes one round trip; docs/databases.md says where more. The error of a
-// statement is the client library's own, or [ErrRows], with its number. Within bounds the wait, ctx
-// everything. In the work of a Do the statements run in a savepoint; in a session that a Lock
+// of a connection that breaks, also in the wait, may be [ErrUnknown]. Where the server can judge
+// all before it commits, Exec takes one round trip; docs/databases.md says where more. The error of
+// a statement is the client library's own, or [ErrRows], with its number. Within bounds the wait,
+// ctx everything. In the work of a Do the statements run in a savepoint; in a session that a Lock
 // began, Exec is [ErrInsideLock].
 func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected []int64, err error) {
 	return m.exec(ctx, "Exec", false, statements)
@@ -43,10 +43,9 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 	if err != nil {
 		return nil, m.wrap(verb, err)
 	}
-	joins := m.locker.carriesOpen(ctx)
 	err = m.retry(ctx, func(m *Mutex[Tx]) error {
 		ctx, trace := m.startTrace(ctx, verb, true)
-		err := traced(trace, nil, func(func(context.Context, Tx) error) error {
+		return traced(trace, nil, func(func(context.Context, Tx) error) error {
 			one := *m
 			one.statements = &dialects.Work{Statements: list, Context: ctx}
 			affected, err = one.execute(ctx, verb, try)
@@ -55,10 +54,6 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 			}
 			return err
 		})
-		if joins { // COMMIT was not sent, and the Do around it may run again
-			return err
-		}
-		return final(err)
 	})
 	if err != nil {
 		return nil, err
@@ -67,7 +62,8 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 }
 
 // execute locks, and has the driver run the statements. Behind a permit they run in a savepoint:
-// who waits for permits in order is not to wait for them.
+// who waits for permits in order is not to wait for them. In the work of a Do, COMMIT is not sent,
+// and the Do may run again.
 func (m *Mutex[Tx]) execute(ctx context.Context, verb string, try bool) (affected []int64, err error) {
 	if s, of := m.locker.carried(ctx); s != nil {
 		got, _, err := m.nest(ctx, s, of, try, nil)
@@ -75,7 +71,7 @@ func (m *Mutex[Tx]) execute(ctx context.Context, verb string, try bool) (affecte
 	}
 	if m.permit == nil {
 		g, err := m.acquire(ctx, ctx, try, true)
-		return g.Affected, m.wrap(verb, err)
+		return g.Affected, m.wrap(verb, final(err))
 	}
 	first := *m
 	first.statements = nil
@@ -84,7 +80,7 @@ func (m *Mutex[Tx]) execute(ctx context.Context, verb string, try bool) (affecte
 		affected, err = m.execute(ctx, verb, try)
 		return err
 	})
-	return affected, err
+	return affected, final(err)
 }
 
 // checked are the statements for a driver.

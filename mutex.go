@@ -106,7 +106,7 @@ func (m *Mutex[Tx]) ready() error { return cmp.Or(m.locker.ready(), m.err) }
 
 // limitWait checks what can be checked without the database, and bounds the wait by Within.
 func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
-	if err = cmp.Or(m.locker.ready(), m.err); err != nil {
+	if err = m.ready(); err != nil {
 		return nil, nil, err
 	}
 	if ended := ctx.Err(); ended != nil {
@@ -157,9 +157,10 @@ func isOver(wait context.Context) bool {
 	return wait.Err() != nil || limited && !time.Now().Before(deadline)
 }
 
-// maxRows bounds one Mutex. On PostgreSQL each of its rows has a turnstile, and the server has room
-// for max_locks_per_transaction (64) locks of each connection. MariaDB reads the whole lock table
-// for a list of a thousand slots, and so locks it; MySQL takes seconds for some thousand rows.
+// maxRows bounds one Mutex. On PostgreSQL each of its rows has a queue lock, and the server has
+// room for max_locks_per_transaction (64) locks of each connection. MariaDB reads the whole lock
+// table for a list of a thousand slots, and so locks it; MySQL takes seconds for some thousand
+// rows.
 const maxRows = 256
 
 func tooMany(rows int) error {
