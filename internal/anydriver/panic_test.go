@@ -62,7 +62,9 @@ type panickingConn struct {
 }
 
 // ExecContext implements driver.ExecerContext.
-func (p *panickingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (p *panickingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result,
+	error,
+) {
 	p.panicIn(query)
 	return p.passing.ExecContext(ctx, query, args)
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// No connection says goodbye (COM_QUIT) with a transaction open, or a lock of the server's: a router
-// that keeps the server's session for the next client would keep that too, for as long as nobody
-// comes.
+// No connection says goodbye (COM_QUIT) with a transaction open, or a lock of the server's: a
+// router that keeps the server's session for the next client would keep that too, for as long as
+// nobody comes.
 func TestNoGoodbyeInATransaction(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
