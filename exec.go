@@ -27,10 +27,10 @@ type Statement struct {
 
 // Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
 // It returns how many rows each has affected. It promises what [Mutex.Do] does, but that the error
-// of a connection that breaks, also in the wait, is [ErrUnknown]. Where the server can judge all
-// before it commits, Exec takes one round trip; docs/databases.md says where more. The error of a
-// statement is the client library's own, or [ErrRows], with its number. Within bounds the wait, ctx
-// everything. In the work of a Do the statements run in a savepoint; in a session that a Lock
+// of a connection that breaks, also in the wait, may be [ErrUnknown]. Where the server can judge
+// all before it commits, Exec takes one round trip; docs/databases.md says where more. The error of
+// a statement is the client library's own, or [ErrRows], with its number. Within bounds the wait,
+// ctx everything. In the work of a Do the statements run in a savepoint; in a session that a Lock
 // began, Exec is [ErrInsideLock].
 func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected []int64, err error) {
 	return m.exec(ctx, "Exec", false, statements)
@@ -43,8 +43,8 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 	if err != nil {
 		return nil, m.wrap(verb, err)
 	}
-	joins := m.locker.carriesOpen(ctx)
 	err = m.retry(ctx, func(m *Mutex[Tx]) error {
+		joins := m.locker.carriesOpen(ctx) // then no COMMIT is sent, and the Do around it may run again
 		ctx, trace := m.startTrace(ctx, verb, true)
 		err := traced(trace, nil, func(func(context.Context, Tx) error) error {
 			one := *m
@@ -55,10 +55,10 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 			}
 			return err
 		})
-		if joins { // COMMIT was not sent, and the Do around it may run again
-			return err
+		if !joins {
+			err = final(err)
 		}
-		return final(err)
+		return err
 	})
 	if err != nil {
 		return nil, err

@@ -157,8 +157,8 @@ func isOver(wait context.Context) bool {
 	return wait.Err() != nil || limited && !time.Now().Before(deadline)
 }
 
-// maxRows bounds one Mutex. On PostgreSQL each of its rows has a turnstile, and the server has room
-// for max_locks_per_transaction (64) locks of each connection. MariaDB reads the whole lock table
+// maxRows bounds one Mutex. On PostgreSQL each of its rows has a queue lock, and the server has
+// room for max_locks_per_transaction (64) of each connection. MariaDB reads the whole lock table
 // for a list of a thousand slots, and so locks it; MySQL takes seconds for some thousand rows.
 const maxRows = 256
 

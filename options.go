@@ -112,9 +112,10 @@ func WithQueue(n int) Option {
 func WithHiddenKeys() Option { return optionFunc(func(c *config) { c.hidden = true }) }
 
 // WithLogger gives New a logger for what must not go unnoticed; without it, txlock is silent.
-// Warnings: a lock was lost, a connection was closed because its release was not confirmed, Break
-// has ended a session, Lead of an [Election] has to campaign again. Errors: Check refuses the
-// server. Debug: a session has ended with the context of its Do. It must not be nil.
+// Warnings: a lock was lost, or forgotten, a call waits for one of its own Locker, a release was
+// not confirmed, Break has ended a session or a claim, Install has proved nothing, Lead of an
+// [Election] campaigns again. Errors: Check refuses the server, a batch of [Combine] has panicked.
+// Debug: a session has ended with the context of its Do. It must not be nil.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		c.need(logger != nil, "WithLogger: nil logger")

@@ -227,12 +227,10 @@ func (s *session[Tx]) missing(request dialects.Request) (rest dialects.Request, 
 			rest.Values = append(rest.Values, value)
 		case l.Shared && !request.Shared:
 			return rest, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
-		case l.mayBeUndone:
-			rest.Values = append([]dialects.Value{value}, rest.Values...)
-		case request.Fence == "" || l.got.Token > 0:
+		case !l.mayBeUndone && (request.Fence == "" || l.got.Token > 0):
 			has.Row, has.Token = value.Text, max(has.Token, l.got.Token)
-		default:
-			rest.Values, rest.Shared = append(rest.Values, value), rest.Shared && l.Shared
+		default: // it is tried first: no permit is taken besides
+			rest.Values, rest.Shared = slices.Insert(rest.Values, 0, value), rest.Shared && l.Shared
 		}
 	}
 	if request.AnyOne != "" && has.Row != "" {

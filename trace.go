@@ -44,9 +44,9 @@ func nothing() {}
 // tried again. The time that an order spends in the queue is not in it. Each term of an [Election]
 // is one call, which waits until its work begins.
 type Call struct {
-	// Name is Lock, TryLock, Do, TryDo, LockTx, TryLockTx, Combine, Lead, Once.Do, Once.TryDo,
-	// Once.DoTx, Once.Forget, Claim.Take, Claim.TryTake, Claim.Break, Claimed.Do, Claimed.LockTx,
-	// Claimed.Extend or Claimed.Release.
+	// Name is Lock, TryLock, Do, TryDo, Exec, TryExec, LockTx, TryLockTx, Combine, Lead, Once.Do,
+	// Once.TryDo, Once.DoTx, Once.Forget, Claim.Take, Claim.TryTake, Claim.Break, Claimed.Do,
+	// Claimed.LockTx, Claimed.Extend or Claimed.Release.
 	Name   string
 	System string // "postgresql" or "mysql", which stands for MariaDB as well
 	// Table and Column are of the rows: the lock table, where Column is empty, or those of Rows.

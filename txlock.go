@@ -197,8 +197,9 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 // Close ends the sessions that are still held, each of them as lost, and closes what the driver
 // opened. A caller's pool stays open. Later calls return an error. The context of work that runs in
 // a Do ends, and its transaction is rolled back. Who waits in the process gets [ErrClosed], also in
-// the queue of a [Combine] or an [Election]. Other calls that wait at the server do not: cancel
-// their contexts. After 6 seconds Close returns an error, and what is left is closed when it ends.
+// the queue of a [Combine] or an [Election]. Other calls that wait at the server do not, nor does
+// an [Mutex.Exec], which may still commit: cancel their contexts. After 6 seconds Close returns an
+// error, and what is left is closed when it ends.
 func (l *Locker[Tx]) Close() error {
 	if l.info == nil {
 		return errZeroLocker

@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math"
@@ -84,8 +83,8 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 	f := fenceOf(table)
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
-	return d.pool.With(brief, func(conn *sql.Conn) error {
-		defer server.Destroy(conn)
+	return d.pool.With(brief, func(conn client.Conn) error {
+		defer conn.Destroy()
 		link := client.Link{Querier: conn}
 		granted, err := link.Ask(ctx, "SET autocommit = 1",
 			fmt.Sprintf("SELECT GET_LOCK('%s', %d)", fenceLock, int(interrupt.CleanUp.Seconds())))

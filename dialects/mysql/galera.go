@@ -2,7 +2,6 @@ package mysql
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -197,7 +196,7 @@ func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.
 	f := fenceOf(request.Fence)
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()
-	err = d.pool.With(brief, func(conn *sql.Conn) (err error) {
+	err = d.pool.With(brief, func(conn client.Conn) (err error) {
 		for tries := 1; ; tries++ {
 			token, err = f.commitCount(brief, client.Link{Querier: conn})
 			if !server.IsDeadlock(err) || tries == 5 {

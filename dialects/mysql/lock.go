@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	library "github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -67,7 +68,8 @@ func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Requ
 		}
 		switch {
 		case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
-			errors.Is(err, client.ErrUnreached), server.Broken(err), server.Aborted(err):
+			errors.Is(err, client.ErrUnreached), server.Broken(err), server.Aborted(err),
+			errors.Is(err, library.ErrBusyBuffer): // the server's last words came with the end of the wait
 			return got, server.Lost(err)
 		case !errors.Is(err, errWaitOn):
 			return got, err

@@ -18,7 +18,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -103,39 +102,11 @@ func (s *session) lock(ctx context.Context, request dialects.Request) (got diale
 	s.saved, s.committed = saves, at.flight != nil
 	if owned != nil {
 		owned.Lease = request.Lease
-		if saves { // last: database/sql has a goroutine for each query in a transaction
-			err = s.conn.Begin(ctx)
+		if saves { // last: database/sql has a goroutine for each query in a transaction; and it sends nothing
+			err = s.conn.Begin(context.WithoutCancel(ctx))
 		}
 	}
 	return got, err
-}
-
-const (
-	// guardSQL changes settings of a caller's session, which are restored with the end of the
-	// transaction. The level is the session's, because that of a single transaction would outlive
-	// one that SET commits.
-	//
-	// A transaction that the session was left with is committed first: it would keep its level and
-	// its snapshot. SET commits when it switches autocommit on, which must be off before that. The
-	// server assigns from left to right, and reads all values before.
-	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
-		"@txlock_net_write_timeout = @@net_write_timeout, " +
-		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
-		sqltext.AtReadCommitted
-	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
-		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
-		sqltext.Isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
-		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL"
-	// commitAndRestore ends the transaction in the statement that restores the settings: a server
-	// that is told to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that
-	// the server refuses is the statement's error. It costs a trip less than COMMIT.
-	commitAndRestore = "SET autocommit = 1, " + restored
-)
-
-// leaseSQL goes behind other settings. The second is for a client that stops reading a result.
-func leaseSQL(lease time.Duration) string {
-	seconds := sqltext.Seconds(lease)
-	return ", wait_timeout = " + seconds + ", net_write_timeout = " + seconds
 }
 
 // settingsSQL is the statement that gives the session the settings that a lock needs, and its
@@ -162,9 +133,6 @@ func (s *session) settingsSQL(request dialects.Request, label string) string {
 	}
 	return text + ", @" + sqltext.Variable + " = " + label
 }
-
-// labelOf is the label of a session that locks the rows of request. Labels have no * and no quotes.
-func labelOf(request dialects.Request) string { return label.Begin + label.Of(request) }
 
 // label is the value of the variable in a session that begins with request, or empty.
 func (d *Driver) label(request dialects.Request) string {
@@ -364,8 +332,7 @@ func (s *session) rollback(ctx context.Context) (err error) {
 	return err
 }
 
-// destroy closes the connection. The socket is cut before: a proxy to which a client says goodbye
-// may keep its session for the next one, with the transaction.
+// destroy closes the connection, and the server ends the session.
 func (s *session) destroy() { s.conn.Destroy() }
 
 // close gives the connection back, and ends at the server a session that cannot be ended over it.

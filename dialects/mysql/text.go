@@ -10,6 +10,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // nowait has a lock that is not free fail at once. SKIP LOCKED, for a try, leaves it out.
@@ -152,3 +153,34 @@ func valuesOf(request dialects.Request, result []string) []string {
 	slices.Sort(values)
 	return slices.Compact(values)
 }
+
+const (
+	// guardSQL changes settings of a caller's session, which are restored with the end of the
+	// transaction. The level is the session's, because that of a single transaction would outlive
+	// one that SET commits.
+	//
+	// A transaction that the session was left with is committed first: it would keep its level and
+	// its snapshot. SET commits when it switches autocommit on, which must be off before that. The
+	// server assigns from left to right, and reads all values before.
+	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
+		"@txlock_net_write_timeout = @@net_write_timeout, " +
+		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
+		sqltext.AtReadCommitted
+	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
+		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
+		sqltext.Isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
+		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL"
+	// commitAndRestore ends the transaction in the statement that restores the settings: a server
+	// that is told to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that
+	// the server refuses is the statement's error. It costs a trip less than COMMIT.
+	commitAndRestore = "SET autocommit = 1, " + restored
+)
+
+// leaseSQL goes behind other settings. The second is for a client that stops reading a result.
+func leaseSQL(lease time.Duration) string {
+	seconds := sqltext.Seconds(lease)
+	return ", wait_timeout = " + seconds + ", net_write_timeout = " + seconds
+}
+
+// labelOf is the label of a session that locks the rows of request. Labels have no * and no quotes.
+func labelOf(request dialects.Request) string { return label.Begin + label.Of(request) }

@@ -74,7 +74,7 @@ func (b behind) read(columns [][]string, lock int, err error) (affected []int64,
 	case err == nil:
 	case unsent && !sqlconn.Failed(err), state == "" && b.status() == client.Idle:
 		return nil, errUnsent, true
-	case closed && !unsent && b.commits && (state == "" || at >= len(b.list)):
+	case closed && !unsent && b.commits && (!server.Answered(err) || at >= len(b.list)):
 		// All may be at the server, also while the lock is waited for, and the server's last words
 		// may come behind a COMMIT that took place.
 		return nil, fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, err), true

@@ -83,7 +83,7 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 		sqltext.Silent("release " + savepoint),
 	})
 	if server.State(err) == server.QueryCanceled { // nothing is kept yet: the next heartbeat tries again
-		if err = s.Line.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint); err == nil {
+		if s.Line.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint) == nil {
 			s.renewing = false
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/lib/pq"
 	"github.com/stretchr/testify/require"
 
@@ -19,17 +20,21 @@ import (
 func TestWrapperPanics(t *testing.T) {
 	testbed.NoGoroutines(t, "database/sql.(*Tx).awaitDone", "github.com/lib/pq.(*conn).watchCancel.func1")
 	for _, e := range testbed.Engines {
+		var armed atomic.Value // a word of the statement
+		armed.Store("")
+		below, newDriver := driver.Driver(&pq.Driver{}), onPostgres
 		if !e.Postgres {
-			continue
+			below, newDriver = &mysql.MySQLDriver{}, onMySQL
 		}
-		var armed atomic.Bool
 		f := testbed.NewSizedFixture(t, e, testbed.SQLOnPool("panicking", func(dsn string) (*sql.DB, error) {
-			return open(panicking{opaque{&pq.Driver{}}, &armed}, dsn)
-		}, onPostgres), 5, e.Address())
+			return open(panicking{opaque{below}, &armed}, dsn)
+		}, newDriver), 8, e.Address())
 		m := f.Locks.Mutex(f.Key("a"))
 		for range 3 {
-			armed.Store(true)
+			armed.Store("for update")
 			require.PanicsWithValue(t, "of a wrapper", func() { _, _ = m.Lock(background) })
+			armed.Store("done_at")
+			require.PanicsWithValue(t, "of a wrapper", func() { _, _, _ = f.Locks.Once(f.Key("a")).Done(background) })
 		}
 		lock, err := m.Lock(background)
 		require.NoError(t, err)
@@ -39,7 +44,7 @@ func TestWrapperPanics(t *testing.T) {
 
 type panicking struct {
 	opaque
-	armed *atomic.Bool
+	armed *atomic.Value
 }
 
 // Open implements driver.Driver.
@@ -53,13 +58,26 @@ func (p panicking) Open(dsn string) (driver.Conn, error) {
 
 type panickingConn struct {
 	passing
-	armed *atomic.Bool
+	armed *atomic.Value
+}
+
+// ExecContext implements driver.ExecerContext.
+func (p *panickingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result,
+	error,
+) {
+	p.panicIn(query)
+	return p.passing.ExecContext(ctx, query, args)
 }
 
 // QueryContext implements driver.QueryerContext.
 func (p *panickingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if strings.Contains(query, "for update") && p.armed.CompareAndSwap(true, false) {
+	p.panicIn(query)
+	return p.passing.QueryContext(ctx, query, args)
+}
+
+func (p *panickingConn) panicIn(query string) {
+	word := p.armed.Load().(string)
+	if word != "" && strings.Contains(strings.ToLower(query), word) && p.armed.CompareAndSwap(word, "") {
 		panic("of a wrapper")
 	}
-	return p.passing.QueryContext(ctx, query, args)
 }

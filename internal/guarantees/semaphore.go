@@ -265,6 +265,16 @@ func SemaphoreVerbs[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		return testbed.Receive(t, got)
 	}))
 
+	// Nor does a token take a second one: the permit of the Do has none.
+	fenced := newFencingFixture(t, e, c)
+	api := fenced.Locks.Semaphore(fenced.Key("fenced"), 2)
+	first := take(api, background, 0)
+	require.NoError(t, api.Do(background, func(ctx context.Context, _ Tx) error {
+		require.NoError(t, first.Unlock(background)) // permit 0 is free
+		require.Positive(t, take(api, ctx, 1).Token())
+		return nil
+	}))
+
 	for _, bad := range []*txlock.Mutex[Tx]{
 		f.Locks.Semaphore("", 1), f.Locks.Semaphore(key, 0), f.Locks.Semaphore(key, -1), f.Locks.Semaphore(key, 1001),
 	} {

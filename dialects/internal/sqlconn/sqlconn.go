@@ -20,8 +20,9 @@ import (
 // the work sends in the transaction.
 type Conn struct {
 	*sql.Conn
-	Socket net.Conn // nil: the driver does not show it
-	End    func()   // ends the session below database/sql; nil: the driver's Close does
+	Socket   net.Conn // nil: the driver does not show it
+	End      func()   // ends the session below database/sql; nil: the driver's Close does
+	Farewell string   // is sent before that, to a driver that takes it; empty: nothing
 
 	tx        *sql.Tx
 	end       context.CancelFunc // ends the context of tx
@@ -70,13 +71,16 @@ func (c *Conn) Cut() func() {
 // back. After an error Finish ends what may have begun.
 func (c *Conn) Begin(ctx context.Context) (err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer context.AfterFunc(ctx, end)()
-	if c.tx, err = c.BeginTx(life, nil); err == nil {
-		c.end = end
+	stop := context.AfterFunc(ctx, end)
+	defer stop()
+	if c.tx, err = c.BeginTx(life, nil); err != nil {
+		end()
+		return err
+	}
+	if c.end = end; !stop() { // so database/sql rolls back
 		return ctx.Err()
 	}
-	end()
-	return err
+	return nil
 }
 
 // Tx is the transaction; nil: none has begun, or it was finished.
@@ -147,6 +151,12 @@ func (c *Conn) Destroy() {
 	go func() {
 		defer close(gone)
 		_ = c.Raw(func(pooled any) error {
+			defer func() { _ = recover() }() // a driver that has panicked may do so again
+			if execer, is := pooled.(driver.ExecerContext); is && c.Farewell != "" {
+				brief, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				_, _ = execer.ExecContext(brief, c.Farewell, nil)
+			}
 			if opened, is := pooled.(driver.Conn); c.End != nil {
 				c.End()
 			} else if is {
@@ -167,9 +177,10 @@ func (c *Conn) Destroy() {
 	interrupt.ClosedWithin(gone, time.Second)
 }
 
-// GiveBack gives the connection back to its pool. A transaction that is open goes with it.
+// GiveBack gives the connection back to its pool, or destroys it with a transaction that is open,
+// or behind a panic.
 func (c *Conn) GiveBack() {
-	if c.tx != nil {
+	if c.tx != nil || c.stuck {
 		c.Destroy()
 	}
 	if !c.destroyed {

@@ -14,8 +14,9 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// No connection of mysql.Open says goodbye (COM_QUIT) with a transaction open: a router that keeps
-// the server's session for the next client would keep its locks too, for as long as nobody comes.
+// No connection says goodbye (COM_QUIT) with a transaction open, or a lock of the server's: a
+// router that keeps the server's session for the next client would keep that too, for as long as
+// nobody comes.
 func TestNoGoodbyeInATransaction(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
@@ -25,13 +26,16 @@ func TestNoGoodbyeInATransaction(t *testing.T) {
 				Settings: []string{"--general-log=1", "--log-output=TABLE"},
 			})
 			require.NoError(t, err)
-			saysNoGoodbye(t, testbed.Owned(t, server), testbed.MySQLOpened())
+			e := testbed.Owned(t, server)
+			for _, c := range testbed.MySQLSQL {
+				t.Run(c.Name, func(t *testing.T) { saysNoGoodbye(t, e, c) })
+			}
 		})
 	}
 }
 
 func saysNoGoodbye(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
-	f := testbed.NewSizedFixture(t, e, c, 4, "")
+	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithFencing())
 	m := f.Locks.Mutex(f.Key("a"))
 	for _, statement := range []string{
 		"SELECT 1", "COMMIT", "LOCK TABLES " + f.Table() + " READ", "SELECT SLEEP(60)",
@@ -60,8 +64,9 @@ func saysNoGoodbye(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 		"WHERE thread_id <> CONNECTION_ID() ORDER BY event_time")
 	require.NoError(t, err)
 	defer said.Close()
-	begins := regexp.MustCompile(`(?i)for update|for share`)
-	ends := regexp.MustCompile(`(?i)^\s*(commit|rollback|lock tables)\b`)
+	begins := regexp.MustCompile(`(?i)for update|for share|^lock tables|get_lock`)
+	ends := regexp.MustCompile(`(?i)^\s*(commit|rollback|set autocommit = 1)\b`)
+	stays := regexp.MustCompile(`(?i)^lock tables|get_lock`) // behind the end of the transaction
 	open, goodbyes := map[int]string{}, 0
 	for said.Next() {
 		var thread int
@@ -71,10 +76,10 @@ func saysNoGoodbye(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 		case command == "Quit":
 			goodbyes++
 			require.Empty(t, open[thread], "it was open")
-		case ends.MatchString(text):
-			delete(open, thread)
 		case begins.MatchString(text):
 			open[thread] = text
+		case ends.MatchString(text) && !stays.MatchString(open[thread]):
+			delete(open, thread)
 		}
 	}
 	require.NoError(t, said.Err())

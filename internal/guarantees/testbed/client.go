@@ -119,10 +119,10 @@ func sqlClient(open func(dsn string) (*sql.DB, error)) Client[*sql.Tx] {
 // Trips is one of two numbers of round trips: together, where the statements of a lock travel
 // together, else apart.
 func (c Client[Tx]) Trips(together, apart int) int {
-	if strings.HasPrefix(c.Name, "sql.DB") {
-		return apart
+	if strings.HasPrefix(c.Name, "pgxpool") || strings.HasSuffix(c.Name, ".Open") {
+		return together
 	}
-	return together
+	return apart
 }
 
 // PgxOnPool is pgx on the caller's pool, in its usual mode or in another.

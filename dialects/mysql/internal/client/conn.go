@@ -77,8 +77,10 @@ type Link struct {
 	Several bool // it takes several statements in one query
 }
 
+const separator = "; " // which no statement has in front of its tag
+
 // Joined is a query of several statements.
-func Joined(statements ...string) string { return strings.Join(given(statements), "; ") }
+func Joined(statements ...string) string { return strings.Join(given(statements), separator) }
 
 // given are the statements that are not empty.
 func given(statements []string) []string {

@@ -60,12 +60,16 @@ var errUnseen = errors.New("the server runs no such statement")
 const enoughUnseen = 3
 
 // kill ends the statement that carries tag, from another connection. The transaction goes on. The
-// client library itself would close the socket, and leave the waiter in the server's queue.
+// client library itself would close the socket, and leave the waiter in the server's queue. Before
+// a query of several statements runs, the server shows all of it: the first is not to be hit.
 func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) error {
 	return sqlconn.Beside(ctx, p.Control, limit, func(conn *sql.Conn) error {
 		lines, err := server.Grid(ctx, conn, "SHOW FULL PROCESSLIST") // at least the user's own threads
 		for _, line := range lines {                                  // Id, User, Host, db, Command, Time, State, Info
-			if len(line) > 7 && strings.Contains(line[7], tag) {
+			if len(line) <= 7 {
+				continue
+			}
+			if before, _, is := strings.Cut(line[7], tag); is && !strings.Contains(before, separator) {
 				_, err = conn.ExecContext(ctx, "KILL QUERY "+line[0])
 				return err
 			}

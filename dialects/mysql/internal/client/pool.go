@@ -100,6 +100,8 @@ func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
 		if c.Owned, known = pooled.(*Owned); known {
 			to.Socket = c.Owned.socket
 		}
+		// Behind a goodbye a router may keep the session, with all that is locked in it.
+		to.Farewell = "KILL CONNECTION_ID()"
 		return known
 	})
 	if err != nil {
@@ -118,17 +120,17 @@ func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
 
 // With runs work on a connection of the pool, and rolls back what it leaves open. What the
 // connection was left with is committed, as START TRANSACTION would.
-func (p *Pool) With(ctx context.Context, work func(*sql.Conn) error) error {
+func (p *Pool) With(ctx context.Context, work func(Conn) error) error {
 	conn, err := p.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer conn.GiveBack()
 	if !p.Owned {
 		_, err = conn.ExecContext(ctx, "COMMIT")
 	}
 	if err == nil {
-		err = work(conn.Conn.Conn)
+		err = work(conn)
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
@@ -155,9 +157,9 @@ func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 	if err != nil { // without an answer, a lock on Galera would be one of its node alone
 		return err
 	}
-	p.Mute.Store(identity["performance_schema"] == "OFF")
-	p.Galera.Store(isGalera(identity))
-	if err = refuse(identity); err == nil {
+	if err = refuse(identity); err == nil { // else it is not what others on this pool may be locking on
+		p.Mute.Store(identity["performance_schema"] == "OFF")
+		p.Galera.Store(isGalera(identity))
 		p.identified.Store(true)
 	}
 	return err

@@ -5,9 +5,9 @@ package inspection
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,7 +41,7 @@ func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (entries
 
 // look begins a picture, and adds to the error of taking it which privilege that requires.
 func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
-	return i.Pool.With(ctx, func(conn *sql.Conn) error {
+	return i.Pool.With(ctx, func(conn client.Conn) error {
 		p := &picture{conn: conn, views: mysql}
 		lines, err := p.ask(ctx, "SELECT @@version LIKE '%MariaDB%', @@performance_schema, @@lower_case_table_names")
 		if err != nil {
@@ -66,6 +66,9 @@ func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
 
 // End does what dialects.Inspector promises.
 func (i Inspector) End(ctx context.Context, party dialects.Party) error {
+	if _, err := strconv.ParseUint(party.ID, 10, 64); err != nil { // a caller's, and not of a picture
+		return dialects.ErrChanged
+	}
 	return i.look(ctx, func(p *picture) error {
 		if err := p.renew(ctx); err != nil {
 			return err

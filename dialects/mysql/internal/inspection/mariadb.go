@@ -2,7 +2,6 @@ package inspection
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -109,7 +108,7 @@ func (n named) lockSQL() string {
 func (n named) await(ctx context.Context, pool *client.Pool) {
 	brief, cancel := context.WithTimeout(ctx, probeFor)
 	defer cancel()
-	_ = pool.With(brief, func(conn *sql.Conn) error {
+	_ = pool.With(brief, func(conn client.Conn) error {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeFor+interrupt.CleanUp)
 		defer cancel()
 		end, _ := brief.Deadline()

@@ -3,7 +3,6 @@ package inspection
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
@@ -20,7 +20,7 @@ import (
 // picture is what the server's views show: sessions, and the rows that they have or wait for.
 type picture struct {
 	views
-	conn    *sql.Conn
+	conn    client.Conn
 	folds   bool // the server keeps names of tables in small letters
 	of      dialects.Inspection
 	tables  []sqltext.Table            // of txlock, the first is the lock table

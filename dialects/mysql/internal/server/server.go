@@ -106,11 +106,6 @@ func Columns(ctx context.Context, q Querier, query string) (columns [][]string, 
 	}
 }
 
-// Destroy has a connection closed when it is given back.
-func Destroy(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-}
-
 // IsDeadlock tells whether the server has rolled the whole transaction back for another's sake.
 func IsDeadlock(err error) bool { return Number(err) == LockDeadlock || Number(err) == RowChanged }
 

@@ -294,7 +294,7 @@ func (c *pooledPgx) Commit(ctx context.Context, mark string, behind sqltext.Scri
 	case err == nil && c.Status() != Idle:
 		c.Destroy()
 		return dialects.Lost(errors.New("the server has not ended the transaction"))
-	case len(columns) <= len(behind) && server.State(err) != "" && server.Broken(err): // its last words, before COMMIT
+	case len(columns) <= len(behind) && server.Answered(err) && server.Broken(err): // its last words, before COMMIT
 		return dialects.Lost(err)
 	}
 	return err

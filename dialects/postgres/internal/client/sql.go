@@ -103,12 +103,14 @@ type sqlConn struct {
 }
 
 // take takes a connection from the pool, other than those of which the kernel shows that they died
-// while they were idle.
-func (c *sqlConn) take(ctx context.Context) (err error) {
+// while they were idle. Where the pool gives none, c keeps what it had.
+func (c *sqlConn) take(ctx context.Context) error {
 	for ; ; c.spare-- {
-		if c.Conn, err = sqlconn.Take(ctx, c.pool.DB, c.look); c.Conn == nil {
+		conn, err := sqlconn.Take(ctx, c.pool.DB, c.look)
+		if conn == nil {
 			return err
 		}
+		c.Conn = conn
 		dead := (peer.Conn{Conn: c.Socket}).Gone()
 		switch {
 		case dead:

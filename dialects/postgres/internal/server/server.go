@@ -50,11 +50,17 @@ func Broken(err error) bool {
 		severity := cmp.Or(pg.SeverityUnlocalized, pg.Severity) // pgpool-II sends the latter alone
 		return severity == "FATAL" || severity == "PANIC"
 	case State(err) != "": // of another driver
-		return slices.ContainsFunc(fatal, func(prefix string) bool { return strings.HasPrefix(State(err), prefix) })
+		return isOneOf(fatal, State(err))
 	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone): // the caller's transaction, not the session
 		return false
 	}
 	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, sql.ErrConnDone) || !pgconn.SafeToRetry(err)
+}
+
+// Answered tells whether err is the server's own answer to a statement, behind which nothing has
+// run. Any other FATAL error may be a pooler's, which has lost the server, and its answers.
+func Answered(err error) bool {
+	return State(err) != "" && (!Broken(err) || isOneOf(fatal[1:], State(err)))
 }
 
 // Unfit is an error where the texts of the library, or the names of its callers, would mean
@@ -80,6 +86,10 @@ var fatal = []string{
 	"57P",   // the server stops, or ends a session
 	"25P03", // idle_in_transaction_session_timeout: the lease
 	"25P04", // transaction_timeout
+}
+
+func isOneOf(prefixes []string, state string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(state, prefix) })
 }
 
 // State is the SQLSTATE of an error of the server. Drivers have two ways to tell it.
@@ -168,7 +178,7 @@ func Outcome(err error) dialects.Outcome {
 	switch {
 	case state == DeadlockDetected:
 		return dialects.Deadlock
-	case slices.ContainsFunc(mayPass, func(prefix string) bool { return strings.HasPrefix(state, prefix) }),
+	case isOneOf(mayPass, state),
 		state == "" && (sqlconn.Failed(err) || errors.As(err, &refused) || errors.Is(err, pgconn.ErrConnClosed) ||
 			errors.Is(err, fencing.ErrNoRun)):
 		return dialects.Passing
