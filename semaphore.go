@@ -140,13 +140,12 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work 
 		err = p.await(ctx, wait, p.some(rows[len(rows)-1]), take)
 	}
 	if g.permit = max(slices.Index(rows, g.Row), 0); err == nil && !nested {
-		go func() {
-			<-g.ended
+		g.whenReleased(func() {
 			select {
 			case p.freed <- struct{}{}:
 			default:
 			}
-		}()
+		})
 	}
 	return g, err
 }

@@ -51,6 +51,14 @@ type grant[Tx any] struct {
 	permit int           // of a semaphore
 }
 
+// whenReleased calls do when the session has ended.
+func (g grant[Tx]) whenReleased(do func()) {
+	go func() {
+		<-g.ended
+		do()
+	}()
+}
+
 // acquire locks the rows of m: in the session of a Lock that ctx carries, or for a Lock in the work
 // of a Do in its session, else in a new one. Wait is ctx, or one that also ends the wait.
 func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
