@@ -193,7 +193,8 @@ func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]s
 		return nil, err
 	}
 	failed := c.Raw(func(any) error {
-		results := c.pgx.PgConn().Exec(ctx, c.tag+text)
+		// Inspect knows it by the comment: the server shows its beginning alone.
+		results := c.pgx.PgConn().Exec(ctx, cmp.Or(c.tag, sqltext.Tag+"*/ ")+text)
 		for results.NextResult() {
 			result := results.ResultReader().Read()
 			if result.Err != nil {
