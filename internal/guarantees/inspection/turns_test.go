@@ -12,8 +12,7 @@ import (
 	"github.com/txlock/txlock/internal/servers"
 )
 
-// A Locker reads MariaDB's views in one call at a time: they serve an old picture to whoever reads
-// them too soon after another.
+// MariaDB's views serve an old picture to whoever reads them too soon after another.
 func TestCrowdedViewsMariaDB(t *testing.T) {
 	t.Parallel()
 	server, err := servers.Start(background, servers.MariaDB, servers.Options{})

@@ -15,9 +15,8 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// renew has MariaDB make a new picture. A reading within 100 ms of another's gets the old one: so
-// this begins a transaction, and reads until it sees the very statement that looks for it there.
-// When others read all the time, the server makes none, and the old one has to do.
+// renew has MariaDB make a new picture: a reading within 100 ms of another's gets the old one. It
+// reads until it sees its own statement, a few times at most, since others may read all the time.
 func (p *picture) renew(ctx context.Context) error {
 	const looks, cached, spread = 4, 105 * time.Millisecond, 30 * time.Millisecond // so that two do not stay in step
 	if !p.mariadb {
