@@ -37,6 +37,9 @@ func TestNoGoodbyeInATransaction(t *testing.T) {
 func saysNoGoodbye(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithFencing())
 	m := f.Locks.Mutex(f.Key("a"))
+	numbered, err := m.Lock(background) // the server's run, which may take a second
+	require.NoError(t, err)
+	require.NoError(t, numbered.Unlock(background))
 	for _, statement := range []string{
 		"SELECT 1", "COMMIT", "LOCK TABLES " + f.Table() + " READ", "SELECT SLEEP(60)",
 	} {
