@@ -79,8 +79,8 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 // ends with cause [ErrLost] when the session is lost, before anybody else can lead: then Lead waits
 // for work, and campaigns again. It also ends with ctx, and with work. It carries no ownership.
 // Lead returns the error of work, or nil, or that of ctx unless work returned nil; the leader has
-// resigned then, also after a panic. While the server is not to be had it waits, from 0.1 to 5 s,
-// and campaigns again, as [WithLogger] tells. Other errors are returned. See docs/leaders.md.
+// resigned then, also after a panic. While the server is not to be had it waits, up to 5 s, and
+// campaigns again, as [WithLogger] tells. Other errors are returned. See docs/leaders.md.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
 	err := e.made().ready()
 	switch {

@@ -12,24 +12,13 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
 	"github.com/txlock/txlock/internal/wire"
 )
 
 // A server that has become read-only refuses the commit of what was written before.
 func TestCommitWhenReadOnly(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
-			server, err := servers.Start(background, kind, servers.Options{})
-			require.NoError(t, err)
-			e := testbed.Owned(t, server)
-			for _, c := range testbed.MySQLSQL {
-				t.Run(c.Name, func(t *testing.T) { commitWhenReadOnly(t, e, c) })
-			}
-		})
-	}
+	eachOwnMySQL(t, commitWhenReadOnly)
 }
 
 func commitWhenReadOnly(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 // No connection says goodbye (COM_QUIT) with a transaction open, or a lock of the server's: a
@@ -19,19 +18,7 @@ import (
 // nobody comes.
 func TestNoGoodbyeInATransaction(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
-			server, err := servers.Start(background, kind, servers.Options{
-				Settings: []string{"--general-log=1", "--log-output=TABLE"},
-			})
-			require.NoError(t, err)
-			e := testbed.Owned(t, server)
-			for _, c := range testbed.MySQLSQL {
-				t.Run(c.Name, func(t *testing.T) { saysNoGoodbye(t, e, c) })
-			}
-		})
-	}
+	eachOwnMySQL(t, saysNoGoodbye, "--general-log=1", "--log-output=TABLE")
 }
 
 func saysNoGoodbye(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {

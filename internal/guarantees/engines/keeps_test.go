@@ -10,7 +10,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 // Locks of the server's that work takes, and leaves behind, belong to the session. No connection
@@ -18,17 +17,7 @@ import (
 // some of them stop all of it.
 func TestWorkKeepsNothing(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
-			server, err := servers.Start(background, kind, servers.Options{})
-			require.NoError(t, err)
-			e := testbed.Owned(t, server)
-			for _, c := range testbed.MySQLSQL {
-				t.Run(c.Name, func(t *testing.T) { keepsNothing(t, e, c) })
-			}
-		})
-	}
+	eachOwnMySQL(t, keepsNothing)
 }
 
 func keepsNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {

@@ -3,7 +3,10 @@ package engines
 
 import (
 	"context"
+	"database/sql"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/servers"
@@ -39,6 +42,22 @@ func eachMySQL(t *testing.T, test func(t *testing.T, e *testbed.Engine)) {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			test(t, e)
+		})
+	}
+}
+
+// eachOwnMySQL runs a test on a MySQL and a MariaDB of its own, with these options, by each client.
+func eachOwnMySQL(t *testing.T, test func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]), options ...string) {
+	t.Helper()
+	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			server, err := servers.Start(background, kind, servers.Options{Settings: options})
+			require.NoError(t, err)
+			e := testbed.Owned(t, server)
+			for _, c := range testbed.MySQLSQL {
+				t.Run(c.Name, func(t *testing.T) { test(t, e, c) })
+			}
 		})
 	}
 }

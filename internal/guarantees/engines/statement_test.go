@@ -9,25 +9,12 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
 )
 
 // A server whose binary log takes statements only is refused by every call, until it takes rows.
 func TestStatementLog(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
-			server, err := servers.Start(background, kind, servers.Options{
-				Settings: []string{"--log-bin=binlog", "--server-id=1", "--binlog-format=STATEMENT"},
-			})
-			require.NoError(t, err)
-			e := testbed.Owned(t, server)
-			for _, c := range testbed.MySQLSQL {
-				t.Run(c.Name, func(t *testing.T) { refusesStatements(t, e, c) })
-			}
-		})
-	}
+	eachOwnMySQL(t, refusesStatements, "--log-bin=binlog", "--server-id=1", "--binlog-format=STATEMENT")
 }
 
 func refusesStatements(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
