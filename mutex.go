@@ -106,7 +106,7 @@ func (m *Mutex[Tx]) ready() error { return cmp.Or(m.locker.ready(), m.err) }
 
 // limitWait checks what can be checked without the database, and bounds the wait by Within.
 func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
-	if err = m.ready(); err != nil {
+	if err = cmp.Or(m.locker.ready(), m.err); err != nil {
 		return nil, nil, err
 	}
 	if ended := ctx.Err(); ended != nil {
