@@ -84,7 +84,7 @@ func (c *Claim[Tx]) within(ctx context.Context, verb string, call func(context.C
 	if err == nil {
 		defer cancel()
 		row, err = call(wait)
-		err = c.mutex.waitError(ctx, wait, err)
+		err = c.mutex.waitError(wait, err)
 	}
 	return row, c.mutex.wrap(verb, err)
 }

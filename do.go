@@ -20,49 +20,71 @@ func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx
 	return m.do(ctx, "Do", false, work)
 }
 
-// do is Do and TryDo.
 func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
 	if work == nil {
 		return m.wrap(verb, errors.New("nil work"))
 	}
-	return m.retry(ctx, func(m *Mutex[Tx]) error {
-		ctx, trace := m.startTrace(ctx, verb, true)
-		return traced(trace, work, func(work func(context.Context, Tx) error) error {
-			return m.acquireAndPerform(ctx, verb, try, work)
-		})
+	return m.attempts(ctx, verb, work, func(ctx context.Context, m *Mutex[Tx], work func(context.Context, Tx) error) error {
+		return m.acquireAndPerform(ctx, verb, try, work)
 	})
 }
+
+// attempts runs a call, and runs it again as Retry says. The Tracer is told of each: the lock is
+// granted when work begins.
+func (m *Mutex[Tx]) attempts(ctx context.Context, verb string, work func(context.Context, Tx) error,
+	run func(ctx context.Context, m *Mutex[Tx], work func(context.Context, Tx) error) error,
+) error {
+	attempt := func(m *Mutex[Tx]) error {
+		if made(m.locker, "Mutex: Locker.Mutex").config.tracer == nil {
+			return run(ctx, m, work)
+		}
+		ctx, trace := m.startTrace(ctx, verb, true)
+		return traced(trace, work, func(work func(context.Context, Tx) error) error { return run(ctx, m, work) })
+	}
+	if m.retries == 0 {
+		return attempt(m)
+	}
+	return m.retry(ctx, attempt)
+}
+
+// anyWork sends what it likes.
+var anyWork dialects.Work
 
 func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool,
 	work func(context.Context, Tx) error,
 ) (err error) {
 	if s, of := m.locker.carried(ctx); s != nil {
-		_, failed, err := m.nest(ctx, s, of, try, m.attach(grant[Tx]{}, work))
+		if m.attached != nil {
+			work = m.attach(nil, nil, work)
+		}
+		_, failed, err := m.nest(ctx, s, of, try, &anyWork, work)
 		return joinErrors(failed, m.wrap(verb, err))
 	}
-	g, err := m.acquire(ctx, ctx, try, true)
+	sent := &anyWork
+	if m.attached != nil {
+		sent = &dialects.Work{Look: &m.attached.look}
+	}
+	g, err := m.acquire(ctx, try, sent)
 	if err != nil {
 		return m.wrap(verb, err)
 	}
-	failed, err := g.performAndEnd(ctx, m.attach(g, work))
-	return joinErrors(failed, m.wrap(verb, err))
-}
-
-// performAndEnd runs the work of a Do that began the session, and ends the session. failed is the
-// error of work, err any other.
-func (s *session[Tx]) performAndEnd(ctx context.Context, work func(context.Context, Tx) error) (failed, err error) {
+	if m.attached != nil {
+		work = m.attach(g.session, g.Answer, work)
+	}
 	commit := false
 	defer func() { // also when work panicked, or called runtime.Goexit
-		err = joinErrors(err, s.finish(ctx, commit))
+		if ended := g.finish(ctx, commit); ended != nil {
+			err = joinErrors(err, m.wrap(verb, ended))
+		}
 	}()
-	if failed = s.run(ctx, s.calls, s.inner.Tx(), work); failed != nil {
-		return failed, nil
+	if err = g.run(ctx, g.calls, g.inner.Tx(), work); err != nil {
+		return err
 	}
 	if ended := ctx.Err(); ended != nil {
-		return nil, fmt.Errorf("ended before the commit, which was not sent: %w", ended)
+		return m.wrap(verb, fmt.Errorf("ended before the commit, which was not sent: %w", ended))
 	}
 	commit = true
-	return nil, nil
+	return nil
 }
 
 // run runs work with a context that carries the session, and ends when work returns, or the session
@@ -94,14 +116,12 @@ type attached struct {
 	last  func() []dialects.Query // after the work, unless that failed; nil: nothing is
 }
 
-// attach is work with what is attached, in the session of its Do, or without one in the savepoint.
-func (m *Mutex[Tx]) attach(g grant[Tx], work func(context.Context, Tx) error) func(context.Context, Tx) error {
-	if m.attached == nil {
-		return work
-	}
+// attach is work with what is attached, in the session s of its Do, which has answered to the look;
+// or, with nil, in the savepoint.
+func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Context, Tx) error) func(context.Context,
+	Tx) error {
 	return func(ctx context.Context, tx Tx) (err error) {
-		answer := g.Answer
-		if g.session == nil {
+		if s == nil {
 			answer, err = m.locker.askInWork(ctx, m.attached.look)
 		}
 		if err == nil {
@@ -110,14 +130,14 @@ func (m *Mutex[Tx]) attach(g grant[Tx], work func(context.Context, Tx) error) fu
 		if err == nil {
 			err = work(ctx, tx)
 		}
-		if err != nil || m.attached.last == nil {
+		switch {
+		case err != nil || m.attached.last == nil:
 			return err
+		case s != nil:
+			s.last = m.attached.last()
+			return nil
 		}
-		last := m.attached.last()
-		if g.session != nil {
-			g.last, last = last, nil
-		}
-		for _, q := range last {
+		for _, q := range m.attached.last() {
 			if _, err = m.locker.askInWork(ctx, q); err != nil {
 				break
 			}

@@ -140,7 +140,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 	if err != nil {
 		return false, err
 	}
-	lock, err := seat.hold(ctx)
+	lock, err := seat.hold(ctx, false, nil)
 	if err != nil {
 		return false, err
 	}
@@ -181,7 +181,7 @@ func (e *Election[Tx]) row(numbers ...string) *Mutex[Tx] {
 	call := Call{Column: electionColumn, Names: []string{e.name}}
 	table := func(k dialects.Kinds) string { return k.Leaders.Table }
 	row := e.locker.ownRows(fmt.Sprintf("the election %q", truncate(e.name)), call, table, "", numbers...)
-	return &Mutex[Tx]{locker: e.locker, target: row}
+	return &Mutex[Tx]{locker: e.locker, target: row, untilClose: true}
 }
 
 func query(sql dialects.LeadersSQL, text string, args ...any) dialects.Query {
@@ -232,7 +232,7 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, sql dialects.Leader
 			return nil, context.Cause(held)
 		}
 	}
-	return office.hold(held) // behind the grace: it proves the session
+	return office.hold(held, false, nil) // behind the grace: it proves the session
 }
 
 // Leader tells who leads now, or [ErrNoLeader]: nobody does from the death of a leader until its

@@ -31,7 +31,7 @@ type Statement struct {
 // all before it commits, Exec takes one round trip; docs/databases.md says where more. The error of
 // a statement is the client library's own, or [ErrRows], with its number. Within bounds the wait,
 // ctx everything. In the work of a Do the statements run in a savepoint; in a session that a Lock
-// began, Exec is [ErrInsideLock].
+// began, Exec is [ErrInsideLock]. A [Locker.Semaphore] has none.
 func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected []int64, err error) {
 	return m.exec(ctx, "Exec", false, statements)
 }
@@ -40,51 +40,33 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 	err error,
 ) {
 	list, err := checked(statements)
+	if err == nil && m.permit != nil {
+		err = errors.New("a Semaphore has no Exec: send the statements in the work of a Do")
+	}
 	if err != nil {
 		return nil, m.wrap(verb, err)
 	}
-	err = m.retry(ctx, func(m *Mutex[Tx]) error {
-		joins := m.locker.carriesOpen(ctx) // then no COMMIT is sent, and the Do around it may run again
-		ctx, trace := m.startTrace(ctx, verb, true)
-		err := traced(trace, nil, func(func(context.Context, Tx) error) error {
-			one := *m
-			one.statements = &dialects.Work{Statements: list, Context: ctx}
-			affected, err = one.execute(ctx, verb, try)
-			if isOfWork(err) { // so the lock was granted
-				trace.answer(nil)
-			}
-			return err
-		})
-		if !joins {
-			err = final(err)
+	err = m.attempts(ctx, verb, noWork[Tx], func(ctx context.Context, m *Mutex[Tx],
+		granted func(context.Context, Tx) error,
+	) (err error) {
+		var g grant[Tx]
+		sent := &dialects.Work{Statements: list, Context: ctx}
+		if s, of := m.locker.carried(ctx); s != nil {
+			g.Grant, _, err = m.nest(ctx, s, of, try, sent, nil)
+		} else {
+			g, err = m.acquire(ctx, try, sent)
+			err = final(err) // in a Do no COMMIT is sent, and that may run again
 		}
-		return err
+		if affected = g.Affected; isOfWork(err) {
+			var none Tx
+			_ = granted(ctx, none)
+		}
+		return m.wrap(verb, err)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return affected, nil
-}
-
-// execute locks, and has the driver run the statements. Behind a permit they run in a savepoint:
-// who waits for permits in order is not to wait for them.
-func (m *Mutex[Tx]) execute(ctx context.Context, verb string, try bool) (affected []int64, err error) {
-	if s, of := m.locker.carried(ctx); s != nil {
-		got, _, err := m.nest(ctx, s, of, try, nil)
-		return got.Affected, m.wrap(verb, err)
-	}
-	if m.permit == nil {
-		g, err := m.acquire(ctx, ctx, try, true)
-		return g.Affected, m.wrap(verb, err)
-	}
-	first := *m
-	first.statements = nil
-	err = first.acquireAndPerform(ctx, verb, try, func(ctx context.Context, _ Tx) (err error) {
-		m.statements.Context = ctx
-		affected, err = m.execute(ctx, verb, try)
-		return err
-	})
-	return affected, err
 }
 
 // checked are the statements for a driver.

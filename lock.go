@@ -19,47 +19,40 @@ func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, "Lock", false)
 }
 
-// lock is Lock and TryLock.
-func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (*Lock, error) {
-	ctx, trace := m.startTrace(ctx, verb, true)
-	g, err := m.acquire(ctx, ctx, try, false)
-	if err != nil {
+func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (lock *Lock, err error) {
+	var trace *trace
+	if made(m.locker, "Mutex: Locker.Mutex").config.tracer != nil {
+		ctx, trace = m.startTrace(ctx, verb, true)
+	}
+	if lock, err = m.hold(ctx, try, trace); err != nil {
 		err = m.wrap(verb, err)
 		trace.answer(err)
 		return nil, err
 	}
-	lock := g.toLock(ctx, trace)
 	if trace != nil {
 		told := false
 		defer func() {
 			if !told { // the Tracer panicked, and nobody has the lock that could unlock it
-				_ = g.leave(ctx)
+				_ = lock.session.leave(ctx)
 			}
 		}()
 		trace.follow(lock)
 		told = true
 	}
-	if g.do != nil {
-		return lock, nil // it ends with the Do
-	}
-	lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, &m.target, g.life})
 	return lock, nil
 }
 
-// hold is Lock for a client that tells the Tracer itself. Close ends the wait.
-func (m *Mutex[Tx]) hold(ctx context.Context) (*Lock, error) {
-	held := *m
-	held.untilClose = true
-	g, err := held.acquire(ctx, ctx, false, false)
+// hold is Lock for a client that tells the Tracer itself.
+func (m *Mutex[Tx]) hold(ctx context.Context, try bool, trace *trace) (*Lock, error) {
+	g, err := m.acquire(ctx, try, nil)
 	if err != nil {
 		return nil, err
 	}
-	return g.toLock(ctx, nil), nil
-}
-
-// toLock is the Lock of a call with that context.
-func (g grant[Tx]) toLock(ctx context.Context, trace *trace) *Lock {
-	return &Lock{session: g.session, calls: g.calls, callCtx: ctx, token: g.Token, permit: g.permit, trace: trace}
+	lock := &Lock{session: g.session, calls: g.calls, callCtx: ctx, token: g.Token, permit: g.permit, trace: trace}
+	if g.do == nil { // else it ends with the Do
+		lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, &m.target, g.life})
+	}
+	return lock, nil
 }
 
 // forgotten is what is left of a Lock that nobody has any more. It must not refer to the Lock.

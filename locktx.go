@@ -30,10 +30,10 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 	if m.permit != nil {
 		return m.wrap(verb, errPermitTx)
 	}
-	request, err := m.request(wait, try, true)
+	request, err := m.request(wait, try, true, &anyWork)
 	if err == nil {
+		request.Work, request.Lease = nil, 0
 		err = m.locker.driver.LockTx(wait, tx, request)
 	}
-	m.locker.invalidate(err)
-	return m.wrap(verb, m.waitError(ctx, wait, err))
+	return m.wrap(verb, m.waitError(wait, err))
 }

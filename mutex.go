@@ -22,9 +22,8 @@ type Mutex[Tx any] struct {
 	retries int // how often a call may run again
 	err     error
 
-	statements *dialects.Work // of a copy for Exec; nil: none
-	untilClose bool           // the wait ends with Close, too
-	attached   *attached      // to a Do; nil: nothing is
+	untilClose bool      // the wait ends with Close, too
+	attached   *attached // to a Do; nil: nothing is
 }
 
 // Mutex names one key or more, at most 256. They are locked together in one statement, in an order
@@ -87,17 +86,25 @@ func (t *target) String() string {
 	return nameOf(t.call.Names)
 }
 
-// request is what the driver is asked for. Connected says that the caller has a connection.
-func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.Request, error) {
-	request := m.target.rows
-	if m.target.own != nil {
-		found, err := m.locker.find(ctx, connected)
-		if err != nil {
+// request is what the driver is asked for. Connected says that the caller has a connection. The
+// table of tokens is found for work, too: a lock in it will ask for one, and then has a connection.
+func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool, work *dialects.Work) (
+	request dialects.Request, err error,
+) {
+	l, request := m.locker, m.target.rows
+	found := l.found.Load()
+	if found == nil && (m.target.own != nil || l.config.fencing) {
+		if found, err = l.find(ctx, connected); err != nil {
 			return request, err
 		}
+	}
+	if m.target.own != nil {
 		request = m.target.own(found)
 	}
-	request.Try, request.Shared = try, m.shared
+	if l.config.fencing && work == nil {
+		request.Fence = found.Name
+	}
+	request.Try, request.Shared, request.Work, request.Lease = try, m.shared, work, l.config.lease
 	return request, nil
 }
 
@@ -112,21 +119,28 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 	if ended := ctx.Err(); ended != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNotAcquired, ended)
 	}
-	if m.within == 0 {
-		return ctx, nothing, nil
+	wait, cancel = ctx, nothing
+	if m.within > 0 {
+		wait, cancel = context.WithTimeout(ctx, m.within)
 	}
-	wait, cancel = context.WithTimeout(ctx, m.within)
+	if m.untilClose {
+		return m.locker.untilClose(wait, cancel)
+	}
 	return wait, cancel, nil
 }
 
-// waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when ctx or
-// Within has ended the wait, but for those that say more.
-func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
-	if isOfWork(err) {
+// nothing is not a literal in a generic function, which would be allocated at each call.
+func nothing() {}
+
+// waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when the wait is
+// over, but for those that say more.
+func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {
+	m.locker.invalidate(err)
+	switch {
+	case err == nil, isOfWork(err):
 		return err
+	case errors.Is(context.Cause(wait), ErrClosed):
+		return ErrClosed
 	}
 	for _, certain := range []error{
 		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade,
@@ -135,7 +149,7 @@ func (m *Mutex[Tx]) waitError(ctx, wait context.Context, err error) error {
 			return err
 		}
 	}
-	ended := ctx.Err()
+	ended := wait.Err()
 	if ended == nil && isOver(wait) {
 		ended = context.DeadlineExceeded
 	}

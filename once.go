@@ -97,39 +97,38 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 		return false, o.made().wrap(verb, errors.New("nil work"))
 	}
 	inOwn := o.isRunning(ctx)
-	err = o.made().retry(ctx, func(m *Mutex[Tx]) error {
+	err = o.made().attempts(ctx, verb, work, func(ctx context.Context, m *Mutex[Tx],
+		work func(context.Context, Tx) error,
+	) error {
 		ran = false
-		ctx, trace := m.startTrace(ctx, verb, true)
-		return traced(trace, work, func(work func(context.Context, Tx) error) error {
-			begun := time.Now()
-			sql, at, err := o.look(ctx, m, m.locker.carriesOpen(ctx))
-			if err != nil || !at.IsZero() {
-				return m.wrap(verb, err)
-			}
-			m, now := *m, int64(0)
-			if m.within > 0 {
-				m.within = max(m.within-time.Since(begun), 1)
-			}
-			m.attached = &attached{
-				look: o.query(sql, sql.Look),
-				judge: func(answer []string) error {
-					if now, at, err = o.read(answer, nil); err == nil && (inOwn || !at.IsZero()) {
-						err = errDone
-					}
-					return err
-				},
-				last: func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} },
-			}
-			err = m.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
-				ran = true
-				in, _ := m.locker.carried(ctx)
-				return work(context.WithValue(ctx, runningKey(o.marker), in), tx)
-			})
-			if errors.Is(err, errDone) {
-				return nil
-			}
-			return err
+		begun := time.Now()
+		sql, at, err := o.look(ctx, m, m.locker.carriesOpen(ctx))
+		if err != nil || !at.IsZero() {
+			return m.wrap(verb, err)
+		}
+		once, now := *m, int64(0)
+		if m.within > 0 {
+			once.within = max(m.within-time.Since(begun), 1)
+		}
+		once.attached = &attached{
+			look: o.query(sql, sql.Look),
+			judge: func(answer []string) error {
+				if now, at, err = o.read(answer, nil); err == nil && (inOwn || !at.IsZero()) {
+					err = errDone
+				}
+				return err
+			},
+			last: func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} },
+		}
+		err = once.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
+			ran = true
+			in, _ := m.locker.carried(ctx)
+			return work(context.WithValue(ctx, runningKey(o.marker), in), tx)
 		})
+		if errors.Is(err, errDone) {
+			return nil
+		}
+		return err
 	})
 	return ran && err == nil, err
 }
@@ -169,7 +168,7 @@ func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], nested bool) (sql dia
 	if err == nil && !nested {
 		_, at, err = o.read(m.locker.ask(wait, o.query(sql, sql.Look)))
 	}
-	return sql, at, m.waitError(ctx, wait, err)
+	return sql, at, m.waitError(wait, err)
 }
 
 // read reads the answer to a look: when the work was done, in the present window or later, or zero.

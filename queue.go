@@ -75,124 +75,100 @@ func (l *Locker[Tx]) candidacy(column, hash string) lineName {
 	return lineName{l.config.table, column, hash}
 }
 
-// queueAndBegin waits in the process until the rows of request may be asked for, and asks for them.
-// Who shares, or tries for a permit, does not wait there.
-func (m *Mutex[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
-	l := m.locker
-	var p *place
+// enterLine enters the line of request. Who shares, or tries for a permit, does not wait in the
+// process.
+func (m *Mutex[Tx]) enterLine(request dialects.Request) (*place, error) {
 	switch {
 	case request.Shared, m.permit != nil:
-	case request.Try:
-		var free bool
-		if p, free = l.lines().Try(lineOf(request)); !free {
-			return g, fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
-		}
-	default:
-		if p = l.lines().Enter(lineOf(request), request.Work.IsExec()); p.Crowded {
-			defer l.warnOfOwn(&m.target, request)()
-			if err = l.awaitPlace(ctx, wait, p); err != nil {
-				return g, err
-			}
-		}
+		return nil, nil
+	case !request.Try:
+		return m.locker.lines().Enter(lineOf(request), request.Work.IsExec()), nil
 	}
-	return l.begin(ctx, wait, &m.target, request, p)
+	p, free := m.locker.lines().Try(lineOf(request))
+	if !free {
+		return nil, fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
+	}
+	return p, nil
 }
 
-// untilClose runs a wait that Close ends: callers whose own contexts say nothing of it queue behind
-// a batch, and a candidate may wait for ever. Close leaves the driver open until then, since
-// ending a wait may take another connection.
-func (l *Locker[Tx]) untilClose(ctx context.Context, acquire func(wait context.Context) error) error {
+// untilClose has Close end a wait: callers whose own contexts say nothing of it queue behind a
+// batch, and a candidate may wait for ever. Close leaves the driver open until cancel is called,
+// since ending a wait may take another connection.
+func (l *Locker[Tx]) untilClose(ctx context.Context, done func()) (wait context.Context, cancel func(), err error) {
 	l.mu.Lock()
-	closed := l.closed.Load() // and Close may have waited for all already
-	if !closed {
-		l.atServer.Add(1)
+	defer l.mu.Unlock()
+	if l.closed.Load() { // and Close may have waited for all already
+		done()
+		return nil, nil, ErrClosed
 	}
-	l.mu.Unlock()
-	if closed {
-		return ErrClosed
-	}
-	defer l.atServer.Done()
-	wait, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(l.closing, cancel)()
-	err := acquire(wait)
-	if err != nil && l.closing.Err() != nil {
-		err = ErrClosed
-	}
-	return err
+	l.atServer.Add(1)
+	wait, end := context.WithCancelCause(ctx)
+	forget := context.AfterFunc(l.closing, func() { end(ErrClosed) })
+	return wait, func() {
+		forget()
+		end(nil)
+		done()
+		l.atServer.Done()
+	}, nil
 }
 
-// heldHere adds to the error of a wait in a new session that has ended who holds the lock: another
-// session of the Locker that was begun for the same rows, for who waits for himself learns it so,
-// and no database sees that circle; and else, of a key, whom the server shows.
-func (l *Locker[Tx]) heldHere(request dialects.Request, wait context.Context, err error) error {
+// nameHolder adds to the error of a wait in a new session that has ended who holds the lock:
+// another session of the Locker that was begun for the same rows, for who waits for himself learns
+// it so, and no database sees that circle; and else, of a key, whom the server shows soon.
+func (l *Locker[Tx]) nameHolder(request dialects.Request, wait context.Context, err error) error {
 	switch {
 	case request.Try || !isOver(wait) || !errors.Is(err, ErrNotAcquired):
 		return err
-	case l.isHeldHere(request, time.Time{}):
+	case l.isHeldHere(request, time.Now()):
 		return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
-	case errors.Is(wait.Err(), context.Canceled) || request.Slots == 0 || !l.naming.TryLock():
+	}
+	inspector, shows := l.driver.(dialects.Inspector)
+	found := l.found.Load()
+	if errors.Is(wait.Err(), context.Canceled) || request.Slots == 0 || !shows || found == nil || !l.naming.TryLock() {
 		return err
 	}
 	defer l.naming.Unlock()
-	if holder := l.holderOf(context.WithoutCancel(wait), request); holder != "" {
-		err = fmt.Errorf("%w; %s holds it", err, holder)
-	}
-	return err
-}
-
-// holderOf is who has the first of some keys that is held, as far as the server shows it soon.
-func (l *Locker[Tx]) holderOf(ctx context.Context, request dialects.Request) string {
-	inspector, shows := l.driver.(dialects.Inspector)
-	found := l.found.Load()
-	if !shows || found == nil {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second) // at whose end the connection would be closed
+	brief, cancel := context.WithTimeout(context.WithoutCancel(wait), time.Second) // then the connection is closed
 	defer cancel()
 	of := dialects.Inspection{Table: *found, Brief: true}
 	for _, value := range request.Values {
 		of.Slots = append(of.Slots, value.Text)
 	}
-	entries, _ := inspector.Inspect(ctx, of) // an error would say nothing of the lock
+	entries, _ := inspector.Inspect(brief, of) // an error would say nothing of the lock
 	for _, h := range entries {
-		if !h.Waits && h.ID != "" && h.Table == "" && h.Kind == dialects.KindRow && slices.Contains(of.Slots, h.Value) {
-			process := ""
-			if h.Process > 0 { // else the server does not show it
-				process = fmt.Sprintf("process %d ", h.Process)
-			}
-			return fmt.Sprintf("session %s (%son %s, since %s)", h.ID, process, cmp.Or(h.Host, "a socket"),
-				h.Since.UTC().Format(time.DateTime))
+		if h.Waits || h.ID == "" || h.Table != "" || h.Kind != dialects.KindRow || !slices.Contains(of.Slots, h.Value) {
+			continue
 		}
+		process := ""
+		if h.Process > 0 { // else the server does not show it
+			process = fmt.Sprintf("process %d ", h.Process)
+		}
+		return fmt.Errorf("%w; session %s (%son %s, since %s) holds it", err, h.ID, process, cmp.Or(h.Host, "a socket"),
+			h.Since.UTC().Format(time.DateTime))
 	}
-	return ""
+	return err
 }
 
-// isHeldHere tells whether a session of the Locker was begun for the rows of request: if before is
-// not zero, before that time.
+// isHeldHere tells whether a session of the Locker was begun for the rows of request before a time.
 func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool {
-	if len(request.Values) == 0 || request.AnyOne != "" {
-		return false
-	}
-	wanted := lineOf(request)
-	return slices.ContainsFunc(l.sessions.All(), func(s *session[Tx]) bool {
-		return s.life.Err() == nil && (before.IsZero() || s.since.Before(before)) &&
-			lineOf(s.first.Request) == wanted
-	})
+	return len(request.Values) > 0 && request.AnyOne == "" &&
+		slices.ContainsFunc(l.sessions.All(), func(s *session[Tx]) bool {
+			return s.life.Err() == nil && s.since.Before(before) && lineOf(s.first.Request) == lineOf(request)
+		})
 }
 
 // longWait is how long a call waits before the log says that the process itself holds the lock.
 const longWait = 5 * time.Second
 
-// warnOfOwn says in the log, while the wait for request lasts for long, that a call of this Locker
+// warnOfOwn says in the log, when the wait for request lasts for long, that a call of this Locker
 // has held the lock from the begin of the wait on. The one may wait for the other.
-func (l *Locker[Tx]) warnOfOwn(of fmt.Stringer, request dialects.Request) (over func() bool) {
-	begun := time.Now()
+func (m *Mutex[Tx]) warnOfOwn(request dialects.Request) *time.Timer {
+	l, begun := m.locker, time.Now()
 	return time.AfterFunc(longWait, func() {
 		if l.isHeldHere(request, begun) {
 			l.config.logger.Warn("txlock: a call waits for a lock that another call of this Locker holds; if that one "+
-				"waits for this one, neither ends: give it the context of that Lock or Do", "lock", of.String(),
+				"waits for this one, neither ends: give it the context of that Lock or Do", "lock", m.target.String(),
 				"waiting", longWait.String())
 		}
-	}).Stop
+	})
 }

@@ -92,41 +92,25 @@ func (s *session[Tx]) isOpen() bool {
 	return s.depth > 0
 }
 
-// leave undoes enter. The last one ends the session; that of a Do ends with the Do. The error is
-// why the caller has held nothing any more.
-func (s *session[Tx]) leave(ctx context.Context) error {
-	s.mu.Lock()
-	last := s.do == nil && s.depth == 1
-	if s.do == nil && s.depth > 0 {
-		s.depth--
-	}
-	s.mu.Unlock()
-	if last {
-		return s.end(ctx, false)
-	}
-	return context.Cause(s.life)
-}
-
 // join locks the rows of m for a Lock in the session of its caller, which it has entered.
-func (m *Mutex[Tx]) join(ctx, wait context.Context, s *session[Tx], of *ownership, try bool) (g grant[Tx], err error) {
-	joined := false
+func (m *Mutex[Tx]) join(wait context.Context, s *session[Tx], of *ownership, try bool) (g grant[Tx], err error) {
 	defer func() {
-		if !joined { // also when the client library panicked
-			g, err = grant[Tx]{}, joinErrors(err, s.leave(ctx)) // which may be the last, and nobody else is told
+		if g.session == nil { // also when the client library panicked
+			err = joinErrors(err, s.leave(wait)) // which may be the last, and nobody else is told
 		}
 	}()
-	g.session, g.calls = s, of.calls
-	request, err := m.sessionRequest(wait, try, false, true)
+	request, err := m.request(wait, try, true, nil)
+	var got dialects.Grant
 	if err == nil {
 		err = s.call(wait, of, func() (err error) {
-			g.Grant, err = s.lockMissing(wait, request)
+			got, err = s.lockMissing(wait, request)
 			return cmp.Or(context.Cause(s.life), err) // it may be over meanwhile
 		})
 	}
-	m.locker.invalidate(err)
-	err = m.waitError(ctx, wait, err)
-	joined = err == nil
-	return g, err
+	if err != nil {
+		return g, m.waitError(wait, err)
+	}
+	return grant[Tx]{session: s, Grant: got, calls: of.calls}, nil
 }
 
 // errBeside is the error of a call for which the connection of a Do is not free.
@@ -251,7 +235,7 @@ var errWorkFailed = errors.New("the work failed")
 // meanwhile, since work of that one has left this call behind: a savepoint is kept only if the life
 // of the session goes on behind the work, and the end of that life, which comes before the end of
 // the session, sends nothing before this call has given the connection back.
-func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try bool,
+func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try bool, sent *dialects.Work,
 	work func(context.Context, Tx) error,
 ) (got dialects.Grant, failed, err error) {
 	wait, cancel, err := m.limitWait(ctx)
@@ -262,7 +246,12 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 	if s.do == nil {
 		return got, nil, ErrInsideLock
 	}
-	request, err := m.nestedRequest(ctx, wait, try)
+	request := dialects.Request{Work: sent}
+	if m.permit != nil { // it is taken before: what comes behind depends on the answer
+		_, err = m.acquire(wait, try, nil)
+	} else {
+		request, err = m.request(wait, try, true, sent)
+	}
 	var ended error
 	begun := false
 	if err == nil {
@@ -283,24 +272,13 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 	}
 	switch {
 	case !begun:
-		m.locker.invalidate(err)
-		return got, nil, m.waitError(ctx, wait, err)
-	case errors.Is(err, ErrLost):
-		return got, failed, joinErrors(ended, err)
-	case failed != nil || ended != nil:
-		return got, failed, ended
+		err = m.waitError(wait, err)
+	case errors.Is(err, errWorkFailed):
+		err = ended
+	default:
+		err = joinErrors(ended, err)
 	}
-	return got, nil, err
-}
-
-// nestedRequest is for a session that holds something already. A permit is taken before, because
-// what comes behind depends on the answer.
-func (m *Mutex[Tx]) nestedRequest(ctx, wait context.Context, try bool) (dialects.Request, error) {
-	if m.permit == nil {
-		return m.sessionRequest(wait, try, true, true)
-	}
-	_, err := m.acquire(ctx, wait, try, false)
-	return dialects.Request{Work: cmp.Or(m.statements, &anyWork)}, err
+	return got, failed, err
 }
 
 // runNested runs the work of a nested Do, with calls of its own. It waits for those that are still

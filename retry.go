@@ -27,9 +27,9 @@ func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	return &again
 }
 
-// retry runs a call, and runs it again as Retry says.
+// retry runs a call again as Retry says.
 func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error {
-	if m.retries == 0 || m.locker.carriesOpen(ctx) {
+	if m.locker.carriesOpen(ctx) {
 		return run(m)
 	}
 	for n := 0; ; n++ {

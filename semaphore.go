@@ -108,7 +108,9 @@ func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err 
 }
 
 // acquire takes a permit: at once where nobody waits, else as the first of the queue.
-func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
+func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, work *dialects.Work) (g grant[Tx],
+	err error,
+) {
 	l, nested := p.locker, p.locker.carriesOpen(ctx)
 	here := l.candidacy(semaphoreColumn, p.hash)
 	switch {
@@ -158,11 +160,10 @@ func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func(co
 		if p.locker.info().PoolSize == 1 {
 			return fmt.Errorf("%w: a wait for a permit takes two connections, and the pool has one", ErrNotAcquired)
 		}
-		g, err := (&Mutex[Tx]{locker: p.locker, target: queue}).acquireRows(ctx, wait, false, false)
+		head, err := (&Mutex[Tx]{locker: p.locker, target: queue}).hold(wait, false, nil)
 		if err != nil {
 			return err
 		}
-		head := g.toLock(ctx, nil)
 		defer head.Unlock(ctx)
 		first = head.Context()
 	}

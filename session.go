@@ -60,81 +60,53 @@ func (g grant[Tx]) whenReleased(do func()) {
 }
 
 // acquire locks the rows of m: in the session of a Lock that ctx carries, or for a Lock in the work
-// of a Do in its session, else in a new one. Wait is ctx, or one that also ends the wait.
-func (m *Mutex[Tx]) acquire(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
-	if m.untilClose {
-		once := *m
-		once.untilClose = false
-		err = m.locker.untilClose(wait, func(wait context.Context) (err error) {
-			g, err = once.acquire(ctx, wait, try, work)
-			return err
-		})
-		return g, err
-	}
-	wait, cancel, err := m.limitWait(wait)
+// of a Do in its session, else in a new one. Work is what comes behind; nil: a Lock.
+func (m *Mutex[Tx]) acquire(ctx context.Context, try bool, work *dialects.Work) (g grant[Tx], err error) {
+	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
 		return g, err
 	}
 	defer cancel()
 	if m.permit != nil {
 		g, err = m.permit.acquire(m, ctx, wait, try, work)
-		return g, m.waitError(ctx, wait, err)
+		return g, m.waitError(wait, err)
 	}
 	return m.acquireRows(ctx, wait, try, work)
 }
 
 // acquireRows is acquire, with a bounded wait.
-func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try, work bool) (g grant[Tx], err error) {
+func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try bool, work *dialects.Work) (g grant[Tx], err error) {
 	if s, of := m.locker.carried(ctx); s != nil && s.enter() {
-		return m.join(ctx, wait, s, of, try)
+		return m.join(wait, s, of, try)
 	}
-	request, err := m.sessionRequest(wait, try, work, false)
+	request, err := m.request(wait, try, false, work)
 	if err == nil {
-		g, err = m.queueAndBegin(ctx, wait, request)
+		g, err = m.begin(ctx, wait, request)
 	}
 	if err != nil {
-		m.locker.invalidate(err)
-		err = m.locker.heldHere(request, wait, m.waitError(ctx, wait, err))
+		err = m.locker.nameHolder(request, wait, m.waitError(wait, err))
 	}
 	return g, err
 }
 
-// sessionRequest is request for a session. The table of tokens is found for work, too: a lock in it
-// will ask for one, and then has a connection already.
-func (m *Mutex[Tx]) sessionRequest(ctx context.Context, try, work, connected bool) (dialects.Request, error) {
-	request, err := m.request(ctx, try, connected)
-	request.Lease = m.locker.config.lease
-	switch {
-	case !work:
-	case m.statements != nil:
-		request.Work = m.statements
-	case m.attached != nil && !connected:
-		request.Work = &dialects.Work{Look: &m.attached.look}
-	default:
-		request.Work = &anyWork
+// begin waits in line in the process, and then locks the rows of request in a new session.
+func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
+	l := m.locker
+	place, err := m.enterLine(request)
+	if err != nil {
+		return g, err
 	}
-	if err != nil || !m.locker.config.fencing || request.Fence != "" {
-		return request, err
-	}
-	found, err := m.locker.find(ctx, connected)
-	if err == nil && !work {
-		request.Fence = found.Name
-	}
-	return request, err
-}
-
-// anyWork sends what it likes.
-var anyWork dialects.Work
-
-// begin locks the rows of request in a new session, which uses the place. name is for the log.
-func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request dialects.Request, place *place) (
-	g grant[Tx], err error,
-) {
 	defer func() {
 		if g.session == nil { // also when the client library panicked
 			place.Leave()
 		}
 	}()
+	if place != nil && place.Crowded {
+		defer m.warnOfOwn(request).Stop()
+		if err = l.awaitPlace(ctx, wait, place); err != nil {
+			return g, err
+		}
+	}
 	asked := time.Now()
 	inner, got, err := l.driver.Begin(wait, request)
 	if err != nil {
@@ -145,7 +117,7 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 		return grant[Tx]{Grant: got}, nil
 	}
 	s := &session[Tx]{
-		locker: l, name: name, inner: inner, place: place, since: time.Now(),
+		locker: l, name: &m.target, inner: inner, place: place, since: time.Now(),
 		calls: make(chan struct{}, 1), ended: make(chan struct{}), depth: 1,
 		first: locked{request, got, false},
 	}
@@ -240,16 +212,28 @@ var errOutlived = fmt.Errorf("%w: the Do in which the lock was taken has returne
 // errUnderWay is why a session is ended with its connection.
 var errUnderWay = errors.New("a call that is under way in the session did not end")
 
+// leave undoes enter. The last one ends the session; that of a Do ends with the Do. The error is
+// why the caller has held nothing any more.
+func (s *session[Tx]) leave(ctx context.Context) error {
+	s.mu.Lock()
+	if s.do == nil && s.depth == 1 {
+		return s.end(ctx, false)
+	}
+	if s.do == nil && s.depth > 0 {
+		s.depth--
+	}
+	s.mu.Unlock()
+	return context.Cause(s.life)
+}
+
 // finish ends the session, whoever holds it.
 func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
 	s.mu.Lock()
-	open := s.depth > 0
-	s.depth = 0
-	s.mu.Unlock()
-	if !open { // Close has ended it
-		return s.lost
+	if s.depth > 0 {
+		return s.end(ctx, commit)
 	}
-	return s.end(ctx, commit)
+	s.mu.Unlock() // Close has ended it
+	return s.lost
 }
 
 // abort is Close's end of the session, whose contexts end with that cause. The Do that runs in a
@@ -261,14 +245,14 @@ func (s *session[Tx]) abort() {
 	}
 }
 
-// end ends the transaction and gives the connection back. It is called once, by who has set the
-// depth to 0: leave or finish.
+// end ends the transaction and gives the connection back. It is called once, with the mutex held,
+// which it unlocks.
 func (s *session[Tx]) end(ctx context.Context, commit bool) error {
+	s.depth = 0
 	over := context.Canceled
 	if s.do != nil {
 		over = errOutlived
 	}
-	s.mu.Lock()
 	s.endLife(over)
 	s.mu.Unlock()
 	s.heartbeat.Stop()
@@ -294,12 +278,12 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	defer s.unregister()
 	err := s.inner.End(ctx, by, commit, s.last...)
 	switch {
+	case err == nil:
+		return loss
 	case commit:
 		return final(err)
-	case err != nil:
-		return s.unconfirmed(ctx, loss, err)
 	}
-	return loss
+	return s.unconfirmed(ctx, loss, err)
 }
 
 // take takes a connection for good, unless a call has it for that long.

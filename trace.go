@@ -36,9 +36,6 @@ type QueueTracer interface {
 	Admitted(ctx context.Context)
 }
 
-// nothing is not a literal in a generic function, which would be allocated at each call.
-func nothing() {}
-
 // Call is a call that locks, as a Tracer is told of it. A batch of [Combine] is one call, with a
 // context of its own: Asked when it waits for its lock, and once more for each part of it that is
 // tried again. The time that an order spends in the queue is not in it. Each term of an [Election]

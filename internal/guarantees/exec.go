@@ -76,7 +76,7 @@ func ExecCommits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	m := s.Locks.Mutex(s.key)
 	for i, m := range []*txlock.Mutex[Tx]{
 		m, m, m.Within(time.Minute), m.Shared(), s.Locks.Mutex(s.key, s.Key("second")), s.Locks.Rows(s.table, "id", 1),
-		s.Locks.Rows(s.table, "id", 2, 1), s.Locks.Semaphore(s.Key("permits"), 2),
+		s.Locks.Rows(s.table, "id", 2, 1),
 	} {
 		affected, err := m.Exec(background, s.take(1), s.insert(3), s.statement("SELECT n FROM stock"),
 			s.statement("UPDATE stock SET n = n WHERE id = @;", 77), s.statement("DELETE FROM stock WHERE id = @", 3))

@@ -39,12 +39,6 @@ func ExecNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorIs(t, err, txlock.ErrInsideLock)
 	require.NoError(t, lock.Unlock(background))
 	require.Equal(t, 7, s.left(t))
-	permits := s.Locks.Semaphore(s.Key("permits"), 2)
-	require.NoError(t, permits.Do(background, func(ctx context.Context, _ Tx) error {
-		_, err := permits.Exec(ctx, s.take(1))
-		return err
-	}))
-	require.Equal(t, 6, s.left(t))
 }
 
 // ExecNestedFails shows that an Exec that fails in the work of a Do undoes what it has done, and no

@@ -220,6 +220,8 @@ func SemaphoreVerbs[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.ErrorContains(t, two.TryLockTx(background, tx), "use Do")
 	require.NoError(t, f.End(background, tx, true))
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+rows))
+	_, err := two.TryExec(background, txlock.Statement{SQL: "DELETE FROM " + rows})
+	require.ErrorContains(t, err, "has no Exec")
 
 	// The same semaphore again in a session is the same permit.
 	outer := take(two, background, 1)
