@@ -105,6 +105,9 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool, work *dial
 		request.Fence = found.Name
 	}
 	request.Try, request.Shared, request.Work, request.Lease = try, m.shared, work, l.config.lease
+	if m.shared {
+		request.Label = "s" + request.Label
+	}
 	return request, nil
 }
 

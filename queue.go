@@ -75,22 +75,6 @@ func (l *Locker[Tx]) candidacy(column, hash string) lineName {
 	return lineName{l.config.table, column, hash}
 }
 
-// enterLine enters the line of request. Who shares, or tries for a permit, does not wait in the
-// process.
-func (m *Mutex[Tx]) enterLine(request dialects.Request) (*place, error) {
-	switch {
-	case request.Shared, m.permit != nil:
-		return nil, nil
-	case !request.Try:
-		return m.locker.lines().Enter(lineOf(request), request.Work.IsExec()), nil
-	}
-	p, free := m.locker.lines().Try(lineOf(request))
-	if !free {
-		return nil, fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
-	}
-	return p, nil
-}
-
 // untilClose has Close end a wait: callers whose own contexts say nothing of it queue behind a
 // batch, and a candidate may wait for ever. Close leaves the driver open until cancel is called,
 // since ending a wait may take another connection.

@@ -89,22 +89,28 @@ func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try bool, work *diale
 	return g, err
 }
 
-// begin waits in line in the process, and then locks the rows of request in a new session.
+// begin waits in line in the process, and then locks the rows of request in a new session. Who
+// shares, or tries for a permit, does not wait in the process.
 func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
 	l := m.locker
-	place, err := m.enterLine(request)
-	if err != nil {
-		return g, err
-	}
-	defer func() {
-		if g.session == nil { // also when the client library panicked
-			place.Leave()
+	var p *place
+	if !request.Shared && m.permit == nil {
+		if p = l.lines().Enter(lineOf(request), request.Try); p == nil {
+			return g, fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
 		}
-	}()
-	if place != nil && place.Crowded {
-		defer m.warnOfOwn(request).Stop()
-		if err = l.awaitPlace(ctx, wait, place); err != nil {
-			return g, err
+		defer func() {
+			if g.session == nil { // also when the client library panicked
+				p.Leave()
+			}
+		}()
+		if p.Crowded && !request.Try {
+			defer m.warnOfOwn(request).Stop()
+			if err = l.awaitPlace(ctx, wait, p); err != nil {
+				return g, err
+			}
+		}
+		if request.Try || request.Work.IsExec() {
+			p.Granted()
 		}
 	}
 	asked := time.Now()
@@ -112,38 +118,34 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (
 	if err != nil {
 		return g, err
 	}
-	place.Granted()
+	p.Granted()
 	if inner == nil { // the statements were run, and committed
 		return grant[Tx]{Grant: got}, nil
 	}
 	s := &session[Tx]{
-		locker: l, name: &m.target, inner: inner, place: place, since: time.Now(),
+		locker: l, name: &m.target, inner: inner, place: p, since: time.Now(),
 		calls: make(chan struct{}, 1), ended: make(chan struct{}), depth: 1,
 		first: locked{request, got, false},
 	}
 	s.life, s.stop = context.WithCancelCause(context.Background())
-	of := heartbeat.Session{
+	s.heartbeat = &heartbeat.Heartbeat{
 		Lease: l.config.lease, Wire: peer.Conn{Conn: inner.Socket()}, Ping: inner.Ping, Life: s.life, Calls: s.calls,
 		Lose: s.lose,
 	}
 	if request.Work != nil {
-		s.do, of.Ping = ctx, nil
+		s.do, s.heartbeat.Ping = ctx, nil
 	}
-	s.heartbeat = heartbeat.New(of, asked)
+	s.heartbeat.Begin(asked)
 	g = grant[Tx]{session: s, calls: s.calls, Grant: got}
-	if !l.sessions.Add(s) {
-		err = ErrClosed
-	}
-	if err = cmp.Or(err, ctx.Err()); err != nil {
+	l.sessions.Add(s, s.heartbeat)
+	// Close ends the sessions that it finds behind the end of closing.
+	if err = cmp.Or(context.Cause(l.closing), ctx.Err()); err != nil {
 		// The grant won the race against the end of ctx, whose owner has stopped waiting, or
 		// against Close.
 		_ = s.finish(ctx, false)
 	}
 	return g, err
 }
-
-// Look is that of the heartbeat.
-func (s *session[Tx]) Look() { s.heartbeat.Look() }
 
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
 func (s *session[Tx]) lose(reason error) bool {
