@@ -56,6 +56,11 @@ var errWaitOn = errors.New("a limit of the session has ended the wait")
 // innodb_rollback_on_timeout that of a wait that was too long.
 func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
 	at.joined = true
+	if at.limit > 0 && d.pool.Galera.Load() { // no node sees a circle of sessions that wait on different nodes
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, at.limit)
+		defer cancel()
+	}
 	for {
 		got, err = d.lock(ctx, at, request)
 		if server.Number(err) == server.LockWaitTimeout {
@@ -68,7 +73,8 @@ func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Requ
 		}
 		switch {
 		case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
-			server.Broken(err), server.Aborted(err), errors.Is(err, library.ErrBusyBuffer): // the server's last words came with the end of the wait
+			server.Broken(err), server.Aborted(err),
+			errors.Is(err, library.ErrBusyBuffer): // the server's last words came with the end of the wait
 			return got, server.Lost(err)
 		case !errors.Is(err, errWaitOn):
 			return got, err
