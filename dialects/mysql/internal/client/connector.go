@@ -36,7 +36,8 @@ func (connector) Driver() driver.Driver { return &mysql.MySQLDriver{} }
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, config := &Owned{}, c.config.Clone()
 	config.MultiStatements = true
-	config.ReadTimeout = 0                           // the answer to a lock comes when it is granted; a dead network shows without it
+	// The answer to a lock comes when it is granted. A dead network shows without the timeout.
+	config.ReadTimeout = 0
 	if config.Net == "tcp" || config.Net == "unix" { // else it is the caller's to open
 		config.DialFunc = func(ctx context.Context, network, address string) (_ net.Conn, err error) {
 			conn.socket, err = new(net.Dialer).DialContext(ctx, network, address)

@@ -79,41 +79,37 @@ func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 		}
 		transactions, err := p.ask(ctx, "SELECT number FROM ("+p.ownersSQL+") o WHERE session = "+party.ID)
 		for _, line := range transactions {
-			person, known := p.people[party.ID]
-			if !known || pin(line[0], person.begun) != party.Transaction {
-				continue
-			}
-			if strings.HasSuffix(party.Transaction, unknown) {
+			switch s := p.people[party.ID]; {
+			case s == nil || pin(line[0], s.begun) != party.Transaction:
+			case strings.HasSuffix(party.Transaction, unknown):
 				return errors.New("the server does not tell the transaction of this reader from the next one of its " +
 					"session: look again a second later; on MySQL that takes the consumer " +
 					"events_transactions_current of performance_schema")
+			default:
+				return p.kill(ctx, party.ID)
 			}
-			return p.kill(ctx, party.ID)
 		}
 		return cmp.Or(err, dialects.ErrChanged)
 	})
 }
 
-// kill ends a session, and waits until the server has rolled its transaction back: until then it
-// can be told so again.
+// kill ends a session, and waits until the server has rolled its transaction back.
 func (p *picture) kill(ctx context.Context, session string) error {
+	_, err := p.ask(ctx, "KILL "+session)
+	switch server.Number(err) {
+	case server.NoSuchThread:
+		return dialects.ErrChanged
+	case server.KillDenied:
+		return fmt.Errorf("only the session's own user, and users with CONNECTION_ADMIN (MariaDB: CONNECTION ADMIN), "+
+			"may end it; on MySQL that takes SYSTEM_USER as well when the session's user has it, as root does: %w", err)
+	}
 	patience, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	for told := false; ; told = true {
-		_, err := p.ask(ctx, "KILL "+session)
-		switch number := server.Number(err); {
-		case number == server.NoSuchThread && told:
-			return nil
-		case number == server.NoSuchThread:
-			return dialects.ErrChanged
-		case number == server.KillDenied:
-			return fmt.Errorf("only the session's own user, and users with CONNECTION_ADMIN (MariaDB: CONNECTION "+
-				"ADMIN), may end it; on MySQL that takes SYSTEM_USER as well when the session's user has it, as root "+
-				"does: %w", err)
-		case err != nil:
-			return err
-		case interrupt.ClosedWithin(patience.Done(), 2*time.Millisecond):
+	for err == nil && p.people[session] != nil {
+		if interrupt.ClosedWithin(patience.Done(), 5*time.Millisecond) {
 			return fmt.Errorf("session %s was told to end, and had not done so yet: %w", session, patience.Err())
 		}
+		err = p.readPeople(ctx)
 	}
+	return err
 }

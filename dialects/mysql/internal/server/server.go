@@ -165,16 +165,15 @@ func Interrupted(err error) bool {
 // Broken tells whether the client library has given the connection up, or has found there what
 // nobody asked for: before it closes a session that was idle for too long, MySQL sends an error.
 func Broken(err error) bool {
-	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
-		errors.Is(err, mysql.ErrPktSync) || errors.Is(err, mysql.ErrMalformPkt)
+	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, mysql.ErrPktSync) ||
+		errors.Is(err, mysql.ErrMalformPkt) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }
 
 // ErrBusy says that nothing can be sent yet, and that nothing is lost.
 var ErrBusy = errors.New("rows of a query of the work are still open on this connection, or it is broken: close " +
 	"them first")
 
-// Outcome does what Classify of dialects.Driver promises, for errors of the server and of the way to
-// it.
+// Outcome does what Classify of dialects.Driver promises.
 func Outcome(err error) dialects.Outcome {
 	switch Number(err) {
 	case LockDeadlock, RowChanged:
