@@ -67,8 +67,8 @@ func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.R
 // keptInCluster refuses what does not reach the other nodes.
 func keptInCluster(request dialects.Request) error {
 	if request.Callers || request.AnyOne != "" || request.Shared {
-		return fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock of rows "+
-			"of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
+		return fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock of "+
+			"rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
 	}
 	return nil
 }
