@@ -91,12 +91,6 @@ func overtakenBy(err error, request dialects.Request, times int) error {
 // breather keeps sessions that were overtaken from meeting again at once.
 func breather() { time.Sleep(rand.N(3 * time.Millisecond)) }
 
-// unsure is the number of an error of COMMIT that does not say that the transaction was rolled
-// back. SeveralRows is of a statement in front of it.
-func unsure(number uint16) bool {
-	return number != server.SeveralRows && number != server.LockDeadlock && number != server.RowChanged
-}
-
 // certifySQL counts in a column of the rows of request, and has the cluster take the change at
 // once. In a session that keeps its writes to itself it changes no row: with wsrep_on = OFF, and
 // with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at REPEATABLE READ, and
@@ -116,10 +110,8 @@ func certifySQL(request dialects.Request, comment string, values []dialects.Valu
 // certify makes the lock of the rows of request one of the cluster. A session that has nothing to
 // lose may be interrupted, which rolls it back.
 func (d *Driver) certify(ctx context.Context, at place, request dialects.Request) error {
-	tag := ""
-	if !at.joined && ctx.Done() != nil {
-		tag = client.NewTag()
-	} else {
+	tag := client.NewTag()
+	if at.joined {
 		ctx = context.WithoutCancel(ctx)
 	}
 	query, err := certifySQL(request, sqltext.Comment(labelOf(request), tag), request.Values)

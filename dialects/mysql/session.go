@@ -289,9 +289,11 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 		return nil
 	case number == server.NoSuchSavepoint, server.Aborted(err), errors.Is(err, sql.ErrTxDone):
 		return server.Lost(err)
+	case number == server.SeveralRows, server.IsDeadlock(err): // of a statement in front of COMMIT; it was rolled back
+		return err
 	case number == 0 && !sent:
 		return fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
-	case (number == 0 || s.driver.pool.Galera.Load() && unsure(number)) && !errors.Is(err, dialects.ErrLost):
+	case (number == 0 || s.driver.pool.Galera.Load()) && !errors.Is(err, dialects.ErrLost):
 		return fmt.Errorf("%w: the connection, or the cluster, broke before or during it: %w", dialects.ErrUnknown, err)
 	}
 	return err

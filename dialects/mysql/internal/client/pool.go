@@ -210,7 +210,8 @@ func refuse(identity map[string]string) error {
 	case identity["group_replication_group_name"] != "" && identity["group_replication_single_primary_mode"] == "OFF":
 		what = "a node of a replication group in multi-primary mode" + oneNode
 	case identity["log_bin"] == "ON" && identity["binlog_format"] == "STATEMENT":
-		return server.ErrStatementLog
+		what = "a server with binlog_format = STATEMENT, with which it locks no row at READ COMMITTED: set it to ROW " +
+			"or MIXED, in the server's configuration and by SET GLOBAL, and connect anew"
 	default:
 		return nil
 	}

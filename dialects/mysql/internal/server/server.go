@@ -44,7 +44,6 @@ const (
 	NoSuchSavepoint     = 1305
 	QueryInterrupted    = 1317 // KILL QUERY
 	InTransaction       = 1568 // so that its characteristics cannot be changed
-	OnlyStatements      = 1665 // at READ COMMITTED, where the binary log takes statements only
 	ReadOnlyTransaction = 1792
 	ReadOnlyMode        = 1836
 	ConnectionKilled    = 1927 // MariaDB
@@ -100,12 +99,6 @@ func Columns(rows *sql.Rows, err error) (columns [][]string, failed error) {
 // IsDeadlock tells whether the server has rolled the whole transaction back for another's sake.
 func IsDeadlock(err error) bool { return Number(err) == LockDeadlock || Number(err) == RowChanged }
 
-// ErrStatementLog refuses a session whose writes are logged as statements and in no other way. The
-// server refuses FOR UPDATE there at READ COMMITTED.
-var ErrStatementLog = fmt.Errorf("%w: binlog_format is STATEMENT, with which the server locks no row at READ "+
-	"COMMITTED: set it to ROW or MIXED, in the server's configuration and by SET GLOBAL, and connect anew",
-	dialects.ErrUnsafeEngine)
-
 // Classify adds to err what it means for a lock in request.
 func Classify(err error, request dialects.Request) error {
 	if IsDeadlock(err) {
@@ -117,8 +110,6 @@ func Classify(err error, request dialects.Request) error {
 	case NodeNotReady:
 		return fmt.Errorf("this node of a Galera cluster takes no statements, because it does not reach the majority "+
 			"of the nodes, or has not caught up with them: connect to another: %w", err)
-	case OnlyStatements:
-		return fmt.Errorf("%w: %w", ErrStatementLog, err)
 	case NoSuchTable, UnknownColumn, UnknownDatabase:
 		if request.Slots > 0 || request.Ours {
 			return locktable.NotInstalled(request.Table, err)
