@@ -138,12 +138,10 @@ func (d *Driver) certify(ctx context.Context, at place, request dialects.Request
 // certified is an error of the change, with what it means.
 func certified(err error, request dialects.Request) error {
 	switch server.Number(err) {
-	case server.WrongValue:
-		return fmt.Errorf("%w: the session does not send its changes to the other nodes of the Galera cluster: its "+
-			"wsrep_on must be ON: %w", dialects.ErrUnsafeEngine, err)
-	case server.WrongArguments:
-		return fmt.Errorf("%w: the transaction has sent fragments of another wsrep_trx_fragment_unit to the Galera "+
-			"cluster, and cannot change it: take the lock first: %w", dialects.ErrUnsafeEngine, err)
+	case server.WrongValue, server.WrongArguments:
+		return fmt.Errorf("%w: the session does not send this change to the other nodes of the Galera cluster: its "+
+			"wsrep_on must be ON, and of a transaction that sends fragments of another wsrep_trx_fragment_unit the "+
+			"lock must come first: %w", dialects.ErrUnsafeEngine, err)
 	case server.UnknownColumn:
 		return fmt.Errorf("%w: a lock on Galera changes a column that an older version has not made: ALTER TABLE %s "+
 			"ADD COLUMN taken BIGINT NOT NULL DEFAULT 0: %w", dialects.ErrNotInstalled, request.Table, err)

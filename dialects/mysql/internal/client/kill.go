@@ -55,21 +55,24 @@ func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.D
 // a KILL QUERY that falls between two statements of a query gets none.
 const enoughUnseen = 3
 
-// kill ends the statement that carries tag, from another connection. The transaction goes on. The
-// client library itself would close the socket, and leave the waiter in the server's queue. Before
-// a query of several statements runs, the server shows all of it: the first is not to be hit.
+// kill ends the statement that carries tag. The transaction goes on. The client library itself
+// would close the socket, and leave the waiter in the server's queue. Before a query of several
+// statements runs, the server shows all of it: the first is not to be hit.
 func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) (seen bool, err error) {
+	return p.tell(ctx, limit, "KILL QUERY ", fmt.Sprintf("ID <> CONNECTION_ID() AND LOCATE('%s', INFO) > 0 AND "+
+		"LOCATE('%s', SUBSTRING_INDEX(INFO, '%[1]s', 1)) = 0", tag, separator))
+}
+
+// tell sends a command for each session that meets a condition, on another connection. Without
+// PROCESS a user sees the own sessions.
+func (p *Pool) tell(ctx context.Context, limit time.Duration, command, condition string) (seen bool, err error) {
 	err = sqlconn.Beside(ctx, p.Control, limit, func(conn *sql.Conn) error {
-		lines, err := server.Grid(ctx, conn, "SHOW FULL PROCESSLIST") // at least the user's own threads
-		for _, line := range lines {                                  // Id, User, Host, db, Command, Time, State, Info
-			if len(line) <= 7 {
-				continue
-			}
-			if before, _, is := strings.Cut(line[7], tag); is && !strings.Contains(before, separator) {
-				seen = true
-				_, err = conn.ExecContext(ctx, "KILL QUERY "+line[0])
-			}
+		found, err := sqlconn.Column(conn.QueryContext(ctx, "SELECT ID FROM information_schema.PROCESSLIST WHERE "+
+			condition))
+		for _, session := range found {
+			_, err = conn.ExecContext(ctx, command+session)
 		}
+		seen = len(found) > 0
 		return err
 	})
 	return seen, err
@@ -112,12 +115,5 @@ func (p *Pool) End(ctx context.Context, at Thread) {
 	}
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = sqlconn.Beside(brief, p.Control, time.Second, func(conn *sql.Conn) error {
-		found, err := sqlconn.Column(conn.QueryContext(brief, "SELECT ID FROM information_schema.PROCESSLIST WHERE "+
-			"COMMAND IN ('Query', 'Execute') AND "+string(at)))
-		for _, session := range found {
-			_, err = conn.ExecContext(brief, "KILL "+session)
-		}
-		return err
-	})
+	_, _ = p.tell(brief, time.Second, "KILL ", "COMMAND IN ('Query', 'Execute') AND "+string(at))
 }
