@@ -112,7 +112,11 @@ func (p *picture) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	locks, err := p.locks(ctx)
+	query := p.locksSQL
+	if !p.mariadb {
+		query = "WITH o AS (" + p.ownersSQL + ") " + query + strings.Join(p.where, " UNION ALL "+query)
+	}
+	locks, err := p.ask(ctx, query)
 	before := p.entries
 	for _, line := range locks {
 		if e, known := p.entryOf(line); known && !isHeld(before, e) {
@@ -161,8 +165,9 @@ func (s *person) hear(shown string) {
 	s.Process = s.label.Process
 }
 
-// readCallers finds the rows of callers' tables that sessions say they lock, in the indexes that
-// begin with their column: none where this user may not read the table.
+// readCallers finds the rows of callers' tables that sessions say they lock, of which there may be
+// millions of others, in the indexes that begin with their column: none where this user may not
+// read the table.
 func (p *picture) readCallers(ctx context.Context) error {
 	callers := map[sqltext.Table][]dialects.Entry{}
 	for _, s := range p.people {
@@ -202,15 +207,6 @@ func (p *picture) readCallers(ctx context.Context) error {
 	return nil
 }
 
-// locks reads the locks of our own tables, and of those rows of callers' tables that sessions say
-// they lock: there may be millions of others.
-func (p *picture) locks(ctx context.Context) ([][]string, error) {
-	if p.mariadb {
-		return p.ask(ctx, p.locksSQL)
-	}
-	return p.ask(ctx, "WITH o AS ("+p.ownersSQL+") "+p.locksSQL+strings.Join(p.where, " UNION ALL "+p.locksSQL))
-}
-
 // entryOf reads a line of locks.
 func (p *picture) entryOf(line []string) (e dialects.Entry, known bool) {
 	record, _, _ := strings.Cut(line[6], ",")
@@ -229,13 +225,7 @@ func (p *picture) entryOf(line []string) (e dialects.Entry, known bool) {
 	if e.Kind == dialects.KindRow && e.Column == "" {
 		e.Key = s.label.Key(e.Value, p.of.Table.Slots, true)
 	}
-	s.since(&e)
-	return e, true
-}
-
-// since says for how long the session has waited, or has been in its transaction.
-func (s *person) since(e *dialects.Entry) {
-	span := s.lasts
+	span := s.lasts // for how long the session has been in its transaction, or has waited
 	if e.Waits {
 		span = s.waits
 	}
@@ -244,6 +234,7 @@ func (s *person) since(e *dialects.Entry) {
 		e.For = max(time.Duration(seconds*float64(time.Second)), 0)
 		e.Since = time.UnixMicro(int64(now * 1e6)).Add(-e.For).Round(time.Millisecond)
 	}
+	return e, true
 }
 
 // unknown ends the name of a transaction that nobody can tell from others of its session.
