@@ -56,8 +56,8 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 		case err != nil:
 			return server.Classify(err, request)
 		case len(lines) == 0 || !inInnoDB.MatchString(lines[0][1]):
-			return fmt.Errorf("%w: %.100s is a view, a temporary table, which others do not see, or a table of another "+
-				"engine than InnoDB: txlock locks rows of InnoDB's alone", dialects.ErrUnsafeEngine, name)
+			return fmt.Errorf("%w: %.100s is a view, a temporary table, which others do not see, or a table of "+
+				"another engine than InnoDB: txlock locks rows of InnoDB's alone", dialects.ErrUnsafeEngine, name)
 		}
 		t.locked.Store(name, true)
 	}
