@@ -189,39 +189,33 @@ func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.
 func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err error) {
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()
-	err = d.pool.With(brief, func(conn client.Conn) (err error) {
-		for tries := 1; ; tries++ {
-			token, err = f.commitCount(brief, client.Link{Querier: conn})
-			if !server.IsDeadlock(err) || tries == 5 {
-				return err
-			}
-			breather()
+	err = d.pool.With(brief, func(conn client.Conn) error {
+		link := client.Link{Querier: conn}
+		line, err := link.Ask(brief, "START TRANSACTION", "INSERT INTO "+f.runs+" (server, epoch, start) "+
+			"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1",
+			"SELECT CONCAT_WS(' ', epoch, server, (SELECT MAX(start) FROM "+f.runs+" WHERE epoch < 0), "+
+				"@@auto_increment_offset, @@auto_increment_increment) FROM "+f.runs+
+				" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
+		if err != nil {
+			return err
 		}
+		var epoch, id, last, offset, step uint64
+		if _, err = fmt.Sscan(strings.Join(line, ""), &epoch, &id, &last, &offset, &step); err != nil || id != 0 {
+			return fencing.ErrNoRun
+		}
+		last++
+		last += (step + offset%step - last%step) % step // where this node's numbers are
+		_, err = link.Run(brief, fmt.Sprintf("UPDATE %s SET start = %d WHERE epoch = -@@auto_increment_offset", f.runs,
+			last), "COMMIT")
+		if err == nil {
+			token, err = fencing.Token(epoch, last)
+		}
+		return err
 	})
+	if server.IsDeadlock(err) {
+		err = fmt.Errorf("%w: %v", fencing.ErrNoRun, err)
+	}
 	return token, err
-}
-
-func (f fence) commitCount(ctx context.Context, link client.Link) (int64, error) {
-	line, err := link.Ask(ctx, "START TRANSACTION", "INSERT INTO "+f.runs+" (server, epoch, start) "+
-		"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1",
-		"SELECT CONCAT_WS(' ', epoch, server, (SELECT MAX(start) FROM "+f.runs+" WHERE epoch < 0), "+
-			"@@auto_increment_offset, @@auto_increment_increment) FROM "+f.runs+
-			" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
-	if err != nil {
-		return 0, err
-	}
-	var epoch, id, last, offset, step uint64
-	if _, err = fmt.Sscan(strings.Join(line, ""), &epoch, &id, &last, &offset, &step); err != nil || id != 0 {
-		return 0, fencing.ErrNoRun
-	}
-	last++
-	last += (step + offset%step - last%step) % step // where this node's numbers are
-	_, err = link.Run(ctx, fmt.Sprintf("UPDATE %s SET start = %d WHERE epoch = -@@auto_increment_offset", f.runs, last),
-		"COMMIT")
-	if err != nil {
-		return 0, err
-	}
-	return fencing.Token(epoch, last)
 }
 
 // numberCluster begins an epoch, unless the last one is of a cluster. Two that are begun at once do
