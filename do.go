@@ -28,7 +28,7 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 	})
 }
 
-// attempts runs a call, and runs it again as Retry says. The Tracer is told of each: the lock is
+// attempts runs a call, and again as Retry says: in the work of a Do, that has to. The Tracer is told of each: the lock is
 // granted when work begins.
 func (m *Mutex[Tx]) attempts(ctx context.Context, verb string, work func(context.Context, Tx) error,
 	run func(ctx context.Context, m *Mutex[Tx], work func(context.Context, Tx) error) error,
@@ -40,7 +40,7 @@ func (m *Mutex[Tx]) attempts(ctx context.Context, verb string, work func(context
 		ctx, trace := m.startTrace(ctx, verb, true)
 		return traced(trace, work, func(work func(context.Context, Tx) error) error { return run(ctx, m, work) })
 	}
-	if m.retries == 0 {
+	if m.retries == 0 || m.locker.carriesOpen(ctx) {
 		return attempt(m)
 	}
 	return m.retry(ctx, attempt)

@@ -100,7 +100,7 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		switch {
 		case led:
 			return failed
-		case e.locker.closed.Load():
+		case e.locker.closing.Err() != nil:
 			return e.made().wrap("Lead", ErrClosed)
 		case ctx.Err() != nil:
 			continue

@@ -155,7 +155,7 @@ func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {
 		ended = context.DeadlineExceeded
 	}
 	switch {
-	case ended == nil && m.locker.closed.Load() && !errors.Is(err, ErrClosed):
+	case ended == nil && m.locker.closing.Err() != nil && !errors.Is(err, ErrClosed):
 		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words
 	case ended == nil:
 		return err

@@ -68,7 +68,7 @@ func (l *Locker[Tx]) candidacy(column, hash string) lineName {
 func (l *Locker[Tx]) untilClose(ctx context.Context, done func()) (wait context.Context, cancel func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed.Load() { // and Close may have waited for all already
+	if l.closing.Err() != nil { // and Close may have waited for all already
 		done()
 		return nil, nil, ErrClosed
 	}

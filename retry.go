@@ -27,9 +27,6 @@ func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 
 // retry runs a call again as Retry says.
 func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error {
-	if m.locker.carriesOpen(ctx) {
-		return run(m)
-	}
 	for n := 0; ; n++ {
 		attempt := *m
 		attempt.target.call.Attempt = n

@@ -85,9 +85,9 @@ import (
 // What can go wrong, to be told apart with errors.Is. The database driver's own error is reachable
 // with errors.As.
 var (
-	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without the
-	// lock: it matches the error of ctx as well, or context.DeadlineExceeded when Within ended it.
-	// It also occurs at once for a call beside a nested Do in its session.
+	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without it:
+	// that matches the error of ctx as well, or context.DeadlineExceeded when Within ended it. It
+	// also occurs at once for a call beside a nested Do in its session.
 	ErrNotAcquired = dialects.ErrNotAcquired
 
 	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
@@ -101,13 +101,11 @@ var (
 	ErrUnknown = dialects.ErrUnknown
 
 	// ErrClaimEnded occurs when a claim is not its holder's any more: its time is over, it was
-	// released or broken, or another has taken it since. It matches [ErrLost] as well. Nothing was
-	// committed.
+	// released or broken, or taken since. It matches [ErrLost] as well. Nothing was committed.
 	ErrClaimEnded = fmt.Errorf("%w: the claim is not held any more", ErrLost)
 
 	// ErrNotHeld occurs when Unlock is called on a lock that was released before, by itself or with
-	// the Do in which it was taken, and when the session that Break is to end does not hold any
-	// more.
+	// the Do in which it was taken, and when what Break is to end is not held any more.
 	ErrNotHeld = errors.New("lock not held")
 
 	// ErrInsideLock occurs when a Do of any kind is called with the context of a Lock: only Unlock
@@ -115,9 +113,8 @@ var (
 	// Lock in its work, or call with [Apart] of the context, as another owner.
 	ErrInsideLock = errors.New("a Do inside a Lock: begin with Do, or use txlock.Apart")
 
-	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. On MySQL
-	// and MariaDB that rolls the whole transaction back, locks included. On PostgreSQL the locks
-	// that were held before are kept.
+	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. The locks
+	// that were held before are kept on PostgreSQL; MySQL and MariaDB roll all of it back.
 	ErrDeadlock = dialects.ErrDeadlock
 
 	// ErrNotInstalled occurs when the lock table is missing, lacks a slot that is needed, or has
@@ -148,8 +145,7 @@ var (
 	// ErrNoLeader occurs when nobody leads an election.
 	ErrNoLeader = dialects.ErrNoLeader
 
-	// ErrClosed occurs when the Locker is closed, and as the reason of the ErrLost of what was held
-	// then.
+	// ErrClosed occurs when the Locker is closed, and in the ErrLost of what was held then.
 	ErrClosed = errors.New("the Locker is closed")
 )
 
@@ -170,9 +166,8 @@ type Locker[Tx any] struct {
 
 	closing  context.Context // ends with Close, which is its cause
 	close    context.CancelCauseFunc
-	atServer sync.WaitGroup // waits there that Close ends; added to with mu held
+	atServer sync.WaitGroup // waits there that Close ends; added to with mu held, in front of close
 	mu       sync.Mutex
-	closed   atomic.Bool // set with mu held
 	sessions *heartbeat.Sessions[*session[Tx]]
 }
 
@@ -202,9 +197,8 @@ func (l *Locker[Tx]) Close() error {
 		return errZeroLocker
 	}
 	l.mu.Lock()
-	l.closed.Store(true)
-	l.mu.Unlock()
 	l.close(ErrClosed)
+	l.mu.Unlock()
 	open := l.sessions.All()
 	closed := make(chan error, 1)
 	for _, s := range open {
@@ -215,11 +209,11 @@ func (l *Locker[Tx]) Close() error {
 			<-s.ended
 		}
 		l.atServer.Wait()
-		if l.driver == nil {
-			closed <- nil
-			return
+		var err error
+		if l.driver != nil {
+			err = l.driver.Close()
 		}
-		closed <- l.driver.Close()
+		closed <- err
 	}()
 	const limit = dialects.ReleaseTimeout + time.Second // what does not confirm is closed by then
 	select {
@@ -249,10 +243,7 @@ func (l *Locker[Tx]) ready() error {
 		return fmt.Errorf("WithLease(%v): the lease must be at least %v, the server's timer is no finer",
 			l.config.lease, info.MinLease)
 	}
-	if l.closed.Load() {
-		return ErrClosed
-	}
-	return nil
+	return context.Cause(l.closing)
 }
 
 // wrap says where an error comes from.
