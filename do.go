@@ -28,8 +28,8 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 	})
 }
 
-// attempts runs a call, and again as Retry says: in the work of a Do, that has to. The Tracer is told of each: the lock is
-// granted when work begins.
+// attempts runs a call, and again as Retry says, but in the work of a Do, which has to run again as
+// a whole. The Tracer is told of each attempt: the lock is granted when work begins.
 func (m *Mutex[Tx]) attempts(ctx context.Context, verb string, work func(context.Context, Tx) error,
 	run func(ctx context.Context, m *Mutex[Tx], work func(context.Context, Tx) error) error,
 ) error {
