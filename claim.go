@@ -43,7 +43,7 @@ const (
 func (l *Locker[Tx]) Claim(key string) *Claim[Tx] {
 	// The hash is part of what all clients agree on.
 	c := &Claim[Tx]{key: key, hash: sha256.Sum256([]byte("txlock claim 1\x00" + key))}
-	row := l.kindRow(claimColumn, key, c.hash[:], func(k dialects.Kinds) string { return k.Claims.Table })
+	row := l.claims(key, c.hash[:])
 	c.mutex = &Mutex[Tx]{locker: l, target: row}
 	if key == "" || len(key) > maxClaimText {
 		c.mutex.err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxClaimText)

@@ -4,18 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/txlock/txlock/dialects"
 )
 
 // Do waits for the lock, runs work in the lock's own transaction, at READ COMMITTED, and commits.
 // Nil means that everything is committed, and was under the lock from the first statement on; after
-// an error nothing is: that of work, of ctx, or [ErrLost], when the session broke or work ended the
-// transaction. Two exceptions: [ErrUnknown], and what work commits itself by COMMIT as text. A
-// panic rolls back and goes on. The context of work carries ownership, see Reentry. One goroutine
-// uses tx, or calls with that context, at a time. In the work of another Do, work runs in a
-// savepoint of its transaction. In a session that a Lock began, Do is [ErrInsideLock].
+// an error nothing is: that of work, of ctx, or [ErrLost]. Two exceptions: [ErrUnknown], and what
+// work commits itself by COMMIT as text. A panic rolls back and goes on. One goroutine at a time
+// uses tx, or calls with the context of work, which carries ownership: see Reentry.
 func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	return m.do(ctx, "Do", false, work)
 }
@@ -24,13 +21,15 @@ func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(con
 	if work == nil {
 		return m.wrap(verb, errors.New("nil work"))
 	}
-	return m.attempts(ctx, verb, work, func(ctx context.Context, m *Mutex[Tx], work func(context.Context, Tx) error) error {
+	return m.attempts(ctx, verb, work, func(ctx context.Context, m *Mutex[Tx],
+		work func(context.Context, Tx) error,
+	) error {
 		return m.acquireAndPerform(ctx, verb, try, work)
 	})
 }
 
-// attempts runs a call, and runs it again as Retry says. The Tracer is told of each: the lock is
-// granted when work begins.
+// attempts runs a call, and again as Retry says, but in the work of a Do, which has to run again as
+// a whole. The Tracer is told of each attempt: the lock is granted when work begins.
 func (m *Mutex[Tx]) attempts(ctx context.Context, verb string, work func(context.Context, Tx) error,
 	run func(ctx context.Context, m *Mutex[Tx], work func(context.Context, Tx) error) error,
 ) error {
@@ -41,7 +40,7 @@ func (m *Mutex[Tx]) attempts(ctx context.Context, verb string, work func(context
 		ctx, trace := m.startTrace(ctx, verb, true)
 		return traced(trace, work, func(work func(context.Context, Tx) error) error { return run(ctx, m, work) })
 	}
-	if m.retries == 0 {
+	if m.retries == 0 || m.locker.carriesOpen(ctx) {
 		return attempt(m)
 	}
 	return m.retry(ctx, attempt)
@@ -57,8 +56,8 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 		if m.attached != nil {
 			work = m.attach(nil, nil, work)
 		}
-		_, failed, err := m.nest(ctx, s, of, try, &anyWork, work)
-		return joinErrors(failed, m.wrap(verb, err))
+		_, err = m.nest(ctx, s, of, verb, try, &anyWork, work)
+		return err
 	}
 	sent := &anyWork
 	if m.attached != nil {
@@ -91,19 +90,9 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 // is lost or over.
 func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work func(context.Context, Tx) error) error {
 	owned := &ownership{session: s, calls: calls, outer: ownershipIn(ctx)}
-	ctx, owned.stop = context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
-	defer owned.stop(nil)
-	s.mu.Lock()
-	s.works = append(s.works, owned)
-	if over := context.Cause(s.life); over != nil {
-		owned.stop(over)
-	}
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.works = slices.DeleteFunc(s.works, func(other *ownership) bool { return other == owned })
-	}()
+	ctx, stop := context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
+	defer stop(nil)
+	defer context.AfterFunc(s.life, func() { stop(context.Cause(s.life)) })()
 	return work(ctx, tx)
 }
 
@@ -118,8 +107,8 @@ type attached struct {
 
 // attach is work with what is attached, in the session s of its Do, which has answered to the look;
 // or, with nil, in the savepoint.
-func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Context, Tx) error) func(context.Context,
-	Tx) error {
+func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Context, Tx) error) func(
+	context.Context, Tx) error {
 	return func(ctx context.Context, tx Tx) (err error) {
 		if s == nil {
 			answer, err = m.locker.askInWork(ctx, m.attached.look)

@@ -100,7 +100,7 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		switch {
 		case led:
 			return failed
-		case e.locker.closed.Load():
+		case e.locker.closing.Err() != nil:
 			return e.made().wrap("Lead", ErrClosed)
 		case ctx.Err() != nil:
 			continue
@@ -131,11 +131,11 @@ func (e *Election[Tx]) mayPass(err error) bool {
 // what a Do of the work locks.
 func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int64) error) (led bool, err error) {
 	ctx = Apart(ctx)
-	place, err := e.locker.awaitCandidacy(ctx, ctx, e.locker.candidacy(electionColumn, e.hash))
-	if err != nil {
+	place := e.locker.candidates.Enter(e.locker.candidacy(electionColumn, e.hash), false)
+	defer place.Leave()
+	if err = e.locker.awaitPlace(ctx, ctx, place); err != nil {
 		return false, err
 	}
-	defer place.Leave()
 	sql, seat, office, err := e.rows(ctx)
 	if err != nil {
 		return false, err
@@ -179,8 +179,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 // row is one of the election's, or what errors, the log and a Tracer are told of it.
 func (e *Election[Tx]) row(numbers ...string) *Mutex[Tx] {
 	call := Call{Column: electionColumn, Names: []string{e.name}}
-	table := func(k dialects.Kinds) string { return k.Leaders.Table }
-	row := e.locker.ownRows(fmt.Sprintf("the election %q", truncate(e.name)), call, table, "", numbers...)
+	row := e.locker.ranks(fmt.Sprintf("the election %q", truncate(e.name)), call, numbers...)
 	return &Mutex[Tx]{locker: e.locker, target: row, untilClose: true}
 }
 

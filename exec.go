@@ -26,12 +26,11 @@ type Statement struct {
 }
 
 // Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
-// It returns how many rows each has affected. It promises what [Mutex.Do] does, but that the error
-// of a connection that breaks, also in the wait, may be [ErrUnknown]. Where the server can judge
-// all before it commits, Exec takes one round trip; docs/databases.md says where more. The error of
-// a statement is the client library's own, or [ErrRows], with its number. Within bounds the wait,
-// ctx everything. In the work of a Do the statements run in a savepoint; in a session that a Lock
-// began, Exec is [ErrInsideLock]. A [Locker.Semaphore] has none.
+// It returns how many rows each has affected, and promises what [Mutex.Do] does, but a connection
+// that breaks, also in the wait, may be [ErrUnknown]. It takes one round trip where the server can
+// judge all before it commits, see docs/databases.md. The error of a statement has its number, and
+// is the client library's own, or [ErrRows]. Within bounds the wait, ctx everything. A
+// [Locker.Semaphore] has no Exec.
 func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected []int64, err error) {
 	return m.exec(ctx, "Exec", false, statements)
 }
@@ -52,16 +51,16 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 		var g grant[Tx]
 		sent := &dialects.Work{Statements: list, Context: ctx}
 		if s, of := m.locker.carried(ctx); s != nil {
-			g.Grant, _, err = m.nest(ctx, s, of, try, sent, nil)
+			g.Grant, err = m.nest(ctx, s, of, verb, try, sent, nil)
 		} else {
 			g, err = m.acquire(ctx, try, sent)
-			err = final(err) // in a Do no COMMIT is sent, and that may run again
+			err = final(m.wrap(verb, err)) // in a Do no COMMIT is sent, and that may run again
 		}
 		if affected = g.Affected; isOfWork(err) {
 			var none Tx
 			_ = granted(ctx, none)
 		}
-		return m.wrap(verb, err)
+		return err
 	})
 	if err != nil {
 		return nil, err

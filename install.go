@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,11 +15,11 @@ import (
 )
 
 // Install creates the lock table, seeds its slots, and creates what stands beside it. It may be
-// called at every start, by many replicas at once. It completes what an earlier call left when it
-// crashed, and refuses to change the number of slots. After an error empty tables may be left.
-// Where programs may not create tables, run the SQL of [Locker.Schema]. Install ends with the proof
-// of [Locker.Check], unless the pool has one connection only. A server that does not exclude is
-// [ErrUnsafeEngine]; any other error of the proof goes to the log.
+// called at every start, by many replicas at once, completes what an earlier call left when it
+// crashed, and refuses to change the number of slots. Where programs may not create tables, run the
+// SQL of [Locker.Schema]. Install ends with the proof of [Locker.Check], unless the pool has one
+// connection only: a server that does not exclude is [ErrUnsafeEngine], any other error of the
+// proof goes to the log.
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	err := l.ready()
 	if err == nil {
@@ -92,8 +94,7 @@ func (l *Locker[Tx]) census(ctx context.Context, layout dialects.Layout, asked i
 }
 
 // Schema returns what Install does as SQL text, statements ended by semicolons, for a migration
-// tool. Where an option is bad it is a comment that says so, "-- txlock: schema: …", without a
-// statement: Install returns the same error.
+// tool. Where an option is bad it is a comment, "-- txlock: schema: …", without a statement.
 func (l *Locker[Tx]) Schema() string {
 	var layout dialects.Layout
 	err := l.config.err
@@ -110,16 +111,11 @@ func (l *Locker[Tx]) Schema() string {
 	return layout.Text(cmp.Or(l.config.slots, dialects.DefaultSlots))
 }
 
-// patience is how long Check may keep others waiting when it falls silent. It has no heartbeat, so
-// it is not as short as a lease may be.
-func (l *Locker[Tx]) patience() time.Duration { return max(l.config.lease, dialects.ReleaseTimeout) }
-
-// Ping asks whether locks can be taken at this server, in one round trip and without a lock: for
-// readiness probes. After nil the server has answered, takes writes, and has the lock table. What
-// may still fail is what only a lock meets: slots that are missing, a privilege, a full pool. A
-// table that is missing or empty is [ErrNotInstalled]. A standby, or a server that is read only, is
-// [ErrUnsafeEngine]. Ping waits for a connection of the pool as long as ctx allows. The first call
-// may take a round trip more.
+// Ping asks whether locks can be taken at this server, in one round trip (the first call may take
+// two) and without a lock: for readiness probes. After nil the server has answered, takes writes,
+// and has the lock table. A table that is missing or empty is [ErrNotInstalled], a standby or a
+// server that is read only [ErrUnsafeEngine]. Slots that are missing, a privilege and a full pool
+// show with a lock alone.
 func (l *Locker[Tx]) Ping(ctx context.Context) error {
 	err := l.ready()
 	if err == nil {
@@ -143,59 +139,108 @@ func (l *Locker[Tx]) ping(ctx context.Context) error {
 	return err
 }
 
-// find looks the lock table up, once. That takes a connection for a moment. From then on the table
-// is called by its full name: what changes the search_path or the default database of a connection,
-// as work may, moves nobody to the locks of another table.
-func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTable, error) {
-	if found := l.found.Load(); found != nil {
-		return found, nil
+// Check proves that this server excludes: that a second session is refused a slot which the first
+// has, alone or shared. Where two have it, Check is [ErrUnsafeEngine], and on a node of a cluster
+// whose nodes all take writes, because each locks for itself: Galera of MySQL, a replication group
+// in multi-primary mode, pgactive, BDR, Spock, subscriptions of PostgreSQL to the lock table. Any
+// other error says that nothing was proved. Check takes two connections, and waits some 4 s for the
+// second. Call it at start where Install is not called.
+func (l *Locker[Tx]) Check(ctx context.Context) error {
+	err := l.ready()
+	if err == nil {
+		err = l.check(ctx)
 	}
-	found, err := lookUp(ctx, connected, "the lock table was", "call Install or Check",
-		func(ctx context.Context) (dialects.LockTable, error) {
-			return locktable.Find(ctx, l.driver, l.config.table)
-		})
+	switch ended := ctx.Err(); {
+	case err != nil && ended != nil: // says nothing about the engine
+		err = ended
+	case errors.Is(err, ErrUnsafeEngine):
+		l.config.logger.ErrorContext(ctx, "txlock: this server does not exclude, do not use it for locks", "table",
+			l.config.table, "error", err)
+	}
+	return wrap("check", err)
+}
+
+func (l *Locker[Tx]) check(ctx context.Context) error {
+	l.found.Store(nil) // a group may have another mode now
+	found, err := l.find(ctx, false)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	l.found.Store(&found)
-	return &found, nil
+	layout, err := l.info().Layout(found.Name)
+	if err != nil {
+		return err
+	}
+	if _, err = l.census(ctx, layout, 0); err != nil {
+		return err
+	}
+	if layout.Writers != "" {
+		reasons, err := l.ask(ctx, dialects.Query{SQL: layout.Writers, Table: found.Name, Reads: true})
+		switch {
+		case len(reasons) > 0:
+			return locktable.ManyWriters(reasons[0])
+		case err != nil && (ctx.Err() != nil || l.driver.Classify(err) != dialects.Final):
+			return err // any other: the server knows no such things, or does not show them
+		}
+	}
+	const most = 10 // another client of the same table may hold a slot
+	for range most {
+		if free, err := l.proveOn(ctx, found, strconv.Itoa(rand.IntN(found.Slots))); free || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("nothing is proved: %d random slots in a row were held by others", most)
 }
 
-// invalidate has the lock table looked up anew after err, if that says that there is none: it may
-// be installed anew, with another number of slots, or in another schema. No call is tried again for
-// that.
-func (l *Locker[Tx]) invalidate(err error) {
-	if errors.Is(err, ErrNotInstalled) {
-		l.found.Store(nil)
+// proveOn proves that the server locks a slot, unless others hold it: it asks for the slot in a
+// second session while the first has it. Something of the library's may stand in front of a row: so
+// the second asks for it as for one of a caller's table, in front of which something else stands.
+// A cluster that certifies rows has those of the lock table alone, and shares none.
+func (l *Locker[Tx]) proveOn(ctx context.Context, found *dialects.LockTable, slot string) (free bool, err error) {
+	ours := dialects.Request{
+		Table: found.Name, Column: slotColumn, Values: []dialects.Value{{Text: slot}}, Try: true, Ours: true,
+		Slots: found.Slots, Lease: max(l.config.lease, dialects.ReleaseTimeout), // no heartbeat keeps it alive
 	}
+	shared, row := ours, ours
+	shared.Shared = true
+	row.Ours, row.Slots = false, 0
+	pairs := [][2]dialects.Request{{ours, row}, {shared, ours}, {shared, shared}}
+	if found.Kinds.Certified {
+		pairs = [][2]dialects.Request{{ours, ours}}
+	}
+	for _, pair := range pairs {
+		both := false
+		free, err = l.trying(ctx, pair[0], func() (err error) {
+			both, err = l.trying(ctx, pair[1], func() error { return nil })
+			return err
+		})
+		switch mayBoth := pair[1].Shared; {
+		case both && !mayBoth:
+			return false, fmt.Errorf("%w: two sessions hold slot %s at once (shared by the first: %t)", ErrUnsafeEngine,
+				slot, pair[0].Shared)
+		case err != nil || !free || both != mayBoth:
+			return false, err
+		}
+	}
+	return true, nil
 }
 
-// lookUpLimit bounds what takes another connection for a moment, for a caller that holds one
-// already: in a full pool it might wait for itself.
-const lookUpLimit = 3 * time.Second
-
-// lookUp looks up what is not known yet. Connected says that the caller already has a connection.
-func lookUp[T any](ctx context.Context, connected bool, what, advice string, look func(context.Context) (T, error)) (
-	found T, err error,
-) {
-	if !connected {
-		return look(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, lookUpLimit)
+// trying runs work in front of the end of a session that has locked request, if that was free.
+func (l *Locker[Tx]) trying(ctx context.Context, request dialects.Request, work func() error) (free bool, err error) {
+	const most = 4 * time.Second // and some two until a pooler lets go
+	brief, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	if found, err = look(ctx); errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%s not looked up yet, and the caller's transaction keeps the pool from it (%s at start): %w",
-			what, advice, err)
+	s, _, err := l.driver.Begin(brief, request)
+	refused := errors.Is(err, ErrNotAcquired)
+	switch {
+	case err != nil && (brief.Err() != nil || !refused && l.driver.Classify(err) != dialects.Final):
+		return false, fmt.Errorf("no second connection came, so whether the server locks was not checked: %w", err)
+	case refused:
+		return false, nil
+	case err != nil:
+		return false, err
 	}
-	return found, err
-}
-
-// ask runs a statement of a kind by itself, on a connection of the pool.
-func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string, err error) {
-	lines, err = l.driver.Run(ctx, q)
-	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
-		err = fmt.Errorf("%w (%w)", err, ended)
-	}
-	l.invalidate(err)
-	return lines, err
+	defer func() {
+		err = joinErrors(err, s.End(context.WithoutCancel(ctx), time.Now().Add(dialects.ReleaseTimeout), false))
+	}()
+	return true, work()
 }

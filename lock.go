@@ -9,12 +9,9 @@ import (
 )
 
 // Lock waits for the lock and returns it held. ctx and Within limit the wait only, never the
-// holding. Every Lock needs its Unlock: one that the program has lost sight of stays held until the
-// Locker is closed or the program ends, and the garbage collector's find of it is a warning in the
-// log.
-//
-// After an error nothing is held: [ErrNotAcquired] when the wait was ended. A lock that is granted
-// while ctx ends is released again.
+// holding. After an error nothing is held, also when the lock was granted while ctx ended. Every
+// Lock needs its Unlock: one that the program has lost sight of stays held until the Locker is
+// closed or the program ends; the log warns when the garbage collector finds it.
 func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, "Lock", false)
 }
@@ -94,12 +91,11 @@ type heldSession interface {
 }
 
 // Context returns a context that carries ownership of the lock, for reentry. It has the values of
-// the context that Lock was called with, but neither its deadline nor its cancellation. It ends
-// when the lock is unlocked, and with cause [ErrLost], which context.Cause tells, when it is lost:
-// at once on Linux when the server has closed the connection, elsewhere with the next heartbeat;
-// before the lease is over when the network has gone silent; and when the Locker is closed. In the
-// work of a Do whose context ended, the cause may be that error. What is done outside the database
-// between the loss and its notice is protected by nothing but [Lock.Token].
+// the context that Lock was called with, but not its deadline and cancellation. It ends when the
+// lock is unlocked, and with cause [ErrLost], which context.Cause tells, when it is lost or the
+// Locker is closed: at once on Linux when the server has closed the connection, elsewhere with the
+// next heartbeat; before the lease is over when the network has gone silent. Until it is noticed,
+// nothing but [Lock.Token] protects what is done outside the database.
 func (l *Lock) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,22 +111,22 @@ func (l *Lock) Context() context.Context {
 	return l.ctx
 }
 
-// Token returns a fencing token with [WithFencing], else 0. A token is positive, and larger than
-// that of every lock granted before by the same lock table: also across rollbacks, crashes and
-// restarts of the server, and a failover that loses no committed transaction. Send it with every
-// write to another system, and with every read that a write depends on, and have that system refuse
-// one that is smaller than one that it has seen. A lock that joined its caller's session has a
-// token of its own, or the one with which its rows were locked there before.
+// Token returns a fencing token with [WithFencing], else 0. It is larger than that of every lock
+// granted before by the same lock table, also across crashes, restarts of the server, and a
+// failover that loses no committed transaction. Send it with every write to another system, and
+// with every read that a write depends on, and have that system refuse one that is smaller than one
+// that it has seen. A lock that joined its caller's session has a token of its own, or the one with
+// which its rows were locked there before.
 func (l *Lock) Token() int64 { return l.token }
 
 // Permit tells which permit of a [Locker.Semaphore] was taken, from 0. No other session holds it.
 // Of any other lock it is 0.
 func (l *Lock) Permit() int { return l.permit }
 
-// Unlock releases the lock. It uses the values of ctx alone, so it works when ctx has ended. It
-// returns within 5 seconds: a connection on which the release is not confirmed is closed, and the
-// server then releases. A second call is [ErrNotHeld] and harms nobody. [ErrLost] means that the
-// session broke before: others may have held the lock since, nobody knows from when.
+// Unlock releases the lock, also when ctx has ended. It returns within 5 seconds: a connection on
+// which the release is not confirmed is closed, and the server then releases. A second call is
+// [ErrNotHeld] and harms nobody. [ErrLost] means that the session broke before: others may have
+// held the lock since, nobody knows from when.
 func (l *Lock) Unlock(ctx context.Context) error {
 	l.mu.Lock()
 	again := l.unlocked || l.session == nil

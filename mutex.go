@@ -26,10 +26,9 @@ type Mutex[Tx any] struct {
 	attached   *attached // to a Do; nil: nothing is
 }
 
-// Mutex names one key or more, at most 256. They are locked together in one statement, in an order
-// that is the same everywhere, so two calls with the same keys in any order cannot block each
-// other. A key is any text of at least one byte. No key, an empty one, or more than 256 are an
-// error from the call that locks, before anything is sent. Mutex sends nothing.
+// Mutex names one key or more, at most 256, each a text of at least one byte. They are locked
+// together in one statement, in an order that is the same everywhere, so two calls with the same
+// keys in any order cannot block each other.
 func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
 	m := &Mutex[Tx]{locker: l, target: l.slots(slices.Clone(keys)...)}
 	switch {
@@ -56,11 +55,10 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 
 // Shared returns a copy that shares: any number of sessions hold it at the same time, while none
 // holds the same rows alone. Both kinds wait in one queue of the server; docs/databases.md says
-// where readers may pass a writer. Callers of Shared do not wait in the process, and each takes a
-// connection. A session that holds a row alone may share it as well; one that shares it cannot have
-// it alone, which is [ErrUpgrade], also of keys whose slots collide. [Mutex.LockTx] cannot know:
-// there it waits for the others, and of two that do so one gets [ErrDeadlock]. A token is compared
-// with those of exclusive locks only. On a server that only reads, a call is [ErrUnsafeEngine].
+// where readers may pass a writer. Callers of Shared do not wait in the process. A session that
+// holds a row alone may share it as well; the other way round is [ErrUpgrade], but in LockTx, which
+// cannot know: of two that do so, one gets [ErrDeadlock]. A token is compared with those of
+// exclusive locks only. On a server that only reads, a call is [ErrUnsafeEngine].
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
 	sharing.shared, sharing.target.call.Shared = true, true
@@ -157,7 +155,7 @@ func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {
 		ended = context.DeadlineExceeded
 	}
 	switch {
-	case ended == nil && m.locker.closed.Load() && !errors.Is(err, ErrClosed):
+	case ended == nil && m.locker.closing.Err() != nil && !errors.Is(err, ErrClosed):
 		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words
 	case ended == nil:
 		return err

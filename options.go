@@ -57,7 +57,7 @@ func WithTable(name string) Option {
 }
 
 // WithSlots is the number of slots that Install seeds, 65536 by default, at most 1048576. Only
-// Install and Schema read it: everything else goes by the number that the table was seeded with.
+// Install and Schema read it.
 func WithSlots(n int) Option {
 	return optionFunc(func(c *config) {
 		c.slots = n
@@ -75,10 +75,10 @@ const (
 
 // WithLease is how long a session that holds locks may be silent before the server ends it: 30 s by
 // default, at most 24 days, at least 1 ms on PostgreSQL, and 1 s on MySQL and MariaDB, rounded up
-// to seconds. A crash frees the lock at once; the lease matters when a holder is stopped, or cut
-// off without the server being told. A heartbeat, every twelfth to sixth of d, keeps a Lock alive;
-// without an answer its Context ends a tenth of d, at most a second, before the server can end the
-// session. Work of a Do that sends no statement for d loses the lock. LockTx does not read d.
+// to seconds. It matters when a holder is stopped, or cut off without the server being told: a
+// crash frees the lock at once. A heartbeat, every twelfth to sixth of d, keeps a Lock alive, whose
+// Context ends a tenth of d, at most a second, before the server can end the session. Work of a Do
+// that sends no statement for d loses the lock. LockTx does not read d.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.lease = d
@@ -90,11 +90,10 @@ func WithLease(d time.Duration) Option {
 func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true }) }
 
 // WithQueue lets at most n sessions of this Locker wait for or hold the same set of rows at the
-// server, at least 1; a quarter of the pool's connections by default, at least 2. The other callers
-// wait in the process, first come, first served, without a connection. With more than two, callers
-// on their way to the server at the same moment may overtake each other. A Try misses when somebody
-// waits in the process, or all n are in use. Calls that join a session, LockTx and callers of
-// [Mutex.Shared] pass by.
+// server, at least 1; by default a quarter of the pool's connections, at least 2. Other callers
+// wait in the process, first come, first served, without a connection; with n above two, callers on
+// their way to the server at the same moment may overtake each other. A Try misses when somebody
+// waits in the process, or all n are in use. Calls that join a session, LockTx and Shared pass by.
 func WithQueue(n int) Option {
 	return optionFunc(func(c *config) {
 		c.queue = n
@@ -103,19 +102,17 @@ func WithQueue(n int) Option {
 }
 
 // WithHiddenKeys keeps keys, and names of semaphores and elections, from the server's views,
-// statements, tables and log: sessions show numbers of slots, or the beginning of a hash. Clients
-// with and without it exclude each other. [Locker.Inspect] finds a hidden key for who names it:
-// hidden is not secret where keys can be guessed. Sessions do not show values of [Locker.Rows], so
-// Inspect does not find these, but they stand in statements, their parameters and views of locks.
-// Identities of an [Election], and what the work of a Do sends, are as they are. Errors, the log
-// and a [Tracer] of this process name keys.
+// statements, tables and log, which have numbers of slots or the beginning of a hash. Clients with
+// and without it exclude each other. [Locker.Inspect] finds a hidden key for who names it, so it is
+// not secret where it can be guessed. Sessions do not show values of [Locker.Rows], but statements
+// do. Identities of an [Election] and what work sends are as they are. Errors, the log and a
+// [Tracer] of this process name keys.
 func WithHiddenKeys() Option { return optionFunc(func(c *config) { c.hidden = true }) }
 
-// WithLogger gives New a logger for what must not go unnoticed; without it, txlock is silent.
-// Warnings: a lock was lost, or forgotten, a call waits for one of its own Locker, a release was
-// not confirmed, Break has ended a session or a claim, Install has proved nothing, Lead of an
-// [Election] campaigns again. Errors: Check refuses the server, a batch of [Combine] has panicked.
-// Debug: a session has ended with the context of its Do. It must not be nil.
+// WithLogger gives New a logger for what must not go unnoticed, as warnings and errors: losses,
+// releases that were not confirmed, forgotten locks, calls that wait for one of their own Locker,
+// servers that do not exclude or were not proved to, sessions and claims that Break has ended,
+// campaigns of [Election.Lead] that begin again, panics in [Combine]. Without it, txlock is silent.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		c.need(logger != nil, "WithLogger: nil logger")
@@ -123,7 +120,7 @@ func WithLogger(logger *slog.Logger) Option {
 	})
 }
 
-// WithTracer tells tracer of every call that locks. It must not be nil.
+// WithTracer tells tracer of every call that locks.
 func WithTracer(tracer Tracer) Option {
 	return optionFunc(func(c *config) {
 		c.need(tracer != nil, "WithTracer: nil tracer")

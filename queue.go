@@ -38,39 +38,26 @@ func (l *Locker[Tx]) newLines() *lines {
 	return queue.New[lineName](l.closing, limit)
 }
 
-// awaitPlace waits in a line of the process. A panic of the Tracer leaves nobody in line, and no
-// session with nobody.
-func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, p *place) (err error) {
-	goesOn := false
-	defer func() {
-		if !goesOn {
-			p.Leave()
-		}
-	}()
+// awaitPlace waits in a line of the process.
+func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, p *place) error {
 	tracer, traces := l.config.tracer.(QueueTracer)
 	traces = traces && p.Waits()
 	if traces {
 		tracer.Queued(ctx)
 	}
-	err = p.Wait(wait)
+	err := p.Wait(wait)
 	if traces {
 		tracer.Admitted(ctx)
 	}
 	if err != nil && !errors.Is(err, ErrClosed) {
 		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	}
-	goesOn = err == nil
 	return err
 }
 
-// awaitCandidacy lets one candidate of each election, and one of those who wait for a semaphore, go
-// on. It keeps its place as long as it leads, or waits, whatever WithQueue says.
-func (l *Locker[Tx]) awaitCandidacy(ctx, wait context.Context, name lineName) (*place, error) {
-	p := l.candidates.Enter(name, false)
-	return p, l.awaitPlace(ctx, wait, p)
-}
-
-// candidacy names the line of an election or a semaphore.
+// candidacy names the line of an election or a semaphore, in which one candidate, or one of those
+// who wait for a permit, goes on. It keeps its place as long as it leads, or waits, whatever
+// WithQueue says.
 func (l *Locker[Tx]) candidacy(column, hash string) lineName {
 	return lineName{l.config.table, column, hash}
 }
@@ -81,7 +68,7 @@ func (l *Locker[Tx]) candidacy(column, hash string) lineName {
 func (l *Locker[Tx]) untilClose(ctx context.Context, done func()) (wait context.Context, cancel func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed.Load() { // and Close may have waited for all already
+	if l.closing.Err() != nil { // and Close may have waited for all already
 		done()
 		return nil, nil, ErrClosed
 	}

@@ -13,10 +13,9 @@ import (
 
 // ownership is what a context carries of a session. Nothing else makes a caller its owner.
 type ownership struct {
-	session any                     // *session[Tx]
-	calls   chan struct{}           // of the session, or of the work of a nested Do
-	outer   *ownership              // of the context that this one was derived from
-	stop    context.CancelCauseFunc // of the context of work
+	session any           // *session[Tx]
+	calls   chan struct{} // of the session, or of the work of a nested Do
+	outer   *ownership    // of the context that this one was derived from
 }
 
 type ownershipKey struct{}
@@ -26,10 +25,9 @@ func ownershipIn(ctx context.Context) *ownership {
 	return owned
 }
 
-// Apart returns ctx without the ownership that it carries: with its values, its deadline and its
-// cancellation, but for another owner. A call with it does not join the session that ctx holds. It
-// locks on another connection, so it waits for what that session holds, for ever if that session
-// waits for the call: no database sees such a circle.
+// Apart returns ctx without the ownership that it carries, for another owner: a call with it does
+// not join the session, but locks on another connection. So it waits for what that session holds,
+// for ever if that session waits for the call: no database sees such a circle.
 func Apart(ctx context.Context) context.Context {
 	if ownershipIn(ctx) == nil {
 		return ctx
@@ -228,23 +226,22 @@ func (s *session[Tx]) missing(request dialects.Request) (rest dialects.Request, 
 var errWorkFailed = errors.New("the work failed")
 
 // nest runs the work of a Do, or an Exec, in a savepoint of the Do whose work has called it, with
-// the lock in the savepoint. failed is the error of work, err any other: of ctx, of the lock, of
-// the session, or of the savepoint.
+// the lock in the savepoint.
 //
 // After an error nothing of the work is committed, also when the Do in which it was called ends
 // meanwhile, since work of that one has left this call behind: a savepoint is kept only if the life
 // of the session goes on behind the work, and the end of that life, which comes before the end of
 // the session, sends nothing before this call has given the connection back.
-func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try bool, sent *dialects.Work,
-	work func(context.Context, Tx) error,
-) (got dialects.Grant, failed, err error) {
+func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, verb string, try bool,
+	sent *dialects.Work, work func(context.Context, Tx) error,
+) (got dialects.Grant, err error) {
 	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
-		return got, nil, err
+		return got, m.wrap(verb, err)
 	}
 	defer cancel()
 	if s.do == nil {
-		return got, nil, ErrInsideLock
+		return got, m.wrap(verb, ErrInsideLock)
 	}
 	request := dialects.Request{Work: sent}
 	if m.permit != nil { // it is taken before: what comes behind depends on the answer
@@ -252,7 +249,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 	} else {
 		request, err = m.request(wait, try, true, sent)
 	}
-	var ended error
+	var failed, ended error
 	begun := false
 	if err == nil {
 		err = s.call(wait, of, func() error {
@@ -278,7 +275,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, try
 	default:
 		err = joinErrors(ended, err)
 	}
-	return got, failed, err
+	return got, joinErrors(failed, m.wrap(verb, err))
 }
 
 // runNested runs the work of a nested Do, with calls of its own. It waits for those that are still

@@ -12,12 +12,10 @@ import (
 
 // Retry returns a copy whose Do, TryDo, Exec and TryExec run again, up to n times, at least 1,
 // after an error with which nothing is committed and which another attempt may not meet: a
-// deadlock, also one that work has returned, and the [ErrLost] of a Do before COMMIT was sent. An
-// ErrLost of COMMIT or of an Exec by itself is final, and so is any error in the work of another
-// Do, which has to run again as a whole. The work must be fit to run twice, and must not end its
-// transaction. A short time, drawn at random, lies between attempts. Within bounds the wait of
-// each, ctx all. The error is that of the last. A [Tracer] is told of each. Lock and LockTx take no
-// notice of it.
+// deadlock, and the [ErrLost] of a Do before COMMIT was sent. Any error in the work of another Do
+// is final: that has to run again as a whole. The work must be fit to run twice, and must not end
+// its transaction. Within bounds the wait of each attempt, ctx all, with short random times
+// between. The error is that of the last, and a [Tracer] is told of each.
 func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	again := *m
 	again.retries = n
@@ -29,9 +27,6 @@ func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 
 // retry runs a call again as Retry says.
 func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error {
-	if m.locker.carriesOpen(ctx) {
-		return run(m)
-	}
 	for n := 0; ; n++ {
 		attempt := *m
 		attempt.target.call.Attempt = n

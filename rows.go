@@ -16,9 +16,9 @@ import (
 // Rows names rows of a table of the caller's: those whose column has one of values, at most 256.
 // The column must be unique and indexed. Values are strings, integers below 2^63, floats, booleans,
 // []byte for a binary column, or a driver.Valuer of these. A row that does not exist is [ErrNoRow].
-// On MySQL and MariaDB a view, a temporary table, and a table of another engine than InnoDB are
+// On MySQL and MariaDB a view, a temporary table, and one that is not of InnoDB are
 // [ErrUnsafeEngine]. Spell table and column as in SQL, schema.table with quotes where SQL needs
-// them, and the same way everywhere: the order of waiters depends on it. Rows sends nothing.
+// them, and the same way everywhere: the order of waiters depends on it.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	rows, err := convert(values)
 	switch {
@@ -62,38 +62,43 @@ func convert(values []any) (rows []dialects.Value, err error) {
 	return rows, tooMany(len(rows))
 }
 
-// ownRows are rows of the table of a kind, known by their numbers. Of permits, which have a hash, a
-// lock takes any one, else it has a token.
-func (l *Locker[Tx]) ownRows(name string, call Call, table func(dialects.Kinds) string, hash string,
-	numbers ...string,
-) target {
-	t := target{own: func(found *dialects.LockTable) dialects.Request {
-		r := dialects.Request{Table: table(found.Kinds), Column: "id", Ours: true, AnyOne: hash}
-		for _, number := range numbers {
-			r.Values = append(r.Values, dialects.Value{Text: number})
+// permits are rows of semaphores, any one of those with that hash.
+func (l *Locker[Tx]) permits(call Call, hash string, numbers ...string) target {
+	return target{call: call, own: func(found *dialects.LockTable) dialects.Request {
+		return dialects.Request{
+			Table: found.Kinds.Permits.Table, Column: "id", Values: numbered(numbers), Ours: true, AnyOne: hash,
+			Label: label.Permits(len(numbers), l.config.shownName(call.Names[0])),
 		}
-		if hash != "" {
-			r.Label = label.Permits(len(numbers), l.config.shownName(call.Names[0]))
-		} else {
-			r.Label, r.Fence = label.Rows(r.Table, "id", r.Values...), found.Name
-		}
-		return r
 	}}
-	t.name, t.call = name, call
-	return t
 }
 
-// kindRow is the row that a name has in the table of a kind, by the column that is called so.
-func (l *Locker[Tx]) kindRow(kind, name string, value []byte, table func(dialects.Kinds) string) target {
-	full := kind + ":" + name
-	t := target{own: func(found *dialects.LockTable) dialects.Request {
+// ranks are rows of elections, whose lock has a token.
+func (l *Locker[Tx]) ranks(name string, call Call, numbers ...string) target {
+	return target{name: name, call: call, own: func(found *dialects.LockTable) dialects.Request {
+		table, rows := found.Kinds.Leaders.Table, numbered(numbers)
 		return dialects.Request{
-			Table: table(found.Kinds), Column: kind, Values: []dialects.Value{{Text: string(value), Binary: true}},
-			Label: label.Keys(l.config.shownName(full)),
+			Table: table, Column: "id", Values: rows, Ours: true, Fence: found.Name,
+			Label: label.Rows(table, "id", rows...),
 		}
 	}}
-	t.name, t.call.Names = nameOf([]string{name}), []string{full}
-	return t
+}
+
+func numbered(numbers []string) (rows []dialects.Value) {
+	for _, number := range numbers {
+		rows = append(rows, dialects.Value{Text: number})
+	}
+	return rows
+}
+
+// claims is the row of a claim.
+func (l *Locker[Tx]) claims(name string, hash []byte) target {
+	call := Call{Names: []string{claimColumn + ":" + name}}
+	return target{name: nameOf([]string{name}), call: call, own: func(found *dialects.LockTable) dialects.Request {
+		return dialects.Request{
+			Table: found.Kinds.Claims.Table, Column: claimColumn, Label: label.Keys(l.config.shownName(call.Names[0])),
+			Values: []dialects.Value{{Text: string(hash), Binary: true}},
+		}
+	}}
 }
 
 // valueOf gives a value the text that the database compares with the column. Equal values have

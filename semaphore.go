@@ -66,8 +66,7 @@ type semaphore struct {
 // some is one of some rows of the semaphore.
 func (p *permit[Tx]) some(rows ...string) target {
 	call := Call{Column: semaphoreColumn, Names: []string{p.key}}
-	table := func(k dialects.Kinds) string { return k.Permits.Table }
-	return p.locker.ownRows("", call, table, p.hash, rows...)
+	return p.locker.permits(call, p.hash, rows...)
 }
 
 // look finds the numbers of the rows, that of the queue last, or makes them. While somebody waits
@@ -82,20 +81,20 @@ func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err 
 		return nil, err
 	}
 	sql, args := found.Kinds.Permits, []any{p.hash, int64(p.n), l.config.storedName(p.key)}
-	rows, err = lookUp(ctx, nested, "the permits were", "take one", func(ctx context.Context) ([]string, error) {
+	err = lookUp(ctx, nested, "the permits were", "take one", func(ctx context.Context) error {
 		for range 5 { // others may make some at the same time, and meet in a deadlock
 			lines, err := l.ask(ctx, dialects.Query{SQL: sql.Look, Args: args[:2], Table: sql.Table, Reads: true})
 			var numbers string
 			numbers, free = strings.CutSuffix(strings.Join(lines, " "), " free")
 			if rows = strings.Fields(numbers); err != nil || len(rows) > p.n {
-				return rows, err
+				return err
 			}
 			_, err = l.ask(ctx, dialects.Query{SQL: sql.Make, Args: args, Table: sql.Table})
 			if err != nil && l.driver.Classify(err) == dialects.Final {
-				return nil, err
+				return err
 			}
 		}
-		return nil, fmt.Errorf("%w: the rows of the semaphore cannot be made", ErrNoRow)
+		return fmt.Errorf("%w: the rows of the semaphore cannot be made", ErrNoRow)
 	})
 	if err != nil {
 		return nil, err
@@ -116,11 +115,11 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, 
 	switch {
 	case nested:
 	case !try:
-		place, err := l.awaitCandidacy(ctx, wait, here)
-		if err != nil {
+		place := l.candidates.Enter(here, false)
+		defer place.Leave()
+		if err = l.awaitPlace(ctx, wait, place); err != nil {
 			return g, err
 		}
-		defer place.Leave()
 	case l.candidates.Waiting(here) > 0:
 		return g, fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 	}

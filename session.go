@@ -38,9 +38,8 @@ type session[Tx any] struct {
 	ended     chan struct{} // closed when the connection was given back
 
 	mu    sync.Mutex
-	depth int          // Locks that hold it, or the Do; 0: its end has begun
-	lost  error        // why it is lost; nil: it is not
-	works []*ownership // that run
+	depth int   // Locks that hold it, or the Do; 0: its end has begun
+	lost  error // why it is lost; nil: it is not
 }
 
 // grant is a session that holds the rows of a Mutex.
@@ -167,16 +166,8 @@ func (s *session[Tx]) markLost(reason error) bool {
 		return false
 	}
 	s.lost = reason
-	s.endLife(reason)
+	s.stop(reason)
 	return true
-}
-
-// endLife ends the contexts of all owners, with the mutex held.
-func (s *session[Tx]) endLife(cause error) {
-	s.stop(cause)
-	for _, work := range s.works {
-		work.stop(cause)
-	}
 }
 
 // asLoss is what the end of its connection is for the session: ErrLost, unless the context of its
@@ -255,7 +246,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	if s.do != nil {
 		over = errOutlived
 	}
-	s.endLife(over)
+	s.stop(over)
 	s.mu.Unlock()
 	s.heartbeat.Stop()
 	loss, timeout := s.lost, dialects.ReleaseTimeout
@@ -289,13 +280,8 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 }
 
 // take takes a connection for good, unless a call has it for that long.
-func take(calls chan struct{}, patience time.Duration) bool {
-	select {
-	case calls <- struct{}{}:
-		return true
-	default:
-	}
-	late := time.NewTimer(patience)
+func take(calls chan struct{}, longest time.Duration) bool {
+	late := time.NewTimer(longest)
 	defer late.Stop()
 	select {
 	case calls <- struct{}{}:

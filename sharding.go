@@ -1,13 +1,17 @@
 package txlock
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
 // slots are rows of the lock table, which keys hash to once the number of slots is known.
@@ -44,6 +48,60 @@ func slotsOf(keys []string, n int) []dialects.Value {
 		values[i].Text = strconv.Itoa(slot)
 	}
 	return values
+}
+
+// find looks the lock table up, once. That takes a connection for a moment. From then on the table
+// is called by its full name: what changes the search_path or the default database of a connection,
+// as work may, moves nobody to the locks of another table.
+func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTable, error) {
+	if found := l.found.Load(); found != nil {
+		return found, nil
+	}
+	var found dialects.LockTable
+	err := lookUp(ctx, connected, "the lock table was", "call Install or Check", func(ctx context.Context) (err error) {
+		found, err = locktable.Find(ctx, l.driver, l.config.table)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.found.Store(&found)
+	return &found, nil
+}
+
+// invalidate has the lock table looked up anew after err, if that says that there is none: it may
+// be installed anew, with another number of slots, or in another schema. No call is tried again for
+// that.
+func (l *Locker[Tx]) invalidate(err error) {
+	if errors.Is(err, ErrNotInstalled) {
+		l.found.Store(nil)
+	}
+}
+
+// lookUp looks up what is not known yet. Connected says that the caller already has a connection:
+// in a full pool it might wait for itself, so it does for 3 s at most.
+func lookUp(ctx context.Context, connected bool, what, advice string, look func(context.Context) error) error {
+	if !connected {
+		return look(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	err := look(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%s not looked up yet, and the caller's transaction keeps the pool from it (%s at start): %w",
+			what, advice, err)
+	}
+	return err
+}
+
+// ask runs a statement of a kind by itself, on a connection of the pool.
+func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string, err error) {
+	lines, err = l.driver.Run(ctx, q)
+	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
+		err = fmt.Errorf("%w (%w)", err, ended)
+	}
+	l.invalidate(err)
+	return lines, err
 }
 
 // shownName is what a session shows of the key of a semaphore.

@@ -10,8 +10,7 @@ import (
 // Tracer is told of every call that locks, for metrics and traces: see [WithTracer]. It is called
 // in the goroutine of that call, except for the loss of a Lock, and for batches of [Combine]. It
 // must return soon and not panic: a panic goes on there, and leaves nothing locked or in a queue,
-// but a claim taken.
-// The module txlock/otel has one for OpenTelemetry.
+// but a claim taken. The module txlock/otel has one for OpenTelemetry.
 type Tracer interface {
 	// Asked is called before a call waits. It returns a context that is derived from ctx, which the
 	// methods below get. The work of a Do and [Lock.Context] inherit its values.
@@ -20,16 +19,14 @@ type Tracer interface {
 	// that the call will return. A [Once] whose work was done before is answered, and ended, with
 	// nil. An Exec is answered when all of it has come back.
 	Answered(ctx context.Context, err error)
-	// Ended is called once for each granted lock: with nil after a release or a commit, else with
-	// the error that the call returns, or with ErrLost as soon as the loss of a Lock is known. A
-	// Lock that is released with the Do in which it was taken, and a nested Do whose savepoint is
-	// kept, end with nil. Ended is not called for LockTx, whose transaction is the caller's to end.
+	// Ended is called once for each granted lock: with nil after a release or a commit, also of the
+	// Do in which a Lock was taken and of a kept savepoint; else with the error that the call
+	// returns, or with ErrLost as soon as the loss of a Lock is known. It is not called for LockTx.
 	Ended(ctx context.Context, err error)
 }
 
-// QueueTracer is a Tracer that is also told who waits in the process, without a session: see
-// [WithQueue]. Both methods are called between Asked and Answered: when a call has joined the
-// waiting line, and when it goes on at the server, or gives up.
+// QueueTracer is a Tracer that is also told, between Asked and Answered, when a call has joined the
+// waiting line in the process, see [WithQueue], and when it goes on at the server, or gives up.
 type QueueTracer interface {
 	Tracer
 	Queued(ctx context.Context)
@@ -37,9 +34,8 @@ type QueueTracer interface {
 }
 
 // Call is a call that locks, as a Tracer is told of it. A batch of [Combine] is one call, with a
-// context of its own: Asked when it waits for its lock, and once more for each part of it that is
-// tried again. The time that an order spends in the queue is not in it. Each term of an [Election]
-// is one call, which waits until its work begins.
+// context of its own, and one more for each part of it that is tried again. Each term of an
+// [Election] is one call, which waits until its work begins.
 type Call struct {
 	// Name is Lock, TryLock, Do, TryDo, Exec, TryExec, LockTx, TryLockTx, Combine, Lead, Once.Do,
 	// Once.TryDo, Once.DoTx, Once.Forget, Claim.Take, Claim.TryTake, Claim.Break, Claimed.Do,
@@ -54,8 +50,7 @@ type Call struct {
 	Names  []string
 	Shared bool // by Mutex.Shared
 	Nested bool // the context carries an open session of the Locker, which the call joins; no LockTx does
-	// Attempt is how often the call has run before: [Mutex.Retry] runs it again. Each attempt is
-	// told as a call of its own.
+	// Attempt is how often [Mutex.Retry] has run the call before. Each is told as one of its own.
 	Attempt int
 }
 

@@ -15,20 +15,22 @@
 //
 // A lock is a row that a database session has locked with SELECT … FOR UPDATE in an open
 // transaction. Keys of [Locker.Mutex] are hashed to slots: rows of a table that Install seeds.
-// [Locker.Rows] locks rows of your own table. The database sees to it that one session holds a row,
-// and frees the row when the session ends, for whatever reason. No client's clock decides.
+// [Locker.Rows] locks rows of your own table. The database lets one session hold a row, and frees
+// it when the session ends, for whatever reason. No client's clock decides.
 //
 // # Which call to use
 //
 // [Mutex.Do] does the work in the lock's own transaction. The work commits only if the lock was
 // held from the first statement to the commit: prefer Do wherever the work is in this database.
-// [Mutex.Exec] is that for a list of statements, in one round trip or two. [Mutex.LockTx] locks in
-// a transaction of yours.
-// [Combine] does the work of many callers in one transaction, for rows that many want at once.
-// [Mutex.Lock] holds a lock for work elsewhere, which the database cannot take back when the
-// session breaks. The Try forms never wait for another holder. [Mutex.Shared] is for readers,
-// [Locker.Semaphore] lets n hold a lock at once, [Locker.Once] is for work that must not be done
-// twice, [Locker.Claim] for what is held without a connection, [Locker.Election] for leaders.
+// [Mutex.Exec] is that for a list of statements, [Combine] for the work of many callers at once,
+// and [Mutex.LockTx] locks in a transaction of yours. [Mutex.Lock] holds a lock for work elsewhere,
+// which the database cannot take back when the session breaks. The Try forms never wait for another
+// holder: [ErrNotAcquired] says at once that somebody holds the lock, or waits for it.
+//
+// [Mutex.Shared] is for readers, [Locker.Semaphore] lets n hold a lock at once, [Locker.Once] is
+// for work that must not be done twice, [Locker.Claim] for what is held without a connection,
+// [Locker.Election] for leaders. The values that these return hold no state, and making them sends
+// nothing: a bad argument is an error from the call that locks.
 //
 // # Order
 //
@@ -61,8 +63,7 @@
 // Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of keys is
 // renewed every minute. A Do and a Lock of Rows hold back vacuum and CREATE INDEX CONCURRENTLY as
 // long as they last, and on MariaDB every lock holds back purge: keep these short. The server ends
-// a session that is silent for its lease, see [WithLease]. Heartbeats keep a healthy Lock alive;
-// the work of a Do must send a statement in time.
+// a session that is silent for its lease, see [WithLease].
 //
 // [Locker.Inspect] shows who holds and who waits. docs/guarantees.md has every promise.
 package txlock
@@ -84,17 +85,15 @@ import (
 // What can go wrong, to be told apart with errors.Is. The database driver's own error is reachable
 // with errors.As.
 var (
-	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without the
-	// lock. A wait that ctx ended matches the error of ctx as well, one that Within ended
-	// context.DeadlineExceeded. It also occurs at once for a call in a session in which a nested Do
-	// is running: the text says so.
+	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without it:
+	// that matches the error of ctx as well, or context.DeadlineExceeded when Within ended it. It
+	// also occurs at once for a call beside a nested Do in its session.
 	ErrNotAcquired = dialects.ErrNotAcquired
 
 	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
 	// its work did: somebody else may have had the lock while its holder believed to have it. A Do
-	// whose own context ended did not believe so: its error is that of the context. What the work
-	// did is not committed, with two exceptions: [ErrUnknown], or the work itself has sent COMMIT
-	// before.
+	// whose own context ended did not believe so: its error is that of the context. The work is not
+	// committed, but for [ErrUnknown], and for what it has committed itself.
 	ErrLost = dialects.ErrLost
 
 	// ErrUnknown occurs when the connection broke while COMMIT may have been under way, of a Do or
@@ -102,23 +101,20 @@ var (
 	ErrUnknown = dialects.ErrUnknown
 
 	// ErrClaimEnded occurs when a claim is not its holder's any more: its time is over, it was
-	// released or broken, or another has taken it since. It matches [ErrLost] as well. Nothing was
-	// committed.
+	// released or broken, or taken since. It matches [ErrLost] as well. Nothing was committed.
 	ErrClaimEnded = fmt.Errorf("%w: the claim is not held any more", ErrLost)
 
-	// ErrNotHeld occurs when Unlock is called on a lock that was unlocked before, or was released
-	// with the Do in which it was taken, whose context ended with it then; and when the session
-	// that Break is to end does not hold any more.
+	// ErrNotHeld occurs when Unlock is called on a lock that was released before, by itself or with
+	// the Do in which it was taken, and when what Break is to end is not held any more.
 	ErrNotHeld = errors.New("lock not held")
 
-	// ErrInsideLock occurs when a Do of any kind is called with the context of a Lock. The work
-	// could only be committed by the Unlock, whose error nobody reads. Nothing was sent. Begin with
-	// Do and call Lock in its work, or call with [Apart] of the context, as another owner.
+	// ErrInsideLock occurs when a Do of any kind is called with the context of a Lock: only Unlock
+	// could commit the work, and nobody reads its error. Nothing was sent. Begin with Do and call
+	// Lock in its work, or call with [Apart] of the context, as another owner.
 	ErrInsideLock = errors.New("a Do inside a Lock: begin with Do, or use txlock.Apart")
 
-	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. On MySQL
-	// and MariaDB that rolls the whole transaction back, locks included. On PostgreSQL the locks
-	// that were held before are kept.
+	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. The locks
+	// that were held before are kept on PostgreSQL; MySQL and MariaDB roll all of it back.
 	ErrDeadlock = dialects.ErrDeadlock
 
 	// ErrNotInstalled occurs when the lock table is missing, lacks a slot that is needed, or has
@@ -133,14 +129,13 @@ var (
 	ErrIsolation = dialects.ErrIsolation
 
 	// ErrUnsafeEngine occurs when Install or Check finds that the database does not exclude, and
-	// before the first lock on a server that is known not to, see [Locker.Check]; on MySQL and
-	// MariaDB also with binlog_format = STATEMENT, and for a table of which the server locks no
-	// rows; and for Shared, for a Semaphore and from Ping on a server that only reads.
+	// before the first lock on a server that is known not to; on MySQL and MariaDB also with
+	// binlog_format = STATEMENT, and for a table of which the server locks no rows; and for Shared,
+	// for a Semaphore and from Ping on a server that only reads.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
-	// ErrUpgrade occurs at once when a session that shares a row asks to have it alone, see
-	// [Mutex.Shared]: two that did so would wait for each other. The row may be that of another
-	// key, whose slot is the same. The session keeps what it holds.
+	// ErrUpgrade occurs at once when a session that shares a row, or another of the same slot, asks
+	// to have it alone: two that did so would wait for each other. It keeps what it holds.
 	ErrUpgrade = errors.New("the session shares the lock, and cannot have it alone")
 
 	// ErrRows occurs when a statement of Exec has affected another number of rows than it must, or
@@ -150,8 +145,7 @@ var (
 	// ErrNoLeader occurs when nobody leads an election.
 	ErrNoLeader = dialects.ErrNoLeader
 
-	// ErrClosed occurs when the Locker is closed, and as the reason of the ErrLost of what was held
-	// then.
+	// ErrClosed occurs when the Locker is closed, and in the ErrLost of what was held then.
 	ErrClosed = errors.New("the Locker is closed")
 )
 
@@ -172,9 +166,8 @@ type Locker[Tx any] struct {
 
 	closing  context.Context // ends with Close, which is its cause
 	close    context.CancelCauseFunc
-	atServer sync.WaitGroup // waits there that Close ends; added to with mu held
+	atServer sync.WaitGroup // waits there that Close ends; added to with mu held, in front of close
 	mu       sync.Mutex
-	closed   atomic.Bool // set with mu held
 	sessions *heartbeat.Sessions[*session[Tx]]
 }
 
@@ -194,20 +187,18 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	return l
 }
 
-// Close ends the sessions that are still held, each of them as lost, and closes what the driver
-// opened. A caller's pool stays open. Later calls return an error. The context of work that runs in
-// a Do ends, and its transaction is rolled back. Who waits in the process gets [ErrClosed], also in
-// the queue of a [Combine] or an [Election]. Other calls that wait at the server do not, nor does
-// an [Mutex.Exec], which may still commit: cancel their contexts. After 6 seconds Close returns an
-// error, and what is left is closed when it ends.
+// Close ends the sessions that are still held, as lost, and closes what the driver opened: a
+// caller's pool stays open. The context of the work of a Do ends, and its transaction is rolled
+// back. Who waits in the process, or in a [Combine] or an [Election], gets [ErrClosed], and so do
+// later calls. Other calls that wait at the server, or run an [Mutex.Exec], do not: cancel their
+// contexts. After 6 seconds Close returns an error, and what is left is closed when it ends.
 func (l *Locker[Tx]) Close() error {
 	if l.info == nil {
 		return errZeroLocker
 	}
 	l.mu.Lock()
-	l.closed.Store(true)
-	l.mu.Unlock()
 	l.close(ErrClosed)
+	l.mu.Unlock()
 	open := l.sessions.All()
 	closed := make(chan error, 1)
 	for _, s := range open {
@@ -218,11 +209,11 @@ func (l *Locker[Tx]) Close() error {
 			<-s.ended
 		}
 		l.atServer.Wait()
-		if l.driver == nil {
-			closed <- nil
-			return
+		var err error
+		if l.driver != nil {
+			err = l.driver.Close()
 		}
-		closed <- l.driver.Close()
+		closed <- err
 	}()
 	const limit = dialects.ReleaseTimeout + time.Second // what does not confirm is closed by then
 	select {
@@ -252,10 +243,7 @@ func (l *Locker[Tx]) ready() error {
 		return fmt.Errorf("WithLease(%v): the lease must be at least %v, the server's timer is no finer",
 			l.config.lease, info.MinLease)
 	}
-	if l.closed.Load() {
-		return ErrClosed
-	}
-	return nil
+	return context.Cause(l.closing)
 }
 
 // wrap says where an error comes from.

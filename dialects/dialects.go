@@ -1,7 +1,5 @@
 // Package dialects is the seam between the locks of package txlock and the databases that hold
-// them.
-//
-// A [Driver] is one database reached through one client library. A [Session] is one of its
+// them. A [Driver] is one database reached through one client library. A [Session] is one of its
 // connections with the transaction that holds the locks. The folders below are drivers: they know
 // this package and not each other. Package txlock knows this package and none of them.
 package dialects
@@ -15,8 +13,7 @@ import (
 	"time"
 )
 
-// The errors that a driver tells apart. Package txlock exports those that its callers see, under
-// the same names, and documents them there.
+// The errors that a driver tells apart. Package txlock exports those that its callers see.
 var (
 	ErrNotAcquired  = errors.New("lock not acquired")
 	ErrLost         = errors.New("lock lost")
@@ -41,9 +38,8 @@ func Lost(err error) error {
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
-// RefusedError says that rows of the caller's table cannot be locked, by the answer of the server
-// or for what the driver knows of it. One value may be the reason, so other rows may well be
-// locked. The session lives on. The text is that of Err.
+// RefusedError says that rows of the caller's table cannot be locked: the server or the driver has
+// refused them. One value may be the reason, so others may be locked. The session lives on.
 type RefusedError struct{ Err error }
 
 // Error is the text of Err.
@@ -52,32 +48,28 @@ func (e RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e RefusedError) Unwrap() error { return e.Err }
 
-// Driver opens sessions that hold row locks. Its methods may be called from many goroutines.
-//
-// A method that locks first asks the server, once for the driver, who it is. One that is known not
-// to exclude is ErrUnsafeEngine.
-//
-// Every method returns when ctx ends, and leaves no connection in the pool that holds a lock, an
-// open transaction or a changed setting.
+// Driver opens sessions that hold row locks. Its methods may be called from many goroutines. One
+// that locks first asks the server, once for the driver, who it is: one that is known not to
+// exclude is ErrUnsafeEngine. Every method returns when ctx ends, and leaves no connection in the
+// pool that holds a lock, an open transaction or a changed setting.
 type Driver[Tx any] interface {
 	// Info asks no server.
 	Info() Info
 
 	// Begin takes a connection from the pool, begins a transaction on it and locks the rows of
-	// request there. A connection that died while it was idle in the pool is replaced. After an
-	// error the connection is closed, or back in the pool without a transaction. It runs the
-	// statements of an Exec, and commits: then there is no session.
+	// request there. A connection that died while it was idle is replaced. After an error the
+	// connection is closed, or back in the pool without a transaction. It runs the statements of an
+	// Exec, and commits: then there is no session.
 	Begin(ctx context.Context, request Request) (Session[Tx], Grant, error)
 
-	// LockTx locks the rows of request in a transaction that the caller began and will end. After
-	// an error the transaction is usable and has the settings that it had, unless the error matches
-	// ErrLost or, on MySQL and MariaDB, ErrDeadlock.
+	// LockTx locks the rows of request in a transaction of the caller's. After an error that is
+	// usable and has the settings that it had, unless the error matches ErrLost or, on MySQL and
+	// MariaDB, ErrDeadlock.
 	LockTx(ctx context.Context, tx Tx, request Request) error
 
-	// Run runs a statement of a kind outside any lock: in a transaction that the caller began and
-	// will end, which is usable after an error as LockTx says, or else on a connection of the pool,
-	// and commits it. It returns the first column of its rows. A table that is missing is
-	// ErrNotInstalled.
+	// Run runs a statement of a kind outside any lock: in a transaction of the caller's, which is
+	// usable after an error as LockTx says, or else on a connection of the pool, and commits it. It
+	// returns the first column of its rows. A table that is missing is ErrNotInstalled.
 	Run(ctx context.Context, q Query, in ...Tx) (lines []string, err error)
 
 	// Classify reads err, also in the words of the caller's client library.
@@ -111,12 +103,9 @@ type Info struct {
 }
 
 // Session is one connection with the transaction that holds its locks. It serves one goroutine at a
-// time. It ends with End, and is not used afterwards.
-//
-// Work runs only in a session that was begun with Request.Work. Tx is called only there, and only
-// there is End to commit.
-//
-// Join and a commit fail with ErrLost when the transaction that took the locks has ended.
+// time, until End. Work runs only in a session that was begun with Request.Work: Tx is called only
+// there, and only there is End to commit. Join and a commit fail with ErrLost when the transaction
+// that took the locks has ended.
 type Session[Tx any] interface {
 	// Tx is the transaction, as the caller's client library presents it.
 	Tx() Tx
@@ -129,8 +118,8 @@ type Session[Tx any] interface {
 	Ping(ctx context.Context) error
 
 	// Join locks more rows in the transaction. After an error the locks taken before are still
-	// held, unless the error matches ErrLost: where no work runs, Join first has the server answer
-	// that the transaction goes on, and with that the lease begins anew.
+	// held, unless it matches ErrLost: where no work runs, Join first has the server answer that
+	// the transaction goes on, and with that the lease begins anew.
 	//
 	// For Request.Work, where the request may have no rows, it sets a savepoint behind the lock, in
 	// one flight where it can, and runs there the statements of an Exec, or else work. Ctx bounds
@@ -139,13 +128,13 @@ type Session[Tx any] interface {
 	// nothing.
 	Join(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
 
-	// Run is that of the driver, in the work of the session, and in the transaction that took the
+	// Run is that of the driver in the work of the session, and in the transaction that took the
 	// locks alone. After an error the transaction may be of no use.
 	Run(ctx context.Context, q Query) (lines []string, err error)
 
 	// End ends the transaction and the session in any case. With commit it commits the work if, and
 	// only if, the transaction is the one that took the locks; last runs between that proof and the
-	// COMMIT. Else it undoes the work. When that is not confirmed by that time, the connection is
+	// COMMIT. Else it undoes the work. A connection on which that is not confirmed by that time is
 	// closed, and the server then releases. Of ctx it uses the values alone. An error of a rollback
 	// means that the session was lost, or that the release was not confirmed.
 	End(ctx context.Context, by time.Time, commit bool, last ...Query) error
@@ -158,8 +147,7 @@ const (
 	CommitTimeout = 30 * time.Second
 )
 
-// DefaultSlots is how many slots Install seeds unless told otherwise. Among 100 keys held at once,
-// some two share one with a probability of 7 %: that costs waiting, or a try that misses.
+// DefaultSlots is how many slots Install seeds unless told otherwise.
 const DefaultSlots = 65536
 
 // SlotOf is the slot of a key among n. All clients agree on it, in whatever language: another hash
@@ -169,10 +157,9 @@ func SlotOf(key string, n int) int { return int(crc32.ChecksumIEEE([]byte(key)) 
 // MaxSlots is the largest number of slots that Install accepts.
 const MaxSlots = 1 << 20
 
-// LockTable is what a name was found to mean.
+// LockTable is what a name was found to mean. Name is the table's with its schema, which means the
+// same on every connection, whatever its search_path or its default database is.
 type LockTable struct {
-	// Name is the table's with its schema, which means the same on every connection, whatever its
-	// search_path or its default database is.
 	Name  string
 	Slots int // that it was seeded with
 	Kinds Kinds
