@@ -33,13 +33,12 @@ type session[Tx any] struct {
 
 	calls     chan struct{} // full while a call, a ping or the end uses the connection
 	heartbeat *heartbeat.Heartbeat
-	life      context.Context // ends when the session is lost or its end begins, with that cause
+	life      context.Context // ends with its loss, as that, or when its end begins
 	stop      context.CancelCauseFunc
 	ended     chan struct{} // closed when the connection was given back
 
-	mu    sync.Mutex
-	depth int   // Locks that hold it, or the Do; 0: its end has begun
-	lost  error // why it is lost; nil: it is not
+	mu    sync.Mutex // held for whatever ends the life
+	depth int        // Locks that hold it, or the Do; 0: its end has begun
 }
 
 // grant is a session that holds the rows of a Mutex.
@@ -162,10 +161,9 @@ func (s *session[Tx]) lose(reason error) bool {
 func (s *session[Tx]) markLost(reason error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.depth == 0 || s.lost != nil {
+	if s.life.Err() != nil {
 		return false
 	}
-	s.lost = reason
 	s.stop(reason)
 	return true
 }
@@ -226,7 +224,7 @@ func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
 		return s.end(ctx, commit)
 	}
 	s.mu.Unlock() // Close has ended it
-	return s.lost
+	return context.Cause(s.life)
 }
 
 // abort is Close's end of the session, whose contexts end with that cause. The Do that runs in a
@@ -246,10 +244,10 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	if s.do != nil {
 		over = errOutlived
 	}
+	loss, timeout := context.Cause(s.life), dialects.ReleaseTimeout
 	s.stop(over)
 	s.mu.Unlock()
 	s.heartbeat.Stop()
-	loss, timeout := s.lost, dialects.ReleaseTimeout
 	if commit = commit && loss == nil; commit {
 		timeout = dialects.CommitTimeout
 	}
