@@ -34,7 +34,7 @@ func (m *Mutex[Tx]) attempts(ctx context.Context, verb string, work func(context
 	run func(ctx context.Context, m *Mutex[Tx], work func(context.Context, Tx) error) error,
 ) error {
 	attempt := func(m *Mutex[Tx]) error {
-		if made(m.locker, "Mutex: Locker.Mutex").config.tracer == nil {
+		if m.locker == nil || m.locker.config.tracer == nil {
 			return run(ctx, m, work)
 		}
 		ctx, trace := m.startTrace(ctx, verb, true)

@@ -18,7 +18,7 @@ func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
 
 func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (lock *Lock, err error) {
 	var trace *trace
-	if made(m.locker, "Mutex: Locker.Mutex").config.tracer != nil {
+	if m.locker != nil && m.locker.config.tracer != nil {
 		ctx, trace = m.startTrace(ctx, verb, true)
 	}
 	if lock, err = m.hold(ctx, try, trace); err != nil {

@@ -109,12 +109,32 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool, work *dial
 	return request, nil
 }
 
+var errZeroLocker = errors.New("a zero Locker or Mutex: New and Locker.Mutex make one")
+
 // ready is an error for what is wrong without a look at the database.
+func (l *Locker[Tx]) ready() error {
+	if l == nil || l.info == nil {
+		return errZeroLocker
+	}
+	if l.config.err != nil {
+		return l.config.err
+	}
+	info := l.info()
+	if info.Err != nil {
+		return info.Err
+	}
+	if l.config.lease < info.MinLease {
+		return fmt.Errorf("WithLease(%v): the lease must be at least %v, the server's timer is no finer",
+			l.config.lease, info.MinLease)
+	}
+	return context.Cause(l.closing)
+}
+
 func (m *Mutex[Tx]) ready() error { return cmp.Or(m.locker.ready(), m.err) }
 
 // limitWait checks what can be checked without the database, and bounds the wait by Within.
 func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
-	if err = cmp.Or(m.locker.ready(), m.err); err != nil {
+	if err = m.ready(); err != nil {
 		return nil, nil, err
 	}
 	if ended := ctx.Err(); ended != nil {
@@ -131,7 +151,14 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 }
 
 // nothing is not a literal in a generic function, which would be allocated at each call.
-func nothing() {}
+var nothing context.CancelFunc = func() {}
+
+func (m *Mutex[Tx]) wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return wrap(verb+" "+m.target.String(), err)
+}
 
 // waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when the wait is
 // over, but for those that say more.

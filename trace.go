@@ -65,8 +65,8 @@ type trace struct {
 // startTrace begins the trace of a call, and returns the context that the call goes on with. joins
 // says that the call would join a session that ctx carries.
 func (m *Mutex[Tx]) startTrace(ctx context.Context, verb string, joins bool) (context.Context, *trace) {
-	l := made(m.locker, "Mutex: Locker.Mutex")
-	if l.config.tracer == nil || l.config.err != nil {
+	l := m.locker
+	if l == nil || l.config.tracer == nil || l.config.err != nil {
 		return ctx, nil
 	}
 	call := m.target.call

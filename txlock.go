@@ -225,40 +225,12 @@ func (l *Locker[Tx]) Close() error {
 	}
 }
 
-var errZeroLocker = errors.New("a zero Locker: New makes one")
-
-// ready is an error for what is wrong without a look at the database.
-func (l *Locker[Tx]) ready() error {
-	if l.info == nil {
-		return errZeroLocker
-	}
-	if l.config.err != nil {
-		return l.config.err
-	}
-	info := l.info()
-	if info.Err != nil {
-		return info.Err
-	}
-	if l.config.lease < info.MinLease {
-		return fmt.Errorf("WithLease(%v): the lease must be at least %v, the server's timer is no finer",
-			l.config.lease, info.MinLease)
-	}
-	return context.Cause(l.closing)
-}
-
 // wrap says where an error comes from.
 func wrap(where string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("txlock: %s: %w", where, err)
-}
-
-func (m *Mutex[Tx]) wrap(verb string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return wrap(verb+" "+m.target.String(), err)
 }
 
 // joinErrors is err, and a further error, as of the way out, unless err says that already.
