@@ -53,7 +53,7 @@ func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
 	}
 }
 
-func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (l Line, err error) {
+func (p pgxPool) In(ctx context.Context, tx pgx.Tx) (l Line, err error) {
 	if pooled, ok := tx.(*pgxpool.Tx); tx == nil || ok && pooled == nil || tx.Conn() == nil {
 		return l, errors.New("nil transaction")
 	}
@@ -88,7 +88,7 @@ func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
 	}
 	defer conn.Release()
 	// Outside a transaction, a pooler may execute what somebody else has prepared.
-	_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Args...)...)
+	_, err = conn.Exec(ctx, s.SQL, append([]any{pgx.QueryExecModeSimpleProtocol}, s.Args...)...)
 	return err
 }
 
@@ -185,7 +185,7 @@ func isForgotten(err error) bool {
 // not guard from an error there.
 func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	if len(s) == 1 && s[0].Silent && len(s[0].Args) == 0 { // pgx has nothing to prepare then
-		if _, err = c.through.Exec(ctx, s[0].Sent()); err != nil {
+		if _, err = c.through.Exec(ctx, s[0].SQL); err != nil {
 			return nil, err
 		}
 		return [][]string{nil}, nil
@@ -200,7 +200,7 @@ func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]stri
 	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, len(s))}
 	queries := make([]pgx.QueuedQuery, len(s))
 	for i, statement := range s {
-		queries[i] = pgx.QueuedQuery{SQL: statement.Sent(), Arguments: statement.Args}
+		queries[i] = pgx.QueuedQuery{SQL: statement.SQL, Arguments: statement.Args}
 		if c.line.Tag != "" && !statement.Opens {
 			queries[i].SQL = c.line.Tag + queries[i].SQL
 		}
