@@ -75,7 +75,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 	if t.anyOne {
 		rows.Args = append(rows.Args, request.AnyOne)
 	}
-	switch shown := label.Of(request); {
+	switch shown := request.Label; {
 	case w == own, w == carrying:
 		set.Args = []any{label.Begin + shown, sqltext.Milliseconds(request.Lease), mark}
 	case w == guest && !request.Try:
