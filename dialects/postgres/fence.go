@@ -89,13 +89,15 @@ func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, tabl
 		"select epoch + 1 from former where epoch >= " +
 		"coalesce((select epoch from drawn), 0) returning epoch) " +
 		"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"))
-	begin := identifier.Qualified("with run as (insert into " + f.runs + " as former select true, $1::bigint, last_value - 1 from " +
-		f.sequence + " where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) " +
+	begin := identifier.Qualified("with run as (insert into " + f.runs + " as former select true, $1::bigint, " +
+		"last_value - 1 from " + f.sequence +
+		" where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) " +
 		"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where " +
 		"excluded.start - former.start >= " + strconv.Itoa(fencing.Spent-1) + " or (" + f.here("former") +
 		") is not true returning epoch) update " + f.epochs + " set begun = true, server = " + serverSQL +
 		" where epoch in (select epoch from run)")
-	numbered := sqltext.With(identifier.Qualified("select epoch::text from " + f.runs + " run where " + f.here("run")))
+	numbered := sqltext.With(identifier.Qualified("select epoch::text from " + f.runs + " run where " +
+		f.here("run")))
 	return d.within(ctx, patience, func(q client.Line) error {
 		for range 3 {
 			drawn, err := q.Run(ctx, sqltext.Script{client.Begin, durable, alone, draw, client.Commit})

@@ -233,9 +233,9 @@ func (d *driver[Tx]) Close() error {
 	return nil
 }
 
-// within runs work on a connection of the pool, whose server is known to exclude. What work has left
-// open is rolled back after an error. Where that fails, the connection is closed: pgxpool does it
-// at once, database/sql when the connection is taken again.
+// within runs work on a connection of the pool, whose server is known to exclude. What work has
+// left open is rolled back after an error. Where that fails, the connection is closed: pgxpool does
+// it at once, database/sql when the connection is taken again.
 func (d *driver[Tx]) within(ctx context.Context, patience time.Duration, work func(client.Line) error) error {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

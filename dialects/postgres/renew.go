@@ -69,11 +69,11 @@ func (s *session[Tx]) mustRenew() bool {
 }
 
 // renew is one simple query, so that a pooler in transaction mode, which sees no end of a
-// transaction in between, leaves the server's session to this connection. After an error, somebody's
-// cancel too, the session still has the queue locks, so nobody gets in before the owner knows of
-// the loss, when the connection is closed. That is what the savepoints are for: without them a
-// statement that fails would end the transaction, and with it what the session does not keep for
-// itself yet, or no longer.
+// transaction in between, leaves the server's session to this connection. After an error, as by
+// somebody's cancel, the session still has the queue locks, so nobody gets in before the owner
+// knows of the loss, when the connection is closed. That is what the savepoints are for: without
+// them a statement that fails would end the transaction, and with it what the session does not keep
+// for itself yet, or no longer.
 func (s *session[Tx]) renew(ctx context.Context) error {
 	s.renewing = true // unless all goes well, also when the client library panics: see rollback
 	const savepoint = "savepoint txlock_renew"
@@ -85,14 +85,11 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 	if err == nil {
 		since, name, _ := strings.Cut(columns[1][0], " ")
 		begun, _ := strconv.ParseFloat(since, 64)
+		settings := "select " + sqltext.Set("application_name", sqltext.Escaped(label.Since(name, begun))) + ", " +
+			client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)))
 		query := slices.Concat(
-			[]string{sqltext.Ping + "\n" + savepoint},
-			queueLocksSQL(s.held, sqltext.Keeping),
-			[]string{
-				"rollback and chain", "select " + sqltext.Set("application_name", sqltext.Escaped(label.Since(name, begun))) +
-					", " + client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease))),
-			},
-			queueLocksSQL(s.held, sqltext.Trying), relockSQL(s.held),
+			[]string{sqltext.Ping + "\n" + savepoint}, queueLocksSQL(s.held, sqltext.Keeping),
+			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, sqltext.Trying), relockSQL(s.held),
 			[]string{savepoint}, queueLocksSQL(s.held, sqltext.Unkeeping), []string{"release " + savepoint},
 		)
 		err = s.Line.Exec(ctx, identifier.Qualified(strings.Join(query, "; ")))
@@ -111,8 +108,9 @@ var sinceSQL = identifier.Qualified("select concat(extract(epoch from now()), ' 
 // granted, or was not kept.
 func queueLocksSQL(held []dialects.Request, function string) (statements []string) {
 	for _, request := range held {
-		statements = append(statements, "select 1 / bool_and("+sqltext.Pass(request, function, "n")+")::int from unnest("+
-			sqltext.Literal(sqltext.ArrayOf(queueLocks(request)))+"::int[]) n")
+		numbers := sqltext.Literal(sqltext.ArrayOf(queueLocks(request)))
+		statements = append(statements, "select 1 / bool_and("+sqltext.Pass(request, function, "n")+")::int from "+
+			"unnest("+numbers+"::int[]) n")
 	}
 	return statements
 }
@@ -128,9 +126,9 @@ func relockSQL(held []dialects.Request) (statements []string) {
 			continue
 		}
 		values, _ := valuesOf(request, t)
-		statements = append(statements, "select 1 / (count(*) = "+strconv.Itoa(len(request.Values))+")::int from (select "+
-			"from "+t.table+strings.ReplaceAll(t.where, "$1", sqltext.Literal(values))+" order by "+t.column+mode+
-			" nowait) locked")
+		where := strings.ReplaceAll(t.where, "$1", sqltext.Literal(values))
+		statements = append(statements, "select 1 / (count(*) = "+strconv.Itoa(len(request.Values))+")::int from "+
+			"(select from "+t.table+where+" order by "+t.column+mode+" nowait) locked")
 	}
 	return statements
 }

@@ -237,8 +237,8 @@ func cancelledRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	_, err = tx.Exec("LOCK TABLE " + table + " IN EXCLUSIVE MODE")
 	require.NoError(t, err)
 	eventually.Every(t, "a renewal is cancelled", testbed.PollEvery, func() bool {
-		return f.Total(t, "SELECT COUNT(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE split_part(application_name, "+
-			"'#', 1) = '"+f.Label+"' AND wait_event_type = 'Lock'") > 0
+		return f.Total(t, "SELECT COUNT(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE "+
+			"split_part(application_name, '#', 1) = '"+f.Label+"' AND wait_event_type = 'Lock'") > 0
 	})
 	require.NoError(t, tx.Rollback())
 	lostFirst(t, f, lock, table)

@@ -102,8 +102,9 @@ func Layout(locks string) (l dialects.Layout, err error) {
 )`+index(locktable.Claims, "_until", "until"))
 
 	l.Census = identifier.Qualified(locktable.CensusSQL(beside("")))
-	l.Find = identifier.Qualified(locktable.LastSQL(beside(""), "(select format('%I.%I', nspname, relname) from pg_class c "+
-		"join pg_namespace n on n.oid = relnamespace where c.oid = "+sqltext.Literal(beside(""))+"::regclass::oid)"))
+	l.Find = identifier.Qualified(locktable.LastSQL(beside(""), "(select format('%I.%I', nspname, relname) from "+
+		"pg_class c join pg_namespace n on n.oid = relnamespace where c.oid = "+
+		sqltext.Literal(beside(""))+"::regclass::oid)"))
 	l.Kinds = kinds.Of
 	// For clusters that Identity does not know of, because what it would ask for may serve others,
 	// too: Spock, and a lock table that is replicated both ways.

@@ -21,8 +21,9 @@ func Of(table string) (k dialects.Kinds, err error) {
 		Permits: permitsOf(beside(locktable.Permits), queue), Leaders: leadersOf(beside(locktable.Leaders)),
 	}
 	for _, text := range []*string{
-		&k.Ping, &k.Once.Look, &k.Once.Mark, &k.Once.First, &k.Once.Forget, &k.Once.Sweep, &k.Claims.Read, &k.Claims.Keep,
-		&k.Claims.List, &k.Claims.End, &k.Claims.Take, &k.Claims.Look, &k.Claims.Sweep, &k.Permits.Look, &k.Permits.Make,
+		&k.Ping, &k.Once.Look, &k.Once.Mark, &k.Once.First, &k.Once.Forget, &k.Once.Sweep,
+		&k.Claims.Read, &k.Claims.Keep, &k.Claims.List, &k.Claims.End, &k.Claims.Take, &k.Claims.Look, &k.Claims.Sweep,
+		&k.Permits.Look, &k.Permits.Make,
 		&k.Leaders.Rows, &k.Leaders.Write, &k.Leaders.Resign, &k.Leaders.Leader,
 	} {
 		*text = identifier.Qualified(*text)
