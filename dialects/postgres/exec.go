@@ -101,6 +101,14 @@ func (b behind) read(columns [][]string, lock int, status client.Status, err err
 	return affected, nil, true
 }
 
+// exec is an Exec as the work of a nested Do.
+func (s *session[Tx]) exec(work *dialects.Work, got *dialects.Grant) func(Tx) error {
+	return func(Tx) (err error) {
+		got.Affected, err = s.runAll(work.Context, work.Statements)
+		return err
+	}
+}
+
 // runAll runs statements in the transaction. They go one by one, each as the client library sends
 // it for its users: so an argument that cannot be sent costs nothing but its statement.
 func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]int64, error) {

@@ -134,10 +134,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 		return got, err
 	}
 	if request.Work.IsExec() {
-		work = func(Tx) (err error) {
-			got.Affected, err = s.runAll(request.Work.Context, request.Work.Statements)
-			return err
-		}
+		work = s.exec(request.Work, &got)
 	}
 	err = s.savepoints.Run(func() error {
 		if err := work(s.conn.Tx()); err != nil {
