@@ -23,7 +23,6 @@ import (
 type place struct {
 	client.Link
 	front []string // goes in front of the lock, in its query
-	label string   // of the lock, in the session's variable; empty: that stays as it is
 	// joined says that the transaction has more to lose than the lock: it began before it. There
 	// the lock is the last statement of its query: a KILL QUERY that falls between two statements
 	// gets no answer.
@@ -31,8 +30,6 @@ type place struct {
 	patient bool          // on MariaDB the wait may last, whatever innodb_lock_wait_timeout is
 	limit   time.Duration // of a wait at the server, behind which it asks again; 0: none
 	cut     func()        // closes the connection under a statement; nil: the end of its context does
-	flight  *flight       // travels behind the lock; nil: nothing does
-	beat    *string       // gets what a heartbeat sends on Galera; nil: none is to come
 }
 
 // joinedLimit is how long the server lets a joined lock of a session wait. Then it asks again, at
@@ -51,16 +48,19 @@ func (p place) interruptLimit() time.Duration {
 // errWaitOn says that a limit of the session, and not the caller's, has ended a wait.
 var errWaitOn = errors.New("a limit of the session has ended the wait")
 
-// lockJoined locks rows in a transaction that began before, whoever began it. The errors of single
+// join locks rows in a transaction that began before, whoever began it. The errors of single
 // statements leave an InnoDB transaction and its locks alone, except that of a deadlock, and with
 // innodb_rollback_on_timeout that of a wait that was too long.
-func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
+func (d *Driver) join(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
 	at.joined = true
 	for {
-		got, err = d.lock(ctx, at, request)
+		err = d.numbered(ctx, request.Fence, func() (err error) {
+			got, err = d.lock(ctx, at, request)
+			return err
+		})
 		if server.Number(err) == server.LockWaitTimeout {
 			clean, cancel := interrupt.Detached(ctx)
-			ended := inTransaction(clean, at, readOnly)
+			ended := inTransaction(clean, at, "", readOnly)
 			cancel()
 			if ended != nil {
 				return got, server.Lost(ended)
@@ -98,26 +98,18 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request) (
 
 // lockHere locks the rows of request at this server.
 func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
-	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptLimit(), at.cut); err != nil {
-		return got, err
+	var behind, locked []string
+	if request.Work.Looks() {
+		if behind, err = kinds.StatementsOf(*request.Work.Look); err != nil {
+			return got, err
+		}
 	}
-	limit, isDeadline := d.limitOf(ctx, at, request)
-	tag, running := client.NewTag(), ctx
-	script, err := scriptOf(at, request, limit, sqltext.Comment(labelOf(request), tag))
-	if err != nil {
-		return got, err
-	}
-	if at.flight != nil { // the limit of the wait is the server's to keep
-		running = request.Work.Context
-	}
-	var locked []string
-	err = d.pool.Await(running, isDeadline, tag, at.interruptLimit(), at.cut, func(ctx context.Context) (err error) {
+	err = d.await(ctx, ctx, at, request, func(ctx context.Context, query, _ string) (err error) {
+		script := slices.Concat(at.front, []string{query}, behind)
 		switch {
-		case at.flight != nil:
-			err = at.flight.send(ctx, script)
 		case request.Work.Looks():
 			locked, got.Answer, err = at.AskBoth(ctx, script...)
-		case onlySlot(request) && at.label != "":
+		case at.Several && onlySlot(request):
 			var rows int64
 			rows, err = at.Run(ctx, script...)
 			locked = make([]string, rows)
@@ -126,28 +118,9 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 		}
 		return err
 	})
-	switch {
-	case at.flight != nil && at.flight.ran:
-		got.Affected = at.flight.affected
+	if err != nil {
 		return got, err
-	case err == nil:
-		return d.granted(ctx, at, request, got, locked)
 	}
-	if request.Fence != "" {
-		if err = fenceOf(request.Fence).explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
-			return got, err
-		}
-	}
-	if err = server.Classify(err, request); d.waitsOn(ctx, at, request, err) {
-		err = fmt.Errorf("%w: %w", errWaitOn, err)
-	}
-	return got, err
-}
-
-// granted is what comes with the rows that are locked, if those are all.
-func (d *Driver) granted(ctx context.Context, at place, request dialects.Request, got dialects.Grant,
-	locked []string,
-) (_ dialects.Grant, err error) {
 	permit := permitOf(request)
 	if last := len(locked) - 1; request.Fence != "" && last >= 0 {
 		got.Token, err = tokenOf(locked[last])
@@ -161,9 +134,41 @@ func (d *Driver) granted(ctx context.Context, at place, request dialects.Request
 	case permit:
 		got.Row, _, _ = strings.Cut(locked[0], " ")
 	case len(valuesOf(request, locked)) < len(request.Values):
-		return d.explain(ctx, at, request, got)
+		err = d.explain(ctx, at, request)
 	}
 	return got, err
+}
+
+// await sends the statement that locks the rows of request by send, which may have more to send
+// with it, and waits until running ends. Ctx bounds the wait for the lock.
+func (d *Driver) await(ctx, running context.Context, at place, request dialects.Request,
+	send func(ctx context.Context, query, comment string) error,
+) error {
+	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptLimit(), at.cut); err != nil {
+		return err
+	}
+	limit, isDeadline := d.limitOf(ctx, at, request)
+	tag, clause := client.NewTag(), ""
+	if request.Try {
+		clause = sqltext.SkipLocked
+	}
+	comment := sqltext.Comment(labelOf(request), tag)
+	query, err := lockSQL(at, request, clause, limit, comment)
+	if err != nil {
+		return err
+	}
+	err = d.pool.Await(running, isDeadline, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
+		return send(ctx, query, comment)
+	})
+	if request.Fence != "" {
+		if err = fenceOf(request.Fence).explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
+			return err
+		}
+	}
+	if err = server.Classify(err, request); d.waitsOn(ctx, at, request, err) {
+		err = fmt.Errorf("%w: %w", errWaitOn, err)
+	}
+	return err
 }
 
 func permitOf(request dialects.Request) bool { return request.AnyOne != "" && request.Try }
@@ -171,26 +176,6 @@ func permitOf(request dialects.Request) bool { return request.AnyOne != "" && re
 // onlySlot is a lock that has no answer but its grant.
 func onlySlot(request dialects.Request) bool {
 	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && !request.Work.Looks()
-}
-
-// scriptOf is what is sent for a lock.
-func scriptOf(at place, request dialects.Request, limit time.Duration, comment string) (script []string, err error) {
-	clause, label, behind := "", "", []string(nil)
-	if request.Try {
-		clause = sqltext.SkipLocked
-	}
-	if onlySlot(request) {
-		label = at.label
-	}
-	query, err := lockSQL(request, clause, limit, at.patient, comment, label)
-	switch {
-	case err != nil:
-	case at.flight != nil:
-		behind = at.flight.script(comment)
-	case request.Work.Looks():
-		behind, err = kinds.StatementsOf(*request.Work.Look)
-	}
-	return slices.Concat(at.front, []string{query}, behind), err
 }
 
 // limitOf is how long the server lets a wait last; 0: as long as its settings do. IsDeadline says
@@ -232,41 +217,33 @@ func ended(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// explain tells rows that are missing from rows that are held, of which fewer were locked than
-// request names. A plain SELECT would tell, but at REPEATABLE READ it would take the transaction's
-// snapshot before its lock.
-func (d *Driver) explain(ctx context.Context, at place, request dialects.Request, got dialects.Grant) (
-	dialects.Grant, error,
-) {
+// explain is why fewer rows were locked than request names: some are missing, or are held. A plain
+// SELECT would tell, but at REPEATABLE READ it would take the transaction's snapshot before its
+// lock.
+func (d *Driver) explain(ctx context.Context, at place, request dialects.Request) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if request.Shared {
 		name, err := server.Column(clean, at, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+
 			sqltext.Writable+")")
 		if err == nil && len(name) > 0 {
-			return got, fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to "+
+			return fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to "+
 				"the server that takes the writes", dialects.ErrUnsafeEngine, name[0])
 		}
 	}
 	if request.Try && at.joined && request.Slots > 0 {
-		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
+		return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
-	query, err := lockSQL(request, nowait, 0, false, sqltext.Comment(labelOf(request), ""), "")
+	request.Fence = ""
+	query, err := lockSQL(place{}, request, nowait, 0, sqltext.Comment(labelOf(request), ""))
 	if err != nil {
-		return got, err
+		return err
 	}
 	existing, err := server.Column(clean, at, query)
-	if last := len(existing) - 1; err == nil && request.Fence != "" {
-		got.Token, err = tokenOf(existing[last])
-		existing = existing[:last]
-	}
 	if err != nil {
-		return got, server.Classify(err, request)
+		return server.Classify(err, request)
 	}
-	if existing = valuesOf(request, existing); request.Try && at.joined && len(existing) == len(request.Values) {
-		return got, nil // released in the meantime, and ours now
-	}
-	return got, locktable.MissingRows(request, existing)
+	return locktable.MissingRows(request, valuesOf(request, existing))
 }
 
 // refusesWrites says whether err is that of a server which is read only, as a former primary is.
