@@ -53,6 +53,11 @@ var errWaitOn = errors.New("a limit of the session has ended the wait")
 // innodb_rollback_on_timeout that of a wait that was too long.
 func (d *Driver) join(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
 	at.joined = true
+	if at.limit > 0 && d.pool.Galera.Load() { // no node sees a circle of sessions that wait on different nodes
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, at.limit)
+		defer cancel()
+	}
 	for {
 		err = d.numbered(ctx, request.Fence, func() (err error) {
 			got, err = d.lock(ctx, at, request)
@@ -68,7 +73,7 @@ func (d *Driver) join(ctx context.Context, at place, request dialects.Request) (
 		}
 		switch {
 		case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
-			errors.Is(err, client.ErrUnreached), server.Broken(err), server.Aborted(err),
+			server.Broken(err), server.Aborted(err),
 			errors.Is(err, library.ErrBusyBuffer): // the server's last words came with the end of the wait
 			return got, server.Lost(err)
 		case !errors.Is(err, errWaitOn):
@@ -106,17 +111,19 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 	}
 	err = d.await(ctx, ctx, at, request, func(ctx context.Context, query, _ string) (err error) {
 		script := slices.Concat(at.front, []string{query}, behind)
-		switch {
-		case request.Work.Looks():
-			locked, got.Answer, err = at.AskBoth(ctx, script...)
-		case at.Several && onlySlot(request):
-			var rows int64
-			rows, err = at.Run(ctx, script...)
+		if at.Several && onlySlot(request) {
+			rows, err := at.Run(ctx, script...)
 			locked = make([]string, rows)
-		default:
-			locked, err = at.Ask(ctx, script...)
+			return err
 		}
-		return err
+		columns, err := at.AskAll(ctx, script...)
+		if err != nil {
+			return err
+		}
+		if locked = columns[0]; len(columns) > 1 {
+			got.Answer = columns[1]
+		}
+		return nil
 	})
 	if err != nil {
 		return got, err
@@ -224,7 +231,7 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if request.Shared {
-		name, err := server.Column(clean, at, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+
+		name, err := at.Ask(clean, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+
 			sqltext.Writable+")")
 		if err == nil && len(name) > 0 {
 			return fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to "+
@@ -239,7 +246,7 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 	if err != nil {
 		return err
 	}
-	existing, err := server.Column(clean, at, query)
+	existing, err := at.Ask(clean, query)
 	if err != nil {
 		return server.Classify(err, request)
 	}

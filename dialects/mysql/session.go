@@ -17,7 +17,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -207,7 +206,7 @@ func (s *session) join(ctx context.Context, request dialects.Request, front stri
 	case errors.Is(err, dialects.ErrDeadlock), server.Aborted(err):
 		return got, server.Lost(err)
 	case err == nil && len(s.label) < longestLabel:
-		s.label += " " + label.Of(request)
+		s.label += " " + request.Label
 	}
 	return got, err
 }
@@ -220,15 +219,14 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 	defer s.close()
 	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut(), s.conn.Destroy)
 	defer done(&err)
-	s.conn.CloseTx(ctx)
-	undo := ""
+	ended, undo := s.conn.CloseTx(ctx), ""
 	if s.request.Work != nil {
 		undo = client.Undo
 	}
 	if !commit {
 		return server.Lost(s.rollback(ctx, undo))
 	}
-	if err = s.savepoints.Err(); err == nil {
+	if err = cmp.Or(s.savepoints.Err(), server.Lost(ended)); err == nil {
 		err = s.commit(ctx, last)
 	}
 	if err != nil {
@@ -270,9 +268,11 @@ func (s *session) uncommitted(err error, sent bool) error {
 	switch number := server.Number(err); {
 	case number == server.NoSuchSavepoint, server.Aborted(err), errors.Is(err, sql.ErrTxDone):
 		return server.Lost(err)
+	case number == server.SeveralRows, server.IsDeadlock(err): // of a statement in front of COMMIT; it was rolled back
+		return err
 	case number == 0 && !sent:
 		return fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
-	case (number == 0 || s.driver.pool.Galera.Load() && unsure(number)) && !errors.Is(err, dialects.ErrLost):
+	case (number == 0 || s.driver.pool.Galera.Load()) && !errors.Is(err, dialects.ErrLost):
 		return fmt.Errorf("%w: the connection, or the cluster, broke before or during it: %w", dialects.ErrUnknown, err)
 	}
 	return err
@@ -284,7 +284,7 @@ func (s *session) uncommitted(err error, sent bool) error {
 // implicitly may be LOCK TABLES, FLUSH TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the
 // session's. A statement of the work may go on there, so the session is ended at the server.
 func (s *session) rollback(ctx context.Context, undo string) (err error) {
-	s.conn.CloseTx(ctx) // a lock that is asked for again has another
+	_ = s.conn.CloseTx(ctx) // a lock that is asked for again has another
 	if s.conn.Owned != nil {
 		err = s.exec(ctx, undo, "ROLLBACK")
 	} else {
