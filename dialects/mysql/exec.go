@@ -49,11 +49,9 @@ func (s *session) travelling() (texts []string) {
 
 // travelling is the text of a statement with its arguments, or empty where it does not travel: the
 // server must count what it affects, nothing of the text may be taken for the end of a statement,
-// and what it means must not depend on how it is sent. Others are a guess: they take more trips.
-//
-// So the arguments are integers in plain places. A text is a DOUBLE in arithmetic when it stands in
-// the query, a float is a DECIMAL, and an unsigned integer is a signed one. To a prepared
-// statement they are something else.
+// and what it means must not depend on how it is sent. So the arguments are integers in plain
+// places: in a query a text is a DOUBLE in arithmetic, a float a DECIMAL, and an unsigned integer a
+// signed one, which they are not to a prepared statement.
 func travelling(s dialects.Statement) string {
 	text := statements.Bare(strings.TrimRight(s.SQL, "; \t\r\n"))
 	bare := quoted.ReplaceAllLiteralString(text, "q")
@@ -75,9 +73,9 @@ func travelling(s dialects.Statement) string {
 }
 
 // elsewhere is a text without the arguments in plain places: a column is set to them or compared
-// with them, alone or added to a column, or they are elements of VALUES or IN. In others MySQL
-// gives an argument another type than a literal, as in ROUND(?, 1) and in ? / price; ORDER BY takes
-// a literal for the number of a column.
+// with them, alone or added to a column, or they are elements of VALUES or IN. Elsewhere, as in
+// ROUND(?, 1), MySQL gives an argument another type than a literal, which behind ORDER BY is the
+// number of a column.
 func elsewhere(text string) string {
 	text = lists.ReplaceAllStringFunc(text, func(list string) string { return elements.ReplaceAllString(list, "") })
 	return operands.ReplaceAllString(text, "")

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,18 +24,15 @@ import (
 type place struct {
 	client.Link
 	front []string // goes in front of the lock, in its query
-	// joined says that the transaction has more to lose than the lock: it began before it. There
-	// the lock is the last statement of its query: a KILL QUERY that falls between two statements
-	// gets no answer.
-	joined  bool
-	patient bool          // on MariaDB the wait may last, whatever innodb_lock_wait_timeout is
-	limit   time.Duration // of a wait at the server, behind which it asks again; 0: none
-	cut     func()        // closes the connection under a statement; nil: the end of its context does
+	// joined says that the transaction began before the lock, and has more to lose. There the lock
+	// is the last statement of its query: a KILL QUERY that falls between two gets no answer.
+	joined bool
+	limit  time.Duration // of a wait at the server, behind which it asks again; 0: none
+	cut    func()        // closes the connection under a statement; nil: the end of its context does
 }
 
-// joinedLimit is how long the server lets a joined lock of a session wait. Then it asks again, at
-// the end of the queue, if somebody is there to do so. Else the session is idle, and ends after the
-// lease, with all that it holds.
+// joinedLimit is how long the server lets a joined lock of a session wait. Then that asks again, at
+// the end of the queue, or its client is gone: it ends after the lease, with all that it holds.
 func joinedLimit(lease time.Duration) time.Duration { return min(5*lease, 150*time.Second) }
 
 // interruptLimit is how long a statement may ignore interrupts before the connection is closed.
@@ -48,9 +46,9 @@ func (p place) interruptLimit() time.Duration {
 // errWaitOn says that a limit of the session, and not the caller's, has ended a wait.
 var errWaitOn = errors.New("a limit of the session has ended the wait")
 
-// join locks rows in a transaction that began before, whoever began it. The errors of single
-// statements leave an InnoDB transaction and its locks alone, except that of a deadlock, and with
-// innodb_rollback_on_timeout that of a wait that was too long.
+// join locks rows in a transaction that began before, whoever began it. InnoDB rolls that back for
+// a deadlock, and with innodb_rollback_on_timeout for a wait that was too long, and else for no
+// error of a statement.
 func (d *Driver) join(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
 	at.joined = true
 	if at.limit > 0 && d.pool.Galera.Load() { // no node sees a circle of sessions that wait on different nodes
@@ -146,8 +144,8 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 	return got, err
 }
 
-// await sends the statement that locks the rows of request by send, which may have more to send
-// with it, and waits until running ends. Ctx bounds the wait for the lock.
+// await sends the statement that locks the rows of request by send, with what else that has to
+// send, as long as running lasts. Ctx bounds the wait for the lock.
 func (d *Driver) await(ctx, running context.Context, at place, request dialects.Request,
 	send func(ctx context.Context, query, comment string) error,
 ) error {
@@ -187,24 +185,20 @@ func onlySlot(request dialects.Request) bool {
 
 // limitOf is how long the server lets a wait last; 0: as long as its settings do. IsDeadline says
 // that it is that of ctx. A limit of the session's own on statements, once seen, is overruled.
-func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (limit time.Duration,
-	isDeadline bool,
-) {
-	limit = interrupt.Limit(ctx, request)
+func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (_ time.Duration, isDeadline bool) {
+	limit := interrupt.Limit(ctx, request)
 	switch {
-	case request.Try:
+	case request.Try || limit == 0 && at.limit == 0 && !d.limited.Load():
 		return 0, false
-	case at.limit > 0 && (limit == 0 || at.limit < limit):
-		return at.limit, false
-	case limit == 0 && d.limited.Load():
-		return interrupt.Longest, false
+	case limit > 0 && (at.limit == 0 || limit <= at.limit):
+		return limit, true
 	}
-	return limit, limit > 0
+	return cmp.Or(at.limit, interrupt.Longest), false
 }
 
-// waitsOn tells whether a limit has ended a wait which is not the caller's: that of the place, or
+// waitsOn tells whether a limit that is not the caller's has ended a wait: that of the place, or
 // max_execution_time, max_statement_time, innodb_lock_wait_timeout (50 s by default) of a session
-// of ours. In a caller's transaction they are the caller's.
+// of ours.
 func (d *Driver) waitsOn(ctx context.Context, at place, request dialects.Request, err error) bool {
 	if request.Try || ended(ctx) || at.joined && at.limit == 0 {
 		return false
@@ -224,9 +218,8 @@ func ended(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// explain is why fewer rows were locked than request names: some are missing, or are held. A plain
-// SELECT would tell, but at REPEATABLE READ it would take the transaction's snapshot before its
-// lock.
+// explain is why fewer rows were locked than request names: some are missing, or held. At
+// REPEATABLE READ a plain SELECT would take the transaction's snapshot before its lock.
 func (d *Driver) explain(ctx context.Context, at place, request dialects.Request) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
@@ -242,7 +235,7 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 		return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
 	request.Fence = ""
-	query, err := lockSQL(place{}, request, nowait, 0, sqltext.Comment(labelOf(request), ""))
+	query, err := lockSQL(place{joined: true}, request, nowait, 0, sqltext.Comment(labelOf(request), ""))
 	if err != nil {
 		return err
 	}

@@ -26,8 +26,6 @@ import (
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
 // dialects.Driver.
-//
-// What it does beside locking stands in rooms of its own.
 type Driver struct {
 	inspector
 
@@ -113,9 +111,8 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (_ dialect
 // LockTx implements dialects.Driver.
 //
 // At REPEATABLE READ, InnoDB takes the transaction's snapshot at the first plain SELECT, not at a
-// locking one. So reads after the lock are current if nothing was read before it. LockTx cannot
-// check that: the server tells a statement neither its transaction's isolation level nor whether
-// there is a snapshot.
+// locking one: reads after the lock are current if nothing was read before it. LockTx cannot check
+// that: the server does not tell whether there is a snapshot, nor the transaction's level.
 func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
 	if tx == nil {
 		return errors.New("nil transaction")
@@ -137,13 +134,12 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 const readOnly = "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */"
 
 // inTransaction is an error unless the server is in a transaction, which refuses to have readOnly
-// set to value, or was interrupted, which shows no end of it. The label is for Inspect: it is what an
-// idle session shows to have sent last.
+// set to value, or was interrupted, which shows no end of it. An idle session shows the label, as
+// that of what it has sent last.
 //
-// The handle of a transaction does not know when a statement has ended that: COMMIT as text, one
-// that commits implicitly, as DDL, or a deadlock. With autocommit the server would then release
-// each row in the statement that locks it, and keep a marker for good. Without it a lock would
-// begin another transaction. So the answer does not depend on autocommit.
+// The handle of a transaction does not know when a statement has ended that: COMMIT as text, DDL,
+// or a deadlock. With autocommit the server would then release each row in the statement that locks
+// it, and without it a lock would begin another transaction: the answer must not depend on that.
 func inTransaction(ctx context.Context, q server.Querier, label, value string) error {
 	_, err := q.ExecContext(ctx, "SET "+sqltext.Comment(label, "")+readOnly+" = "+value)
 	switch {
@@ -199,11 +195,8 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	// The server of a caller's pool sees them one by one, and this process may be stopped in
 	// between: hence the lease.
 	front, end := guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
-	if owned := s.conn.Owned; owned != nil {
-		front, end = "", "COMMIT"
-		if owned.Lease == 0 {
-			front = client.Settings
-		}
+	if s.conn.Owned != nil { // where a function that work has called may have set another level
+		front, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"
 	}
 	script = slices.Concat([]string{front}, script, []string{end})
 	err = d.pool.Await(ctx, false, tag, interrupt.Patience, s.conn.Cut(), func(ctx context.Context) (err error) {
@@ -218,8 +211,8 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	return lines, server.Ours(err, q.Table)
 }
 
-// reading has a query skip what is locked, also where the session would not wait. On Galera it reads
-// what other nodes have committed.
+// reading has a query skip what is locked, also where the session would not wait. On Galera it
+// reads what other nodes have committed.
 func reading(galera bool) string {
 	settings := []string{sqltext.SomeWait}
 	if galera {

@@ -32,7 +32,7 @@ type session struct {
 
 // begin takes a connection, and locks in a new transaction. Where a limit of the session has ended
 // the wait, it waits on in another: with innodb_rollback_on_timeout the first one is gone. After an
-// error, and behind the COMMIT of an Exec, none is open.
+// error, and behind the COMMIT of an Exec, the connection is given back.
 func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 	if s.conn, err = s.driver.pool.Acquire(ctx); err != nil {
 		return got, err
@@ -72,7 +72,7 @@ func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 
 func (s *session) lock(ctx context.Context) (got dialects.Grant, err error) {
 	owned, work, settings := s.conn.Owned, s.request.Work != nil, s.settings(s.request.Lease)
-	at := place{Link: s.conn.Link(), cut: s.conn.Cut(), patient: owned == nil, front: []string{settings}}
+	at := place{Link: s.conn.Link(), cut: s.conn.Cut(), front: []string{settings}}
 	if owned == nil { // where they come before the BEGIN of the client library
 		at.front = nil
 		if err = s.exec(ctx, settings); err == nil && work {
@@ -99,8 +99,8 @@ func (s *session) lock(ctx context.Context) (got dialects.Grant, err error) {
 	return got, err
 }
 
-// settings is the statement that gives the session the settings that a lock needs. On a pool of
-// Open they stay: it is empty for most locks.
+// settings is the statement that gives the session what a lock needs. On a pool of Open that stays:
+// it is empty for most locks.
 func (s *session) settings(lease time.Duration) string {
 	owned := s.conn.Owned
 	switch {
@@ -125,8 +125,7 @@ func (s *session) Tx() *sql.Tx { return s.conn.Tx() }
 // Socket implements dialects.Session.
 func (s *session) Socket() net.Conn { return s.conn.Socket }
 
-// Ping implements dialects.Session. On Galera it changes one of the rows as well: a node that is
-// cut off from the majority cannot.
+// Ping implements dialects.Session. A node of Galera that is cut off cannot change one of the rows.
 func (s *session) Ping(ctx context.Context) error {
 	err := s.prove(ctx)
 	if err == nil && s.driver.pool.Galera.Load() {
@@ -139,8 +138,7 @@ func (s *session) Ping(ctx context.Context) error {
 }
 
 // prove is an error unless the transaction of the session goes on, and on a server that has become
-// read only: SET GLOBAL read_only ends no session, and while this one goes on, another server may
-// take the writes and grant the same lock.
+// read only: that ends no session, and another server may take the writes, and grant the lock.
 func (s *session) prove(ctx context.Context) error {
 	err := inTransaction(ctx, s.conn, s.label, "IF("+sqltext.Writable+", 0, (SELECT 1 UNION ALL SELECT 2))")
 	if server.Number(err) == server.SeveralRows {
@@ -179,12 +177,10 @@ func (s *session) Join(ctx context.Context, request dialects.Request, work func(
 	return got, err
 }
 
-// join locks in the transaction of the session, behind what goes in front. Where no work runs, and
-// so no COMMIT proves anything, the transaction is asked for first: the lock would begin another,
-// with which heartbeats are content.
+// join locks in the transaction of the session, behind what goes in front. Where no work runs, no
+// COMMIT proves anything: so the transaction is asked for first. The lock would begin another.
 func (s *session) join(ctx context.Context, request dialects.Request, front string) (got dialects.Grant, err error) {
-	// The connection would be closed when ctx ends, and a server that stalls for a moment loses no
-	// lock.
+	// When ctx ends, no connection is closed. A server that stalls for a moment loses no lock.
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), interrupt.GuestPatience)
 	defer cancel()
 	if err = s.conn.Busy(); err != nil {

@@ -23,8 +23,8 @@ const nowait = " NOWAIT"
 //
 // Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
 // the time is over), MariaDB the executable comment (error 1969), and each takes the other's for a
-// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it. A patient
-// place overrules it: at 0, MariaDB lets nobody stand in the queue.
+// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it. In a
+// transaction of ours it is overruled: at 0, MariaDB lets nobody stand in the queue.
 func lockSQL(at place, request dialects.Request, clause string, limit time.Duration, comment string) (string, error) {
 	if permitOf(request) {
 		return permitSQL(request, comment)
@@ -45,7 +45,7 @@ func lockSQL(at place, request dialects.Request, clause string, limit time.Durat
 	switch {
 	case clause == sqltext.SkipLocked:
 		settings = []string{sqltext.SomeWait}
-	case at.patient:
+	case !at.joined && !at.Several: // on a connection of Open it is long
 		settings = []string{sqltext.LongWait}
 	}
 	if limit > 0 {
@@ -59,11 +59,10 @@ func lockSQL(at place, request dialects.Request, clause string, limit time.Durat
 	return sqltext.OnMariaDB(settings...) + query, nil
 }
 
-// permitSQL locks the first row of the list that is free, and no other. The list comes first in the
-// join, so that each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE
-// READ a range would lock the gaps as well. By the other index, MariaDB would lock more than it
-// returns. MySQL wants to know that the list is not to be locked. The hash tells rows of a table
-// that was made anew.
+// permitSQL locks the first row of the list that is free, and no other: the list comes first in the
+// join, each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE READ a
+// range would lock gaps, and by the other index MariaDB would lock more than it returns. MySQL
+// wants to know that the list is not to be locked. The hash tells rows of a table made anew.
 func permitSQL(request dialects.Request, comment string) (string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	result := "p.id"
@@ -87,15 +86,14 @@ func numbersOf(values []dialects.Value) string {
 
 // selectsOf are the queries, without the word SELECT, that together find the rows of request.
 //
-// InnoDB locks what it reads, not what a statement returns. So each query must find its rows by an
-// index and read nothing else. Slots have a primary key that can be forced; one alone is looked up,
-// in half the server's time of a range. The index of a caller's table has no known name, and the
-// server may read all of a small table for an IN list: hence one look-up for each value.
+// InnoDB locks what it reads, not what a statement returns: so each query finds its rows by an
+// index and reads nothing else. Slots have a primary key that can be forced; one alone is looked
+// up, in half the server's time of a range. The index of a caller's table has no known name, and
+// for an IN list the server may read all of a small table: hence one look-up for each value.
 //
 // FOR UPDATE by a secondary index locks the row itself as well. A shared lock does so only when the
-// query reads a column that is not in that index; else a writer that finds the row by its primary
-// key would have it at the same time. Hence a query inside that reads all columns. The LIMIT keeps
-// the server from merging the two.
+// query reads a column that is not in that index; else a writer could have the row by its primary
+// key. Hence a query inside that reads all columns, and a LIMIT, so that the two are not merged.
 func selectsOf(at place, request dialects.Request, locking string) ([]string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	if err != nil {
@@ -153,13 +151,11 @@ func valuesOf(request dialects.Request, result []string) []string {
 }
 
 const (
-	// guardSQL changes settings of a caller's session, which are restored with the end of the
-	// transaction. The level is the session's, because that of a single transaction would outlive
-	// one that SET commits.
-	//
-	// A transaction that the session was left with is committed first: it would keep its level and
-	// its snapshot. SET commits when it switches autocommit on, which must be off before that. The
-	// server assigns from left to right, and reads all values before.
+	// guardSQL changes settings of a caller's session, which commitAndRestore restores. The level
+	// is the session's: that of a single transaction would outlive one that SET commits. What the
+	// session was left with is committed first, or it would keep its level and its snapshot: SET
+	// commits when it switches autocommit on, which must be off before that. The server assigns
+	// from left to right, and reads all values before.
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
 		"@txlock_net_write_timeout = @@net_write_timeout, " +
 		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +

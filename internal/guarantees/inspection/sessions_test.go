@@ -95,7 +95,7 @@ func breakOfStranger(t *testing.T, e *testbed.Engine) {
 	}
 }
 
-// An idle holder shows as idle, with txlock's heartbeat as its last statement, which has all its keys.
+// An idle holder shows as idle. Its last statement is a heartbeat, which has all its keys.
 func signsOfLife(t *testing.T, e *testbed.Engine) {
 	if !e.Tells {
 		return
