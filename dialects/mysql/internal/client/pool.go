@@ -184,22 +184,17 @@ func isGalera(identity map[string]string) bool {
 // does not, is left to the proof of Check.
 //
 // TiDB keeps locks in memory alone, and loses them when a store fails or after an hour, and COMMIT
-// goes on (pingcap/tidb#66571). It ignores FOR UPDATE in a statement with SKIP LOCKED
-// (pingcap/tidb#69720). Vitess is a proxy whose clients share sessions: it ignores wait_timeout, so
-// no lock has a lease, ends transactions by a timer, and a KILL QUERY may hit another client.
-// Dolt, and go-mysql-server below it, take FOR UPDATE and lock nothing. In a cluster whose nodes
-// all take writes, row locks do not reach the other nodes. A binary log of statements alone would
-// take REPEATABLE READ, at which work may read what is older than its second lock.
+// goes on (pingcap/tidb#66571, #69720). In Vitess a KILL QUERY may hit another client. A binary log
+// of statements alone would take REPEATABLE READ, at which work may read what is older than its
+// second lock.
 func refuse(identity map[string]string) error {
 	const oneNode = ", where row locks exclude the sessions of one node only"
 	version, what := identity["version"], ""
 	switch {
 	case strings.Contains(version, "TiDB"):
-		what = "TiDB, which can lose a lock while its holder goes on to COMMIT, and ignores FOR UPDATE in a " +
-			"statement with SKIP LOCKED"
+		what = "TiDB, which can lose a lock while its holder goes on to COMMIT"
 	case strings.Contains(strings.ToLower(version+identity["version_comment"]), "vitess"):
-		what = "Vitess, which ends transactions by a timer of its own, keeps no lease (wait_timeout), and shares the " +
-			"server's sessions among clients"
+		what = "Vitess, which ends transactions by a timer of its own, and keeps no lease (wait_timeout)"
 	case identity["version_comment"] == "Dolt":
 		what = "Dolt or go-mysql-server, which takes FOR UPDATE and locks nothing"
 	case isGalera(identity) && !strings.Contains(version, "MariaDB"):
