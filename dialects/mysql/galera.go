@@ -117,19 +117,17 @@ func (d *Driver) certify(ctx context.Context, at place, request dialects.Request
 	if err != nil {
 		return err
 	}
-	return d.pool.Await(ctx, false, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
-		result, err := at.ExecContext(ctx, query)
-		if err != nil {
-			return certified(err, request)
+	err = d.pool.Await(ctx, false, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
+		changed, err := at.Run(ctx, query)
+		if err == nil && changed != int64(len(request.Values)) {
+			return errKept
 		}
-		if changed, err := result.RowsAffected(); err != nil || changed != int64(len(request.Values)) {
-			return errors.Join(err, errKept)
-		}
-		if at.beat != nil { // of one of the rows: a node that is cut off from the majority cannot
-			*at.beat, err = certifySQL(request, pingMark, request.Values[:1])
-		}
-		return err
+		return certified(err, request)
 	})
+	if err == nil && at.beat != nil { // of one of the rows: a node that is cut off from the majority cannot
+		*at.beat, err = certifySQL(request, pingMark, request.Values[:1])
+	}
+	return err
 }
 
 // errKept occurs when a change does not reach the other nodes at once.

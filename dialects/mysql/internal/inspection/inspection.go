@@ -58,7 +58,8 @@ func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
 		err = take(p)
 		switch server.Number(err) {
 		case server.NoPrivilege, server.NoDatabasePrivilege, server.NoGlobalPrivilege:
-			err = fmt.Errorf("this user may not see who holds locks (%s): %w", p.grant, err)
+			err = fmt.Errorf("this user may not see who holds locks (GRANT SELECT ON performance_schema.* TO …; on "+
+				"MariaDB GRANT PROCESS ON *.* TO …): %w", err)
 		}
 		return err
 	})
