@@ -131,8 +131,8 @@ func isPlain(query string) bool {
 }
 
 var (
-	plain = regexp.MustCompile(`(?i)^[\s(]*(select|insert|update|delete|replace|with|savepoint|release|rollback\s+to|show)` +
-		`\b[^;]*$`)
+	plain = regexp.MustCompile(`(?i)^[\s(]*(select|insert|update|delete|replace|with|savepoint|release|` +
+		`rollback\s+to|show)\b[^;]*$`)
 	getLock = regexp.MustCompile(`(?i)\bget_lock\b`)
 )
 

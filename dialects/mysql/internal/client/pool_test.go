@@ -17,7 +17,8 @@ func TestPoolLimit(t *testing.T) {
 
 func TestIsPlain(t *testing.T) {
 	for _, plain := range []string{
-		"SAVEPOINT mine", "ROLLBACK TO SAVEPOINT mine", "-- name: Use :exec\nSELECT 1", " (SELECT 1)", "update t set a = 1",
+		"SAVEPOINT mine", "ROLLBACK TO SAVEPOINT mine",
+		"-- name: Use :exec\nSELECT 1", " (SELECT 1)", "update t set a = 1",
 	} {
 		require.True(t, isPlain(plain), plain)
 	}
