@@ -71,11 +71,7 @@ func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 		return dialects.ErrChanged
 	}
 	return i.look(ctx, func(p *picture) error {
-		err := p.renew(ctx)
-		if err == nil {
-			err = p.readPeople(ctx)
-		}
-		if err != nil {
+		if err := p.readPeople(ctx); err != nil {
 			return err
 		}
 		transactions, err := p.ask(ctx, "SELECT number FROM ("+p.ownersSQL+") o WHERE session = "+party.ID)
