@@ -117,17 +117,13 @@ func (d *Driver) certify(ctx context.Context, at place, request dialects.Request
 	if err != nil {
 		return err
 	}
-	err = d.pool.Await(ctx, false, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
+	return d.pool.Await(ctx, false, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
 		changed, err := at.Run(ctx, query)
 		if err == nil && changed != int64(len(request.Values)) {
 			return errKept
 		}
 		return certified(err, request)
 	})
-	if err == nil && at.beat != nil { // of one of the rows: a node that is cut off from the majority cannot
-		*at.beat, err = certifySQL(request, pingMark, request.Values[:1])
-	}
-	return err
 }
 
 // errKept occurs when a change does not reach the other nodes at once.
