@@ -156,7 +156,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 		if inOffice != nil {
 			// The record says that the work has ended, so that the next need not wait for it.
 			brief, stop := context.WithTimeout(held, gracePeriod)
-			_, _ = e.locker.ask(brief, query(sql, sql.Resign, e.hash, lock.Token()))
+			_, _ = e.locker.ask(brief, sql.Resign.With(e.hash, lock.Token()))
 			stop()
 			_ = inOffice.Unlock(ctx)
 		}
@@ -184,10 +184,6 @@ func (e *Election[Tx]) row(numbers ...string) *Mutex[Tx] {
 	return &Mutex[Tx]{locker: e.locker, target: row}
 }
 
-func query(sql dialects.LeadersSQL, text string, args ...any) dialects.Query {
-	return dialects.Query{SQL: text, Args: args, Table: sql.Table, Reads: text == sql.Leader}
-}
-
 // rows finds the seat and the office, or makes them. Nobody remembers them: their table may be made
 // anew.
 func (e *Election[Tx]) rows(ctx context.Context) (sql dialects.LeadersSQL, seat, office *Mutex[Tx], err error) {
@@ -198,7 +194,7 @@ func (e *Election[Tx]) rows(ctx context.Context) (sql dialects.LeadersSQL, seat,
 		return sql, nil, nil, err
 	}
 	sql = found.Kinds.Leaders
-	lines, err := e.locker.ask(ctx, query(sql, sql.Rows, e.hash, e.locker.config.storedName(e.name)))
+	lines, err := e.locker.ask(ctx, sql.Rows.With(e.hash, e.locker.config.storedName(e.name)))
 	numbers := strings.Fields(strings.Join(lines, " "))
 	if err == nil && len(numbers) != 2 {
 		err = fmt.Errorf("%w: those of the election went as they came", ErrNoRow)
@@ -219,7 +215,7 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, sql dialects.Leader
 	held, cancel := context.WithTimeout(held, officeTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	former, err := e.locker.ask(held, query(sql, sql.Write, term, e.identity, e.hash))
+	former, err := e.locker.ask(held, sql.Write.With(term, e.identity, e.hash))
 	switch {
 	case err != nil:
 		return nil, err
@@ -247,8 +243,7 @@ func (e *Election[Tx]) Leader(ctx context.Context) (l Leader, err error) {
 	}
 	var lines []string
 	if err == nil {
-		sql := found.Kinds.Leaders
-		lines, err = e.locker.ask(ctx, query(sql, sql.Leader, e.hash))
+		lines, err = e.locker.ask(ctx, found.Kinds.Leaders.Leader.With(e.hash))
 	}
 	record, free := strings.CutPrefix(strings.Join(lines, " "), "free ")
 	var serves string

@@ -35,8 +35,6 @@ type Holding struct {
 	// "claim", and Holder has no session: By says who has it, and Until for how long. For a name
 	// that is hidden, Key is what the caller named, else "~", the beginning of the hash, and "…".
 	Permits []Session
-
-	token int64 // of a claim
 }
 
 // Session is a session of the server, as the server shows it.
@@ -78,11 +76,12 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	if err != nil {
 		return nil, err
 	}
-	holdings, err := l.heldClaims(ctx, found.Kinds.Claims, keys)
+	claims, err := l.heldClaims(ctx, found.Kinds.Claims, of.Names)
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range l.holdingsOf(entries, of, keys) {
+	var holdings []Holding
+	for _, h := range l.holdingsOf(append(entries, claims...), of, keys) {
 		if h.Holder != nil {
 			h.Key = cmp.Or(h.Key, h.Holder.Key)
 		}
@@ -119,7 +118,7 @@ func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection
 	// Who waits comes first, then who has the row alone.
 	rank := func(e dialects.Entry) string { return fmt.Sprint(!e.Waits, !e.Waits && e.Shared) }
 	slices.SortStableFunc(entries, func(a, b dialects.Entry) int { return cmp.Compare(rank(a), rank(b)) })
-	holdings, seen := map[row]*Holding{}, map[[5]string]bool{}
+	holdings, seen := map[row]*Holding{}, map[[6]string]bool{}
 	for _, e := range entries {
 		at, key := row{cmp.Or(e.Table, l.config.table), e.Column, e.Value}, ""
 		wanted := of.Names == nil || e.Table == "" && slices.Contains(of.Slots, e.Value)
@@ -131,7 +130,7 @@ func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection
 			}
 			wanted = wanted && !(e.Kind == dialects.KindSemaphore && e.Shared) // who shares it only looks
 		}
-		who := [...]string{at.table, at.column, e.Value, e.ID, e.Prepared}
+		who := [...]string{at.table, at.column, at.value, e.Value, e.ID, e.Prepared}
 		if !wanted || seen[who] {
 			continue
 		}

@@ -111,14 +111,14 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 				m.within = max(m.within-time.Since(begun), 1)
 			}
 			m.attached = &attached{
-				look: o.query(sql, sql.Look),
+				look: sql.Look.With(o.marker[:]),
 				judge: func(answer []string) error {
 					if now, at, err = o.read(answer, nil); err == nil && (inOwn || !at.IsZero()) {
 						err = errDone
 					}
 					return err
 				},
-				last: func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} },
+				last: func() []dialects.Query { return []dialects.Query{sql.Mark.With(o.marker[:], now, o.period)} },
 			}
 			err = m.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
 				ran = true
@@ -148,11 +148,6 @@ func (o *Once[Tx]) isRunning(ctx context.Context) bool {
 	return in != nil && ctx.Value(runningKey(o.marker)) == any(in)
 }
 
-func (o *Once[Tx]) query(sql dialects.OnceSQL, text string, args ...any) dialects.Query {
-	args = append([]any{o.marker[:]}, args...)
-	return dialects.Query{SQL: text, Args: args, Table: sql.Table, Reads: text == sql.Look}
-}
-
 // look finds the texts, and asks without a lock when the work was done. A nested call only finds.
 func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], nested bool) (sql dialects.OnceSQL, at time.Time,
 	err error,
@@ -167,7 +162,7 @@ func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], nested bool) (sql dia
 		sql = found.Kinds.Once
 	}
 	if err == nil && !nested {
-		_, at, err = o.read(m.locker.ask(wait, o.query(sql, sql.Look)))
+		_, at, err = o.read(m.locker.ask(wait, sql.Look.With(o.marker[:])))
 	}
 	return sql, at, m.waitError(ctx, wait, err)
 }
@@ -193,23 +188,19 @@ func (o *Once[Tx]) read(answer []string, err error) (now int64, at time.Time, _ 
 // the transaction, also when first is false. In the work of this very Once it is an error.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
-	m := o.made()
-	ctx, trace := m.startTrace(ctx, verb, false)
-	defer func() { trace.answer(err) }()
 	if o.isRunning(ctx) {
-		return false, m.wrap(verb, errInOwn)
+		return false, o.made().wrap(verb, errInOwn)
 	}
-	if err = m.lockIn(ctx, verb, tx, false); err != nil {
-		return false, err
+	m, err := o.made().asking(ctx, true, func(k dialects.Kinds) dialects.Query {
+		return k.Once.First.With(o.marker[:], rand.Int64()|1, o.period)
+	}, func(answer []string) error {
+		first = len(answer) > 0
+		return nil
+	})
+	if err != nil {
+		return false, m.wrap(verb, err)
 	}
-	found, err := m.locker.find(ctx, true)
-	var lines []string
-	if err == nil {
-		sql := found.Kinds.Once
-		lines, err = m.locker.driver.Run(ctx, o.query(sql, sql.First, rand.Int64()|1, o.period), tx)
-	}
-	m.locker.invalidate(err)
-	return len(lines) > 0, m.wrap(verb, err)
+	return first, m.lockTx(ctx, verb, tx, false)
 }
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
@@ -224,18 +215,20 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 // under way. In the work of a Do, it is part of that Do's transaction. In the work of this very
 // Once it is an error: the marker comes behind that work. It is [ErrInsideLock] where Do is.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
-	inOwn, l := o.isRunning(ctx), o.made().locker
-	return o.made().do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
+	const verb = "Once.Forget"
+	inOwn := o.isRunning(ctx)
+	m, err := o.made().asking(ctx, false, func(k dialects.Kinds) dialects.Query {
+		return k.Once.Forget.With(o.marker[:])
+	}, func([]string) error {
 		if inOwn {
 			return errInOwn
 		}
-		found, err := l.find(ctx, true)
-		if err == nil {
-			_, err = l.askInWork(ctx, o.query(found.Kinds.Once, found.Kinds.Once.Forget))
-		}
-		l.invalidate(err)
-		return err
+		return nil
 	})
+	if err != nil {
+		return m.wrap(verb, err)
+	}
+	return m.do(ctx, verb, false, func(context.Context, Tx) error { return nil })
 }
 
 // Sweep deletes the markers of work that was done longer ago than age, by the database's clock, and
@@ -255,17 +248,17 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 	if err != nil {
 		return 0, wrap(verb, err)
 	}
-	once, claims := found.Kinds.Once, found.Kinds.Claims
-	for _, q := range []dialects.Query{{SQL: once.Sweep, Table: once.Table}, {SQL: claims.Sweep, Table: claims.Table}} {
-		var n, from int64
-		for again := true; again; deleted += n {
+	for _, q := range []dialects.Query{found.Kinds.Once.Sweep, found.Kinds.Claims.Sweep} {
+		n, from := int64(most), int64(0)
+		for n == most || errors.Is(err, ErrDeadlock) && ctx.Err() == nil {
 			var answer []string
-			q.Args, n = []any{from, age.Microseconds(), int64(most)}, 0
-			answer, err = l.ask(ctx, q)
+			answer, err = l.ask(ctx, q.With(from, age.Microseconds(), int64(most)))
+			n = 0
 			_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
-			again = n == most || errors.Is(err, ErrDeadlock) && ctx.Err() == nil
+			deleted += n
 		}
-		if err != nil && (q.Table == once.Table || !errors.Is(err, ErrNotInstalled)) { // else it is older than claims
+		// An installation may be older than claims.
+		if err != nil && (q.Table == found.Kinds.Once.Table || !errors.Is(err, ErrNotInstalled)) {
 			return deleted, wrap(verb, err)
 		}
 	}

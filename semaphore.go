@@ -84,13 +84,13 @@ func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err 
 	sql, args := found.Kinds.Permits, []any{p.hash, int64(p.n), l.config.storedName(p.key)}
 	rows, err = lookUp(ctx, nested, "the permits were", "take one", func(ctx context.Context) ([]string, error) {
 		for range 5 { // others may make some at the same time, and meet in a deadlock
-			lines, err := l.ask(ctx, dialects.Query{SQL: sql.Look, Args: args[:2], Table: sql.Table, Reads: true})
+			lines, err := l.ask(ctx, sql.Look.With(args[:2]...))
 			var numbers string
 			numbers, free = strings.CutSuffix(strings.Join(lines, " "), " free")
 			if rows = strings.Fields(numbers); err != nil || len(rows) > p.n {
 				return rows, err
 			}
-			_, err = l.ask(ctx, dialects.Query{SQL: sql.Make, Args: args, Table: sql.Table})
+			_, err = l.ask(ctx, sql.Make.With(args...))
 			if err != nil && l.driver.Classify(err) == dialects.Final {
 				return nil, err
 			}
