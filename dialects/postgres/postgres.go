@@ -159,7 +159,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	if err != nil {
 		return nil, got, err
 	}
-	s = &session[Tx]{querier: querier{conn.Line()}, conn: conn, driver: d, lease: request.Lease}
+	s = &session[Tx]{querier: querier{conn.Line}, conn: conn, driver: d, lease: request.Lease}
 	panics := true
 	defer func() {
 		if panics {
@@ -245,13 +245,13 @@ func (d *driver[Tx]) within(ctx context.Context, patience time.Duration, work fu
 		return err
 	}
 	defer conn.GiveBack()
-	if err = d.identity.Ask(ctx, conn.Line()); err == nil {
-		err = work(conn.Line())
+	if err = d.identity.Ask(ctx, conn.Line); err == nil {
+		err = work(conn.Line)
 	}
 	if status := conn.Status(); err != nil && status != client.Idle && status != client.Closed {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		_ = conn.Line().Exec(clean, "rollback")
+		_ = conn.Line.Exec(clean, "rollback")
 	}
 	return err
 }

@@ -46,18 +46,25 @@ func eachMySQL(t *testing.T, test func(t *testing.T, e *testbed.Engine)) {
 	}
 }
 
-// eachOwnMySQL runs a test on a MySQL and a MariaDB of its own, with these options, by each client.
-func eachOwnMySQL(t *testing.T, test func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]), options ...string) {
+// eachOwnServer runs a test on a MySQL and a MariaDB of its own, with these options.
+func eachOwnServer(t *testing.T, test func(*testing.T, *testbed.Engine, *servers.Server), options ...string) {
 	t.Helper()
 	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
 			server, err := servers.Start(background, kind, servers.Options{Settings: options})
 			require.NoError(t, err)
-			e := testbed.Owned(t, server)
-			for _, c := range testbed.MySQLSQL {
-				t.Run(c.Name, func(t *testing.T) { test(t, e, c) })
-			}
+			test(t, testbed.Owned(t, server), server)
 		})
 	}
+}
+
+// eachOwnMySQL is eachOwnServer by each client.
+func eachOwnMySQL(t *testing.T, test func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]), options ...string) {
+	t.Helper()
+	eachOwnServer(t, func(t *testing.T, e *testbed.Engine, _ *servers.Server) {
+		for _, c := range testbed.MySQLSQL {
+			t.Run(c.Name, func(t *testing.T) { test(t, e, c) })
+		}
+	}, options...)
 }

@@ -1,6 +1,7 @@
 package engines
 
 import (
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -18,36 +19,28 @@ import (
 // write: the documents say so, and this test sees it when a version stops doing that.
 func TestInNobodysWay(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
-			e := testbed.Mortal(t, kind) // where nobody else holds back purge
-			e.AsAdmin(t, "SET GLOBAL innodb_monitor_enable = 'trx_rseg_history_len'")
-			// Else the count is that of up to 128 rounds of purge before.
-			e.AsAdmin(t, "SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
-			for _, c := range testbed.MySQLSQL {
-				t.Run(c.Name, func(t *testing.T) {
-					f, _ := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(64))
-					require.NoError(t, f.Locks.Install(background))
-					table := f.MakeTable(t, "id int primary key, n int")
-					purged(t, f.Engine, "before")
-					lock, err := f.Locks.Mutex("a").Lock(background)
-					require.NoError(t, err)
-					granted := f.Queue(t, 1, "a")
+	eachOwnMySQL(t, func(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) { // nobody else holds back purge
+		e.AsAdmin(t, "SET GLOBAL innodb_monitor_enable = 'trx_rseg_history_len'")
+		// Else the count is that of up to 128 rounds of purge before.
+		e.AsAdmin(t, "SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
+		f, _ := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(64))
+		require.NoError(t, f.Locks.Install(background))
+		table := f.MakeTable(t, "id int primary key, n int")
+		purged(t, f.Engine, "before")
+		lock, err := f.Locks.Mutex("a").Lock(background)
+		require.NoError(t, err)
+		granted := f.Queue(t, 1, "a")
 
-					changes(t, e, table)
-					if kind == servers.MariaDB {
-						require.GreaterOrEqual(t, history(t, e), updates)
-					} else {
-						purged(t, e, "under a holder and a waiter")
-					}
-					require.NoError(t, lock.Unlock(background))
-					require.NoError(t, testbed.Receive(t, granted).Unlock(background))
-					purged(t, e, "after the locks")
-				})
-			}
-		})
-	}
+		changes(t, e, table)
+		if e.Kind == servers.MariaDB {
+			require.GreaterOrEqual(t, history(t, e), updates)
+		} else {
+			purged(t, e, "under a holder and a waiter")
+		}
+		require.NoError(t, lock.Unlock(background))
+		require.NoError(t, testbed.Receive(t, granted).Unlock(background))
+		purged(t, e, "after the locks")
+	})
 }
 
 // updates is how many transactions leave a row version behind.

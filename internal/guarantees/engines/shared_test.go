@@ -23,9 +23,6 @@ import (
 func TestSharedWritesNothing(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, given *testbed.Engine) {
-		if strings.HasPrefix(given.Origin, "given") {
-			t.Skip("the server is not the test's own")
-		}
 		e := testbed.Mortal(t, given.Kind)
 		t.Run("pgx", func(t *testing.T) { sharedWritesNothing(t, e, testbed.PgxOpened()) })
 		t.Run("sql.DB", func(t *testing.T) { sharedWritesNothing(t, e, testbed.PostgresSQL[0]) })

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
@@ -20,9 +19,14 @@ type Pool[Tx any] interface {
 	In(ctx context.Context, tx Tx, answers bool) (Line, error)
 }
 
-// Conn is a connection of a pool with at most one transaction, as a client library presents both.
-type Conn[Tx any] interface {
-	Line() Line
+// Conn is a connection of a pool.
+type Conn[Tx any] struct {
+	Line
+	Transaction[Tx]
+}
+
+// Transaction is the only one on a connection of a pool, as a client library presents both.
+type Transaction[Tx any] interface {
 	// Begin runs a script that begins a transaction. Mark is what Commit will ask for, and empty in
 	// a session without work. After an error the transaction may be open, or not: Rollback ends it.
 	Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
@@ -53,17 +57,6 @@ const (
 	Busy   Status = 'B' // with rows that were not read
 	Open   Status = '?' // of which no more is known
 )
-
-// statusOf is that of a connection of pgx's.
-func statusOf(conn *pgx.Conn) Status {
-	switch {
-	case conn.IsClosed():
-		return Closed
-	case conn.PgConn().IsBusy():
-		return Busy
-	}
-	return Status(conn.PgConn().TxStatus())
-}
 
 // Line runs scripts on one connection, whichever client library it belongs to.
 type Line struct {
@@ -105,7 +98,7 @@ const InCallers Savepoint = "txlock_wait"
 
 // Set sets it.
 func (s Savepoint) Set() sqltext.Statement {
-	return sqltext.Statement{SQL: savepointSQL + string(s), Silent: true, Opens: true}
+	return sqltext.Statement{SQL: "savepoint " + string(s), Silent: true, Opens: true}
 }
 
 // Inner is another one, for the work with what is locked in s. It ends with s.
@@ -120,8 +113,6 @@ func (s Savepoint) Undo() sqltext.Statement {
 func (s Savepoint) Release() sqltext.Statement {
 	return sqltext.Silent("release savepoint " + string(s))
 }
-
-const savepointSQL = "savepoint "
 
 // MarkSetting holds the mark: a value that lives as long as the transaction, and that no other has.
 const MarkSetting = "txlock.held"
@@ -169,32 +160,3 @@ func interruptBy(ask func(context.Context, sqltext.Statement) error, tag, also s
 // newTag begins statements, so that another session finds this one by what it runs. A wrapper may
 // put a comment of its own in front.
 func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
-
-// Affected is how many rows a statement of the caller's has affected. The first one goes into into,
-// and then it is how many have come.
-func Affected(rows pgx.Rows, into []any) (count int64, err error) {
-	defer rows.Close()
-	for ; rows.Next(); count++ {
-		if into != nil && count == 0 {
-			if err := rows.Scan(into...); err != nil {
-				return 0, err
-			}
-		}
-	}
-	if into == nil {
-		count = rows.CommandTag().RowsAffected()
-	}
-	return count, rows.Err()
-}
-
-// workTx is the transaction as work sees it, which does not end it.
-type workTx struct{ pgx.Tx }
-
-var errNotYours = errors.New("the transaction is that of the lock: it commits when the work returns nil, and rolls " +
-	"back when it returns an error")
-
-// Commit implements pgx.Tx.
-func (workTx) Commit(context.Context) error { return errNotYours }
-
-// Rollback implements pgx.Tx.
-func (workTx) Rollback(context.Context) error { return errNotYours }

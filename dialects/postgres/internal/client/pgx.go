@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,28 +26,25 @@ type pgxPool struct{ *pgxpool.Pool }
 // PGX is a pool of pgx connections.
 func PGX(pool *pgxpool.Pool) Pool[pgx.Tx] { return pgxPool{pool} }
 
-func (p pgxPool) Acquire(ctx context.Context) (Conn[pgx.Tx], error) {
+func (p pgxPool) Acquire(ctx context.Context) (none Conn[pgx.Tx], err error) {
 	for dead := 0; ; dead++ {
 		pooled, err := p.Pool.Acquire(ctx)
 		if err != nil && ctx.Err() != nil {
 			stat := p.Stat()
-			return nil, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
+			return none, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
 				stat.AcquiredConns(), stat.MaxConns(), err)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("connect: %w", err)
+			return none, fmt.Errorf("connect: %w", err)
 		}
 		c := &pooledPgx{pgxConn: p.known(pooled.Conn()), pooled: pooled}
 		if !(peer.Conn{Conn: c.line.Socket}).Gone() {
-			if err = unfit(c.conn); err != nil {
-				c.GiveBack()
-			}
-			return c, err
+			return Conn[pgx.Tx]{c.line, c}, nil
 		}
 		c.Destroy()
 		c.GiveBack()
 		if dead == mayBeDead(int(p.Stat().MaxConns())) {
-			return nil, errDead
+			return none, errDead
 		}
 	}
 }
@@ -58,24 +54,22 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (l Line, err error) 
 		return l, errors.New("nil transaction")
 	}
 	// Once the transaction has ended, its connection is somebody else's.
-	open := func() error { return tx.SendBatch(context.WithoutCancel(ctx), &pgx.Batch{}).Close() }
-	if err := open(); err != nil {
+	if err := tx.SendBatch(context.WithoutCancel(ctx), &pgx.Batch{}).Close(); err != nil {
 		return l, err
 	}
 	if tx.Conn().PgConn().IsBusy() {
 		return l, ErrRowsOpen
 	}
+	for _, setting := range []string{"client_encoding", "standard_conforming_strings"} { // it may be of another pool
+		if err := server.Unfit(setting, tx.Conn().PgConn().ParameterStatus(setting)); err != nil {
+			return l, err
+		}
+	}
 	c := *p.known(tx.Conn())
 	c.through = tx
 	l = c.line
-	l.Cut, l.Socket = nil, nil
-	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
-		if err := open(); err != nil {
-			return nil, err
-		}
-		return c.run(ctx, s)
-	}
-	return l, unfit(c.conn)
+	l.Run, l.Cut, l.Socket = c.run, nil, nil
+	return l, nil
 }
 
 // ask asks on another connection of the pool, if it has one to give soon.
@@ -101,33 +95,34 @@ type pgxConn struct {
 		Exec(ctx context.Context, statements string, args ...any) (pgconn.CommandTag, error)
 		SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 	}
-	mode  pgx.QueryExecMode
 	known map[string]bool // texts that pgx has prepared, unless it has dropped one to make room
-	most  int             // that pgx keeps
+	anew  bool            // a script is sent for the second time
+	most  int             // that pgx keeps; 0: it prepares each anew; less: it prepares nothing
 }
 
 // known is what the library knows of a connection as long as the connection lives.
 func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
 	const key = "txlock"
 	data := conn.PgConn().CustomData()
-	c, is := data[key].(*pgxConn)
-	if is {
+	if c, is := data[key].(*pgxConn); is {
 		return c
 	}
 	config := conn.Config()
-	c = &pgxConn{
-		conn: conn, through: conn, mode: config.DefaultQueryExecMode, known: make(map[string]bool),
-		most: config.StatementCacheCapacity,
-	}
-	if c.mode == pgx.QueryExecModeCacheDescribe {
-		c.most = config.DescriptionCacheCapacity
-	}
+	c := &pgxConn{conn: conn, through: conn, known: make(map[string]bool), most: config.StatementCacheCapacity}
 	c.line = Line{
 		Run: c.run, Interrupt: conn.PgConn().CancelRequest, // safe beside a running statement
 		Cut:    func() { _ = conn.PgConn().Conn().Close() },
-		Socket: conn.PgConn().Conn(),
-		// Statements that travel as one text are read before any runs.
-		Carries: c.mode != pgx.QueryExecModeSimpleProtocol,
+		Socket: conn.PgConn().Conn(), Carries: true,
+	}
+	switch config.DefaultQueryExecMode {
+	case pgx.QueryExecModeCacheDescribe:
+		c.most = config.DescriptionCacheCapacity
+	case pgx.QueryExecModeDescribeExec:
+		c.most = 0
+	case pgx.QueryExecModeExec:
+		c.most = -1
+	case pgx.QueryExecModeSimpleProtocol: // all is one text, which the server reads before any of it runs
+		c.most, c.line.Carries = -1, false
 	}
 	if conn.PgConn().PID() == 0 {
 		c.line.Tag = newTag()
@@ -137,53 +132,10 @@ func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
 	return c
 }
 
-// unfit is an error where a setting does not serve, as far as the server has told.
-func unfit(conn *pgx.Conn) error {
-	const encoding, conforming = "client_encoding", "standard_conforming_strings"
-	e, c := conn.PgConn().ParameterStatus(encoding), conn.PgConn().ParameterStatus(conforming)
-	if e == "UTF8" && c == "on" { // nearly always
-		return nil
-	}
-	return cmp.Or(server.Unfit(encoding, e), server.Unfit(conforming, c))
-}
-
-// run begins a script again, once, where the server has forgotten what pgx has prepared: the
-// server has then forgotten all.
-func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-	columns, err = c.batch(ctx, s)
-	if err == nil || !isForgotten(err) {
-		return columns, err
-	}
-	if s[0].Opens {
-		undo := "rollback"
-		if name, is := strings.CutPrefix(s[0].SQL, savepointSQL); is {
-			undo += " to savepoint " + name + "; release savepoint " + name
-		}
-		_, failed := c.through.Exec(ctx, undo)
-		if failed == nil {
-			failed = c.conn.DeallocateAll(ctx)
-		}
-		if failed != nil {
-			return columns, errors.Join(failed, err)
-		}
-		columns, err = c.batch(ctx, s)
-	}
-	if isForgotten(err) {
-		err = server.MixedUp(err)
-	}
-	return columns, err
-}
-
-// isForgotten tells whether the server has not had what pgx has prepared, or had another one.
-func isForgotten(err error) bool {
-	state := server.State(err)
-	return state == server.UnknownStatement || state == server.KnownStatement
-}
-
-// batch sends a script. In an open transaction, what pgx does not know yet comes behind the
+// run sends a script. In an open transaction, what pgx does not know yet comes behind the
 // savepoint, in a batch of its own: pgx prepares in front of a whole batch, and the savepoint would
 // not guard from an error there.
-func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	if len(s) == 1 && s[0].Silent && len(s[0].Args) == 0 { // pgx has nothing to prepare then
 		if _, err = c.through.Exec(ctx, s[0].Sent()); err != nil {
 			return nil, err
@@ -191,8 +143,10 @@ func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]stri
 		return [][]string{nil}, nil
 	}
 	columns = make([][]string, 0, len(s))
-	if s[0].Opens && c.conn.PgConn().TxStatus() == 'T' && c.prepares(s[1:]) {
-		if columns, err = c.batch(ctx, s[:1]); err != nil {
+	status := c.conn.PgConn().TxStatus()
+	unknown := func(statement sqltext.Statement) bool { return !c.known[statement.SQL] }
+	if s[0].Opens && status == 'T' && c.most >= 0 && slices.ContainsFunc(s[1:], unknown) {
+		if columns, err = c.run(ctx, s[:1]); err != nil {
 			return columns, err
 		}
 		s = s[1:]
@@ -204,39 +158,42 @@ func (c *pgxConn) batch(ctx context.Context, s sqltext.Script) (columns [][]stri
 		if c.line.Tag != "" && !statement.Opens {
 			queries[i].SQL = c.line.Tag + queries[i].SQL
 		}
+		queries[i].Query(func(rows pgx.Rows) error {
+			column, err := read(rows, statement)
+			if err == nil {
+				columns = append(columns, column)
+			}
+			return err
+		})
 		batch.QueuedQueries[i] = &queries[i]
-	}
-	results := c.through.SendBatch(ctx, &batch)
-	for i := 0; i < len(s) && err == nil; i++ {
-		var rows pgx.Rows
-		var column []string
-		if rows, err = results.Query(); err == nil {
-			column, err = c.read(rows, s[i])
-		}
-		if err == nil {
-			columns = append(columns, column)
-		}
-	}
-	if closed := results.Close(); err == nil {
-		err = closed
-	}
-	if err != nil || len(c.known) > c.most { // after an error pgx prepares them anew
-		clear(c.known)
-		return columns, err
-	}
-	for _, statement := range s {
 		c.known[statement.SQL] = true
 	}
-	return columns, nil
+	err = c.through.SendBatch(ctx, &batch).Close()
+	if err != nil || len(c.known) > c.most { // after an error pgx prepares them anew
+		clear(c.known)
+	}
+	if state := server.State(err); state == server.UnknownStatement || state == server.KnownStatement {
+		if status == 'I' && !c.anew {
+			return c.again(ctx, s, err)
+		}
+		err = server.MixedUp(err)
+	}
+	return columns, err
 }
 
-// prepares tells whether pgx has the server read a statement in front of them all.
-func (c *pgxConn) prepares(s sqltext.Script) bool {
-	if c.mode == pgx.QueryExecModeExec || c.mode == pgx.QueryExecModeSimpleProtocol {
-		return false
+// again begins a script again, once, where err says that the server has not what pgx has prepared,
+// or another one: it has then forgotten all.
+func (c *pgxConn) again(ctx context.Context, s sqltext.Script, err error) ([][]string, error) {
+	c.anew = true
+	defer func() { c.anew = false }()
+	_, failed := c.conn.Exec(ctx, "rollback")
+	if failed == nil {
+		failed = c.conn.DeallocateAll(ctx)
 	}
-	return c.mode == pgx.QueryExecModeDescribeExec ||
-		slices.ContainsFunc(s, func(statement sqltext.Statement) bool { return !c.known[statement.SQL] })
+	if failed != nil {
+		return nil, errors.Join(failed, err)
+	}
+	return c.run(ctx, s)
 }
 
 // IsUnsent tells whether pgx has refused a batch before it has sent any of it, but for what it
@@ -245,16 +202,16 @@ func IsUnsent(err error) bool { return errors.As(err, new(pgx.ErrPreprocessingBa
 
 // read is the first column of a statement of the library's. Of one of the caller's it is how many
 // rows were affected, or have come where one is asked for.
-func (c *pgxConn) read(rows pgx.Rows, s sqltext.Statement) (column []string, err error) {
+func read(rows pgx.Rows, s sqltext.Statement) (column []string, err error) {
 	if s.Work {
 		affected, err := Affected(rows, s.Into)
 		return []string{strconv.FormatInt(affected, 10)}, err
 	}
-	defer rows.Close()
 	for !s.Silent && rows.Next() {
-		var text pgtype.Text // pgx may have asked for it in another form
-		first, raw := rows.FieldDescriptions()[0], rows.RawValues()[0]
-		if err := c.conn.TypeMap().Scan(first.DataTypeOID, first.Format, raw, &text); err != nil {
+		var text pgtype.Text
+		into := make([]any, len(rows.FieldDescriptions())) // nil: not looked at
+		into[0] = &text
+		if err := rows.Scan(into...); err != nil {
 			return nil, err
 		}
 		column = append(column, text.String)
@@ -263,14 +220,29 @@ func (c *pgxConn) read(rows pgx.Rows, s sqltext.Statement) (column []string, err
 	return column, rows.Err()
 }
 
-// pooledPgx is a connection of a pgxPool.
+// Affected is how many rows a statement of the caller's has affected. The first one goes into into,
+// and then it is how many have come.
+func Affected(rows pgx.Rows, into []any) (count int64, err error) {
+	defer rows.Close()
+	for ; rows.Next(); count++ {
+		if into != nil && count == 0 {
+			if err := rows.Scan(into...); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if into == nil {
+		count = rows.CommandTag().RowsAffected()
+	}
+	return count, rows.Err()
+}
+
+// pooledPgx is the transaction on a connection of a pgxPool.
 type pooledPgx struct {
 	*pgxConn
 	pooled *pgxpool.Conn
 	begun  pgx.BatchResults // has the handle of the transaction; nil: no work runs in it
 }
-
-func (c *pooledPgx) Line() Line { return c.line }
 
 // Begin makes pgx's own handle of the transaction: that of a batch that begins one, and has nothing
 // to send. Its Close closes the handle once the transaction has ended, so that nobody who has kept
@@ -288,6 +260,18 @@ func (c *pooledPgx) Begin(ctx context.Context, mark string, s sqltext.Script) ([
 
 func (c *pooledPgx) Tx() pgx.Tx { return workTx{c.begun.Tx()} }
 
+// workTx is the transaction as work sees it, which does not end it.
+type workTx struct{ pgx.Tx }
+
+var errNotYours = errors.New("the transaction is that of the lock: it commits when the work returns nil, and rolls " +
+	"back when it returns an error")
+
+// Commit implements pgx.Tx.
+func (workTx) Commit(context.Context) error { return errNotYours }
+
+// Rollback implements pgx.Tx.
+func (workTx) Rollback(context.Context) error { return errNotYours }
+
 func (c *pooledPgx) Commit(ctx context.Context, mark string, behind sqltext.Script) error {
 	columns, err := c.run(ctx, slices.Concat(sqltext.Script{Proof(mark)}, behind, sqltext.Script{Commit}))
 	switch {
@@ -300,11 +284,11 @@ func (c *pooledPgx) Commit(ctx context.Context, mark string, behind sqltext.Scri
 	return err
 }
 
-func (c *pooledPgx) Rollback(ctx context.Context) error {
-	if c.Status() == Idle {
-		return nil
+func (c *pooledPgx) Rollback(ctx context.Context) (err error) {
+	if c.Status() != Idle {
+		_, err = c.conn.Exec(ctx, "rollback")
 	}
-	return c.line.Exec(ctx, "rollback")
+	return err
 }
 
 func (c *pooledPgx) Destroy() { _ = c.conn.Close(over) }
@@ -323,4 +307,13 @@ func (c *pooledPgx) GiveBack() {
 	c.pooled.Release()
 }
 
-func (c *pooledPgx) Status() Status { return statusOf(c.conn) }
+// Status implements Transaction.
+func (c *pgxConn) Status() Status {
+	switch {
+	case c.conn.IsClosed():
+		return Closed
+	case c.conn.PgConn().IsBusy():
+		return Busy
+	}
+	return Status(c.conn.PgConn().TxStatus())
+}

@@ -29,9 +29,31 @@ type sqlPool struct {
 // SQL is a pool of database/sql.
 func SQL(db *sql.DB) Pool[*sql.Tx] { return &sqlPool{DB: db} }
 
-func (p *sqlPool) Acquire(ctx context.Context) (Conn[*sql.Tx], error) {
-	c := &sqlConn{pool: p, tag: newTag(), spare: mayBeDead(p.Stats().OpenConnections)}
-	return c, c.take(ctx)
+// Acquire takes a connection, other than those that died while they were idle. The kernel shows
+// that, or an answer costs a round trip.
+func (p *sqlPool) Acquire(ctx context.Context) (none Conn[*sql.Tx], err error) {
+	for dead := 0; ; dead++ {
+		c := &sqlConn{pool: p, tag: newTag(), state: Open}
+		conn, err := sqlconn.Take(ctx, p.DB, c.look)
+		if conn == nil {
+			return none, err
+		}
+		switch c.Conn = conn; {
+		case err != nil:
+		case c.Socket == nil:
+			err = c.PingContext(ctx)
+		case (peer.Conn{Conn: c.Socket}).Gone():
+			err = errDead
+		}
+		if err == nil {
+			return Conn[*sql.Tx]{c.line(), c}, nil
+		}
+		c.Destroy()
+		c.GiveBack()
+		if !server.Broken(err) || ctx.Err() != nil || dead == mayBeDead(p.Stats().OpenConnections) {
+			return none, err
+		}
+	}
 }
 
 // In serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
@@ -94,38 +116,10 @@ func (p *sqlPool) ask(ctx context.Context, s sqltext.Statement) error {
 // in one query.
 type sqlConn struct {
 	*sqlconn.Conn
-	pgx    *pgx.Conn // nil: the driver is not pgx's
-	pool   *sqlPool
-	tag    string
-	spare  int  // connections that may be tried as long as no statement has succeeded
-	broken bool // as an error has shown
-	ended  bool // the server has refused the COMMIT
-}
-
-// take takes a connection from the pool, other than those of which the kernel shows that they died
-// while they were idle. Where the pool gives none, c keeps what it had.
-func (c *sqlConn) take(ctx context.Context) error {
-	for ; ; c.spare-- {
-		conn, err := sqlconn.Take(ctx, c.pool.DB, c.look)
-		if conn == nil {
-			return err
-		}
-		c.Conn = conn
-		dead := (peer.Conn{Conn: c.Socket}).Gone()
-		switch {
-		case dead:
-			c.Destroy()
-			err = errDead
-		case err == nil && c.pgx != nil:
-			err = unfit(c.pgx)
-		}
-		if err != nil {
-			c.GiveBack()
-		}
-		if !dead || ctx.Err() != nil || c.spare <= 0 {
-			return err
-		}
-	}
+	pgx   *pgx.Conn // nil: the driver is not pgx's
+	pool  *sqlPool
+	tag   string
+	state Status // that an error has shown; Open: none has
 }
 
 // look knows pgx's connections, and those that show their socket.
@@ -147,8 +141,7 @@ func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
 	return true
 }
 
-// Line implements Conn.
-func (c *sqlConn) Line() Line {
+func (c *sqlConn) line() Line {
 	l := Line{Run: c.run, Tag: c.tag, Interrupt: interruptBy(c.pool.ask, c.tag, ""), Cut: c.Cut(), Socket: c.Socket}
 	if c.tag == "" {
 		l.Interrupt = c.pgx.PgConn().CancelRequest // safe beside a running statement
@@ -157,33 +150,12 @@ func (c *sqlConn) Line() Line {
 }
 
 func (c *sqlConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-	err = c.first(ctx, func() (ran int, err error) {
-		if c.pgx != nil {
-			columns, err = c.together(ctx, s)
-		} else {
-			columns, err = oneByOne(ctx, c.Querier(), s, c.tag)
-		}
-		return len(columns), err
-	})
-	return columns, err
-}
-
-// first runs statements on a connection. Where only the first of all shows that the connection died
-// while it was idle, another one is taken. One that shows its socket may have been cut.
-func (c *sqlConn) first(ctx context.Context, statements func() (ran int, err error)) error {
-	for {
-		ran, err := statements()
-		if c.spare <= 0 || c.Socket != nil || ran > 0 || !server.Broken(err) || ctx.Err() != nil || c.Tx() != nil {
-			c.spare, c.broken = 0, c.broken || server.Broken(err)
-			return err
-		}
-		c.spare--
-		c.Destroy()
-		c.GiveBack()
-		if err := c.take(ctx); err != nil {
-			return err
-		}
+	if c.pgx != nil {
+		columns, err = c.together(ctx, s)
+	} else {
+		columns, err = oneByOne(ctx, c.Querier(), s, c.tag)
 	}
+	return columns, c.note(err)
 }
 
 // together sends a script as one query, below what a program has wrapped around the connection.
@@ -245,36 +217,39 @@ func oneByOne(ctx context.Context, q sqlconn.Querier, s sqltext.Script, tag stri
 }
 
 func (c *sqlConn) note(err error) error {
-	c.broken = c.broken || server.Broken(err)
+	if server.Broken(err) {
+		c.state = Closed
+	}
 	return err
 }
 
 // level makes the transaction what Begin does. Not every driver has a word for it.
 var level = sqltext.Silent("set transaction isolation level read committed, read write")
 
-// Begin implements Conn. The client library begins the transaction.
+// Begin implements Transaction. The client library begins the transaction.
 func (c *sqlConn) Begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
-	if err := c.first(ctx, func() (int, error) { return 0, c.Conn.Begin(ctx) }); err != nil {
+	if err := c.note(c.Conn.Begin(ctx)); err != nil {
 		return nil, err
 	}
 	return c.run(ctx, append(sqltext.Script{level}, s[1:]...))
 }
 
-// Commit implements Conn.
+// Commit implements Transaction.
 func (c *sqlConn) Commit(ctx context.Context, mark string, behind sqltext.Script) error {
 	_, err := c.run(ctx, append(sqltext.Script{Proof(mark)}, behind...))
 	if server.Broken(err) || errors.Is(err, sql.ErrTxDone) {
 		return dialects.Lost(err) // before COMMIT
 	}
 	if err == nil {
-		err = c.note(c.Finish(ctx, (*sql.Tx).Commit))
-		c.ended = err != nil
+		if err = c.Finish(ctx, (*sql.Tx).Commit); err != nil {
+			c.state = Idle // the server has refused it
+		}
 	}
-	return err
+	return c.note(err)
 }
 
-// Rollback implements Conn. Where the work has ended the transaction, what it has left behind goes
-// with the session.
+// Rollback implements Transaction. Where the work has ended the transaction, what it has left
+// behind goes with the session.
 func (c *sqlConn) Rollback(ctx context.Context) error {
 	err := c.Finish(ctx, (*sql.Tx).Rollback)
 	if errors.Is(err, sql.ErrTxDone) {
@@ -284,27 +259,23 @@ func (c *sqlConn) Rollback(ctx context.Context) error {
 	return c.note(err)
 }
 
-// GiveBack implements Conn. Not every driver tells database/sql that a connection is broken.
+// GiveBack implements Transaction. Not every driver tells database/sql that a connection is broken.
 func (c *sqlConn) GiveBack() {
-	if c.broken {
+	if c.state == Closed {
 		c.Destroy()
 	}
 	c.Conn.GiveBack()
 }
 
-// Status implements Conn. Where the driver does not tell, it is Open until an error says
+// Status implements Transaction. Where the driver does not tell, it is Open until an error says
 // otherwise.
-func (c *sqlConn) Status() (status Status) {
-	switch {
-	case c.broken:
-		return Closed
-	case c.ended:
-		return Idle
-	case c.pgx == nil:
-		return Open
+func (c *sqlConn) Status() Status {
+	if c.pgx == nil || c.state != Open {
+		return c.state
 	}
+	status := Closed
 	_ = c.Raw(func(any) error {
-		status = statusOf(c.pgx)
+		status = (&pgxConn{conn: c.pgx}).Status()
 		return nil
 	})
 	return status
