@@ -95,8 +95,8 @@ func (h *Claimed[Tx]) under(ctx context.Context, verb string, connected bool,
 		return query(k.Claims)
 	}, func(answer []string) error {
 		if locked = true; len(answer) == 0 {
-			return h.claim.mutex.wrap(verb, fmt.Errorf("%w: its time is over, it was released, or another has taken it "+
-				"since", ErrClaimEnded))
+			return h.claim.mutex.wrap(verb, fmt.Errorf("%w: its time is over, it was released, or another has it since",
+				ErrClaimEnded))
 		}
 		end = answer[0]
 		return nil

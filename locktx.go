@@ -48,8 +48,8 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 	return m.wrap(verb, m.waitError(ctx, wait, err))
 }
 
-// asking returns a copy with a query of a kind behind its lock, for a Do or a LockTx. Connected says
-// that the caller has a connection.
+// asking returns a copy with a query of a kind behind its lock, for a Do or a LockTx. Connected
+// says that the caller has a connection.
 func (m *Mutex[Tx]) asking(ctx context.Context, connected bool, query func(dialects.Kinds) dialects.Query,
 	judge func(answer []string) error,
 ) (*Mutex[Tx], error) {

@@ -30,8 +30,8 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 		Move: of(table, "UPDATE {} SET until = IF($5 > 0, NOW + INTERVAL $5 MICROSECOND, "+at("0")+") "+mine+
 			"until > NOW;\n"+end+"(ROW_COUNT() > 0 OR until > NOW)"),
 		Take: of(table, "INSERT IGNORE INTO {} (claim, holder, token, secret, since, until) SELECT $1, '', "+
-			micros("NOW")+", 0, '1970-01-01', '1970-01-01' FROM (SELECT 1) AS new WHERE NOT EXISTS (SELECT 1 FROM {} AS former "+
-			"WHERE former.claim = $1);\n"+
+			micros("NOW")+", 0, '1970-01-01', '1970-01-01' FROM (SELECT 1) AS new WHERE NOT EXISTS (SELECT 1 FROM {} "+
+			"AS former WHERE former.claim = $1);\n"+
 			skipping+"INSERT INTO {} (claim, holder, name, token, secret, since, until) SELECT claim, $2, "+
 			"NULLIF($4, ''), token + 1 - held, IF(held, secret, $3), IF(held, since, NOW), NOW + INTERVAL $5 "+
 			"MICROSECOND FROM (SELECT claim, token, secret, since, until > NOW AS held FROM {} WHERE claim = (SELECT "+

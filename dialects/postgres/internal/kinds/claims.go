@@ -20,8 +20,8 @@ func claimsOf(table string) dialects.ClaimSQL {
 		Read:  reading(table, read+"and c.claim = $1::bytea"),
 		List:  reading(table, read+"order by c.until limit 10000"),
 		Keep:  of(table, "select "+end+" from {}"+held), // at READ COMMITTED: LockTx refuses other transactions
-		Move: of(table, "update {} set until = case when $5::bigint > 0 then NOW + $5::MICROSECONDS else to_timestamp(0) "+
-			"end"+held+" returning "+end),
+		Move: of(table, "update {} set until = case when $5::bigint > 0 then NOW + $5::MICROSECONDS else "+
+			"to_timestamp(0) end"+held+" returning "+end),
 		Take: of(table, "insert into {} (claim, holder, token, secret, since, until) select $1::bytea, '', "+
 			micros("NOW")+", 0, at, at from to_timestamp(0) at where not exists (select from {} where claim = "+
 			"$1::bytea) on conflict do nothing;\n"+
@@ -33,8 +33,8 @@ func claimsOf(table string) dialects.ClaimSQL {
 			"since = case when c.until > now then c.since else now end "+
 			"from clock where c.claim = $1::bytea returning c.*) "+line("1")+"taken c union all "+
 			line("0")+"{} c where c.claim = $1::bytea and not exists (select from taken)"),
-		Look: of(table, "with asked as materialized (select n, decode(a ->> 0, 'hex') claim, convert_from(decode(a ->> 1, "+
-			"'hex'), 'UTF8') holder from json_array_elements($1::json) with ordinality list (a, n)), "+
+		Look: of(table, "with asked as materialized (select n, decode(a ->> 0, 'hex') claim, "+
+			"convert_from(decode(a ->> 1, 'hex'), 'UTF8') holder from json_array_elements($1::json) with ordinality list (a, n)), "+
 			"free as materialized (select n from asked join {} c using (claim) where c.until <= NOW or c.holder = "+
 			"asked.holder for update of c skip locked) select n from asked left join {} c using (claim) "+
 			"where c.claim is null or n in (select n from free)"),
