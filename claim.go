@@ -30,9 +30,9 @@ type Claim[Tx any] struct {
 func (c *Claim[Tx]) made() *Mutex[Tx] { return made(c.mutex, "Claim: Locker.Claim") }
 
 const (
-	maxClaimText = 255
-	minClaim     = time.Second
-	maxClaim     = 366 * 24 * time.Hour
+	maxName  = 255 // bytes
+	minClaim = time.Second
+	maxClaim = 366 * 24 * time.Hour
 )
 
 // Claim names something to be had for a while. A key is any bytes, from 1 to 255 of them; others
@@ -40,8 +40,8 @@ const (
 func (l *Locker[Tx]) Claim(key string) *Claim[Tx] {
 	hash := sha256.Sum256([]byte(key)) // as label.Hash
 	c := l.claim(key, string(hash[:]))
-	if key == "" || len(key) > maxClaimText {
-		c.mutex.err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxClaimText)
+	if key == "" || len(key) > maxName {
+		c.mutex.err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxName)
 	}
 	return c
 }
@@ -144,9 +144,9 @@ func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*C
 	return c.take(ctx, "Claim.TryTake", by, d, false)
 }
 
-// Take is TryTake that waits while another has the claim, until ctx or Within ends that, without a
-// connection. When the claim is over, or is released, any of those who wait may be next. All in a
-// Locker share one look a second, and one at the end of each claim, but never more than ten a
+// Take is TryTake that waits, without a connection, while another has the claim, until ctx or
+// Within ends that. When the claim is over, or is released, any of those who wait may be next. All
+// in a Locker share one look a second, and one at the end of each claim, but never more than ten a
 // second, those included that take nothing.
 func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
 	return c.take(ctx, "Claim.Take", by, d, true)
@@ -199,11 +199,17 @@ func (c *Claim[Tx]) try(ctx context.Context, by string, d time.Duration) (claimR
 
 // checkClaim tells whether by may have a claim for d.
 func checkClaim(by string, d time.Duration) error {
-	switch {
-	case by == "" || len(by) > maxClaimText || !utf8.ValidString(by) || strings.ContainsRune(by, 0):
-		return fmt.Errorf("by %.300q: it must be 1 to %d bytes of UTF-8 without NUL", by, maxClaimText)
-	case d < minClaim || d > maxClaim:
+	if d < minClaim || d > maxClaim {
 		return fmt.Errorf("for %v: a claim is held for at least %v, and at most %v", d, minClaim, maxClaim)
+	}
+	return checkName("by", by)
+}
+
+// checkName is for the name of a holder, as the tables of kinds have it.
+func checkName(what, name string) error {
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%s %.300q has %d bytes: it must be 1 to %d bytes of UTF-8 without NUL", what, name, len(name),
+			maxName)
 	}
 	return nil
 }

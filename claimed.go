@@ -26,10 +26,9 @@ func (h *Claimed[Tx]) made() *Claim[Tx] { return made(h.claim, "Claimed: Claim.T
 const claimText = "claim1.%d.%d.%x.%x.%d"
 
 // String is the claim as a text of letters, digits and ".", for a cookie, a job's payload or
-// another process: [Locker.Claimed] reads it. It has a random number of 63 bits, drawn with the
-// claim, which nothing else of txlock shows: who guesses cannot make the text of another's claim.
-// Who may read the table of claims, or the statements of all sessions, can. Whoever has the text
-// can use the claim: give it to nobody who may not.
+// another process: [Locker.Claimed] reads it. It has a random number of 63 bits that nothing else
+// of txlock shows: nobody guesses the text of another's claim, but who may read the table of
+// claims, or the statements of all sessions, can make it. Whoever has the text can use the claim.
 func (h *Claimed[Tx]) String() string {
 	return fmt.Sprintf(claimText, h.token, h.until.Load(), h.made().key, h.by, h.secret)
 }
@@ -65,10 +64,10 @@ func (h *Claimed[Tx]) Token() int64 { return h.token }
 // process may have extended or released it.
 func (h *Claimed[Tx]) Until() time.Time { return time.UnixMicro(h.until.Load()) }
 
-// Do is [Mutex.Do] of the claim. It commits only if the claim is still this holder's: that and the
-// end are read behind the grant of the lock, and nobody takes what is locked. So a claim that runs
-// out in the middle of work does no harm. One that was over before is [ErrClaimEnded], and work
-// does not run. In the work of another Do it is part of that Do's transaction, in a savepoint.
+// Do is [Mutex.Do] of the claim. That it is still this holder's is read behind the grant of the
+// lock, and nobody takes what is locked: a claim that runs out in the middle of work does no harm.
+// One that was over before is [ErrClaimEnded], and work does not run. In the work of another Do it
+// is part of that Do's transaction, in a savepoint.
 func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	const verb = "Claimed.Do"
 	_, err := h.under(ctx, verb, false, h.keep, func(m *Mutex[Tx]) error {

@@ -41,11 +41,11 @@ type Holding struct {
 type Session = dialects.Party
 
 // Inspect returns what is held or awaited, by whichever process: slots of the lock table, in order,
-// and then, by column, rows of [Locker.Rows], claims, elections and semaphores; with keys, those of
+// then, by column, rows of [Locker.Rows], claims, elections and semaphores; with keys, those of
 // these names alone. It is a picture of a moment, and changes nothing. MariaDB lists only what
 // somebody waits for: there it waits for a moment for what keys name, on up to four further
-// connections, some half a second for each four. docs/operations.md has the privileges that it
-// takes, and what each server does not show. A driver that shows nothing is an error.
+// connections, some half a second for each four. docs/operations.md has the privileges, and what
+// each server does not show.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
@@ -161,12 +161,11 @@ func (h *Holding) add(e dialects.Entry) {
 	}
 }
 
-// Break ends the session of the Holder: the server undoes what it has not committed, and gives the
-// lock to the next in the queue. Nil means that the session, and the lock with it, has ended. Of
-// several Readers, make the one to end the Holder first. A claim has no session: Break ends it,
-// behind a Do of its holder that is under way, whose next call is [ErrClaimEnded]. Break ends
-// nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect showed. For
-// a Holder without an ID it is another error. docs/operations.md says who may do it.
+// Break ends the session of the Holder: nil means that it has ended, and the lock with it. Of
+// several Readers or Permits, make the one to end the Holder first. A claim has no session: Break
+// ends it, behind a Do of its holder that is under way, whose next call is [ErrClaimEnded]. Break
+// ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect showed.
+// For a Holder without an ID it is another error. docs/operations.md says who may do it.
 func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) error {
 	err := l.breakUp(ctx, holding)
 	switch {
