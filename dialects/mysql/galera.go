@@ -128,10 +128,7 @@ func (d *Driver) certify(ctx context.Context, at place, request dialects.Request
 				"its wsrep_on must be ON, and its binlog_format ROW, on this node of Galera", dialects.ErrUnsafeEngine,
 				len(request.Values), changed))
 		}
-		if at.beat != nil { // of one of the rows: a node that is cut off from the majority cannot
-			*at.beat, err = certifySQL(request, pingMark, request.Values[:1])
-		}
-		return err
+		return nil
 	})
 }
 

@@ -24,7 +24,6 @@ type Pool struct {
 	Control *sql.DB // where waits are interrupted from; DB itself on a caller's pool
 	Owned   bool    // it is one of Open
 
-	Mute       atomic.Bool // no variable is set, because the server shows them to nobody
 	Galera     atomic.Bool // the server is a node of a Galera cluster of MariaDB
 	identified atomic.Bool // the server was asked who it is, and was not refused
 }
@@ -141,7 +140,7 @@ func (p *Pool) With(ctx context.Context, work func(Conn) error) error {
 // identitySQL asks who the server is, with what else is known once. A server leaves out the
 // variables that it does not have.
 const identitySQL = "SHOW VARIABLES WHERE Variable_name IN (" +
-	"'version', 'version_comment', 'performance_schema', 'log_bin', 'binlog_format', 'wsrep_on', " +
+	"'version', 'version_comment', 'log_bin', 'binlog_format', 'wsrep_on', " +
 	"'wsrep_provider', 'group_replication_group_name', 'group_replication_single_primary_mode')"
 
 // Identify refuses a server that is known not to exclude. It asks until one was not refused, and
@@ -165,7 +164,6 @@ func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 		identity[line[0]] = line[1]
 	}
 	if err = refuse(identity); err == nil { // else it is not what others on this pool may be locking on
-		p.Mute.Store(identity["performance_schema"] == "OFF")
 		p.Galera.Store(isGalera(identity))
 		p.identified.Store(true)
 	}

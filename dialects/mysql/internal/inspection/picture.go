@@ -151,9 +151,8 @@ func (p *picture) readPeople(ctx context.Context) error {
 	said, _ := p.ask(ctx, saidSQL)
 	for _, line := range said {
 		if s := p.people[line[0]]; s != nil {
-			s.Statement = cmp.Or(s.Statement, line[2])
-			s.hear(line[1])
-			s.hear(sqltext.LabelIn(line[2]))
+			s.Statement = cmp.Or(s.Statement, line[1])
+			s.hear(sqltext.LabelIn(line[1]))
 		}
 	}
 	return nil

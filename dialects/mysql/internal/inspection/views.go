@@ -18,15 +18,12 @@ type views struct {
 	ownersSQL string
 }
 
-// saidSQL reads what sessions say of themselves, and the last statement of each, in front of the
-// locking ones among the last ten. LockTx sets no variable.
-const saidSQL = `(SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT FROM performance_schema.threads t
-	LEFT JOIN performance_schema.user_variables_by_thread v
-		ON v.THREAD_ID = t.THREAD_ID AND v.VARIABLE_NAME = '` + sqltext.Variable + `'
-	LEFT JOIN performance_schema.events_statements_current s
+// saidSQL reads the last statement of each session, in front of txlock's own among its last ten.
+const saidSQL = `(SELECT t.PROCESSLIST_ID, s.SQL_TEXT FROM performance_schema.threads t
+	JOIN performance_schema.events_statements_current s
 		ON s.THREAD_ID = t.THREAD_ID AND s.NESTING_EVENT_LEVEL = 0
 	WHERE t.TYPE = 'FOREGROUND') UNION ALL (
-	SELECT t.PROCESSLIST_ID, NULL, h.SQL_TEXT FROM performance_schema.events_statements_history h
+	SELECT t.PROCESSLIST_ID, h.SQL_TEXT FROM performance_schema.events_statements_history h
 	JOIN performance_schema.threads t ON t.THREAD_ID = h.THREAD_ID
 	WHERE h.SQL_TEXT LIKE '%` + sqltext.CommentMark + `%')`
 
