@@ -208,8 +208,8 @@ func checkClaim(by string, d time.Duration) error {
 // checkName is for the name of a holder, as the tables of kinds have it.
 func checkName(what, name string) error {
 	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-		return fmt.Errorf("%s %.300q has %d bytes: it must be 1 to %d bytes of UTF-8 without NUL", what, name, len(name),
-			maxName)
+		return fmt.Errorf("%s %.300q has %d bytes: it must be 1 to %d bytes of UTF-8 without NUL", what, name,
+			len(name), maxName)
 	}
 	return nil
 }

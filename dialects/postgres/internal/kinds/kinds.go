@@ -8,6 +8,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -15,7 +16,7 @@ import (
 func of(table, text string) dialects.Query {
 	text = strings.NewReplacer("{}", table, "NUMBER", sqltext.NumberOf(table), "NOW", "clock_timestamp()",
 		"MICROSECONDS", "float8 * interval '1 microsecond'").Replace(text)
-	return dialects.Query{SQL: text, Table: table}
+	return dialects.Query{SQL: identifier.Qualified(text), Table: table}
 }
 
 func reading(table, text string) dialects.Query {
