@@ -45,7 +45,8 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 	if err != nil {
 		return nil, m.wrap(verb, err)
 	}
-	err = m.attempts(ctx, verb, noWork[Tx], func(ctx context.Context, m *Mutex[Tx],
+	none := func(context.Context, Tx) error { return nil }
+	err = m.attempts(ctx, verb, none, func(ctx context.Context, m *Mutex[Tx],
 		granted func(context.Context, Tx) error,
 	) (err error) {
 		var g grant[Tx]

@@ -91,12 +91,13 @@ func numbered(numbers []string) (rows []dialects.Value) {
 }
 
 // claims is the row of a claim.
-func (l *Locker[Tx]) claims(name string, hash []byte) target {
-	call := Call{Names: []string{claimColumn + ":" + name}}
+func (l *Locker[Tx]) claims(name, hash string) target {
+	kind := string(dialects.KindClaim)
+	call := Call{Names: []string{kind + ":" + name}}
 	return target{name: nameOf([]string{name}), call: call, own: func(found *dialects.LockTable) dialects.Request {
 		return dialects.Request{
-			Table: found.Kinds.Claims.Table, Column: claimColumn, Label: label.Keys(l.config.shownName(call.Names[0])),
-			Values: []dialects.Value{{Text: string(hash), Binary: true}},
+			Table: found.Kinds.Claims.Table, Column: kind, Label: label.Keys(l.config.shownName(call.Names[0])),
+			Values: []dialects.Value{{Text: hash, Binary: true}},
 		}
 	}}
 }
