@@ -98,6 +98,9 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool) (dialects.
 		request = m.target.own(found)
 	}
 	request.Try, request.Shared = try, m.shared
+	if m.shared {
+		request.Label = "s" + request.Label
+	}
 	return request, nil
 }
 

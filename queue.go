@@ -80,19 +80,19 @@ func (l *Locker[Tx]) candidacy(column, hash string) lineName {
 func (m *Mutex[Tx]) queueAndBegin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
 	l := m.locker
 	var p *place
-	switch {
-	case request.Shared, m.permit != nil:
-	case request.Try:
-		var free bool
-		if p, free = l.lines().Try(lineOf(request)); !free {
+	if !request.Shared && m.permit == nil {
+		p = l.lines().Enter(lineOf(request), request.Try)
+		switch {
+		case p == nil:
 			return g, fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
-		}
-	default:
-		if p = l.lines().Enter(lineOf(request), request.Work.IsExec()); p.Crowded {
+		case p.Crowded && !request.Try:
 			defer l.warnOfOwn(&m.target, request)()
 			if err = l.awaitPlace(ctx, wait, p); err != nil {
 				return g, err
 			}
+		}
+		if request.Try || request.Work.IsExec() {
+			p.Granted()
 		}
 	}
 	return l.begin(ctx, wait, &m.target, request, p)

@@ -150,28 +150,24 @@ func (l *Locker[Tx]) begin(ctx, wait context.Context, name fmt.Stringer, request
 		first: locked{request, got, false},
 	}
 	s.life, s.stop = context.WithCancelCause(context.Background())
-	of := heartbeat.Session{
+	s.heartbeat = &heartbeat.Heartbeat{
 		Lease: l.config.lease, Wire: peer.Conn{Conn: inner.Socket()}, Ping: inner.Ping, Life: s.life, Calls: s.calls,
 		Lose: s.lose,
 	}
 	if request.Work != nil {
-		s.do, of.Ping = ctx, nil
+		s.do, s.heartbeat.Ping = ctx, nil
 	}
-	s.heartbeat = heartbeat.New(of, asked)
+	s.heartbeat.Begin(asked)
 	g = grant[Tx]{session: s, calls: s.calls, Grant: got}
-	if !l.sessions.Add(s) {
-		err = ErrClosed
-	}
-	if err = cmp.Or(err, ctx.Err()); err != nil {
+	l.sessions.Add(s, s.heartbeat)
+	// Close ends the sessions that it finds behind the end of closing.
+	if err = cmp.Or(context.Cause(l.closing), ctx.Err()); err != nil {
 		// The grant won the race against the end of ctx, whose owner has stopped waiting, or
 		// against Close.
 		_ = s.finish(ctx, false)
 	}
 	return g, err
 }
-
-// Look is that of the heartbeat.
-func (s *session[Tx]) Look() { s.heartbeat.Look() }
 
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
 func (s *session[Tx]) lose(reason error) bool {

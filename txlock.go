@@ -207,9 +207,8 @@ func (l *Locker[Tx]) Close() error {
 	l.mu.Lock()
 	l.closed.Store(true)
 	l.mu.Unlock()
-	l.sessions.Close()
-	open := l.sessions.All()
 	l.close(ErrClosed)
+	open := l.sessions.All()
 	closed := make(chan error, 1)
 	for _, s := range open {
 		go s.abort()

@@ -183,4 +183,4 @@ func leaseSQL(lease time.Duration) string {
 }
 
 // labelOf is the label of a session that locks the rows of request. Labels have no * and no quotes.
-func labelOf(request dialects.Request) string { return label.Begin + label.Of(request) }
+func labelOf(request dialects.Request) string { return label.Begin + request.Label }

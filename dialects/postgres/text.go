@@ -178,13 +178,13 @@ func argsOf(r dialects.Request, on way, values string) (set, rows []any) {
 	if isAnyOne(r) {
 		rows = append(rows, r.AnyOne)
 	}
-	switch shown := label.Of(r); {
+	switch {
 	case !on.joined:
-		return append(make([]any, 0, 5), sqltext.Milliseconds(r.Lease), label.Begin+shown, on.mark), rows
+		return append(make([]any, 0, 5), sqltext.Milliseconds(r.Lease), label.Begin+r.Label, on.mark), rows
 	case r.Try:
-		return nil, append(rows, label.Begin, shown)
+		return nil, append(rows, label.Begin, r.Label)
 	default:
-		return append(make([]any, 0, 4), label.Begin, shown), append(rows, label.Begin)
+		return append(make([]any, 0, 4), label.Begin, r.Label), append(rows, label.Begin)
 	}
 }
 

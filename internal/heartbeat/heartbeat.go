@@ -11,30 +11,18 @@ import (
 	"time"
 )
 
-// Wire is what can be known of a connection, and done to it, without using it.
+// Wire is what can be known of a connection, and done to it, without using it: a peer.Conn.
 type Wire interface {
 	// Watch calls gone, in a goroutine of its own, when the peer closes the connection.
 	Watch(gone func()) (stop func())
-	// Gone tells whether the connection is dead.
-	Gone() bool
-	// Silence is how long ago the peer's kernel was last heard of; known is false when nobody can
-	// say.
-	Silence() (silence time.Duration, known bool)
+	// Look tells whether the connection is dead, and how long ago the peer's kernel was last heard
+	// of: 0 where nobody can say.
+	Look() (gone bool, silence time.Duration)
 	// KeepAlive has the kernels ask each other, until restore is called, and give the connection up
 	// after silence.
 	KeepAlive(silence time.Duration) (restore func())
 	// Close closes the connection under whoever uses it.
 	Close() error
-}
-
-// Session is what a Heartbeat has to know of its session.
-type Session struct {
-	Lease time.Duration
-	Wire  Wire
-	Ping  func(context.Context) error // nil in a Do, whose work may have left rows open
-	Life  context.Context             // ends when the session is lost, and when its end begins
-	Calls chan struct{}               // full while somebody uses the connection
-	Lose  func(reason error) bool     // declares the loss, and tells whether it is the first
 }
 
 // Heartbeat keeps a session alive, and learns that it is lost without a call of its owner's.
@@ -46,59 +34,60 @@ type Session struct {
 //     have given the lock to another. While a call uses the connection, and in a Do, the kernels
 //     ask each other instead. A ping that is due queues, so that no row of calls keeps it away.
 type Heartbeat struct {
-	Session
+	Lease time.Duration
+	Wire  Wire
+	Ping  func(context.Context) error // nil in a Do, whose work may have left rows open
+	Life  context.Context             // ends when the session is lost, and when its end begins
+	Calls chan struct{}               // full while somebody uses the connection
+	Lose  func(reason error) bool     // declares the loss, and tells whether it is the first
+
 	unwatch func()
+	queue   sync.Mutex // held by the one look that waits for the connection
 
 	mu sync.Mutex
-	// heard is the moment after which the server's timer has begun. The server starts it when it
-	// answers, which is not before the statement was sent. Nobody knows when that was if the answer
-	// was slow: then heard is a twelfth of the lease before it came, and the next ping is due.
+	// heard is a moment after which the server's timer has begun: it begins when the server
+	// answers, which is not before the statement was sent. An answer is taken to have been under
+	// way for a twelfth of the lease at most.
 	heard   time.Time
-	pinged  time.Time          // when the last ping was answered, or the session began
+	pinged  time.Time          // when the last ping that was answered was sent, or the session began
 	restore func()             // ends the kernels' probes; nil: they have not begun
 	pinging context.CancelFunc // ends the ping under way, by closing the connection; nil: there is none
-	silent  bool               // nobody should wait for an answer
+	givenUp bool               // the connection is no good, and nobody should wait for an answer
 	stopped bool               // the connection may be another's
-
-	queue sync.Mutex // held by the one look that waits for the connection
 }
 
-// BeatsPerLease is how often a session is looked after: a ping follows the last sign of life after
-// a twelfth of the lease to a sixth. More would hardly lengthen the hiccup that does no harm.
+// BeatsPerLease is how often a session is looked after: a ping follows the last one after a twelfth
+// of the lease to a sixth. More would hardly lengthen the hiccup that does no harm.
 const BeatsPerLease = 12
 
-// Beat is how long after a look at a session the next one comes. It is at most 10 s: with a
+// beatOf is how long after a look at a session the next one comes. It is at most 10 s: with a
 // heartbeat the driver also renews what is held for long.
-func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 10*time.Second) }
-
-// beatsPerPing is how many Beats pass at most from one ping to the next, also while others speak.
-const beatsPerPing = 2
+func beatOf(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 10*time.Second) }
 
 // margin is how much earlier than the server the owner gives up: for timers that fire late, and
 // clocks that differ in pace.
 func margin(lease time.Duration) time.Duration { return min(lease/10, time.Second) }
 
-// New begins to watch a session that was asked for at that time.
-func New(s Session, asked time.Time) *Heartbeat {
-	h := &Heartbeat{Session: s, pinged: asked}
+// Begin begins to watch a session that was asked for at that time.
+func (h *Heartbeat) Begin(asked time.Time) {
+	h.pinged = asked
 	h.Heard(asked)
-	h.unwatch = s.Wire.Watch(func() { s.Lose(errors.New("the server closed the connection")) })
-	return h
+	h.unwatch = h.Wire.Watch(func() { h.Lose(errors.New("the server closed the connection")) })
 }
 
 // Heard says that the server has just answered what it was asked then, if only with an error.
 func (h *Heartbeat) Heard(asked time.Time) {
-	if now := time.Now(); now.Sub(asked) >= margin(h.Lease) {
-		asked = now.Add(-h.Lease / BeatsPerLease) // so that a ping is due at the next look
-	}
+	earliest := time.Now().Add(-h.Lease / BeatsPerLease)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.heard = asked
+	if h.heard = asked; asked.Before(earliest) {
+		h.heard = earliest
+	}
 }
 
-// Look pings the server, unless there was a sign of life just now, and waits for the answer as long
-// as the lease allows: a shorter hiccup does no harm. Where somebody else uses the connection it
-// asks the kernel, and waits if a ping is due. It is called a Beat after the last time.
+// Look pings the server, if that is due, and waits for the answer as long as the lease allows: a
+// shorter hiccup does no harm. Where somebody else uses the connection it asks the kernel, and
+// waits if a ping is due. It is called a beat after the last time.
 func (h *Heartbeat) Look() {
 	if h.Ping == nil {
 		h.askKernel()
@@ -128,8 +117,7 @@ func (h *Heartbeat) Look() {
 func (h *Heartbeat) due() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	beat := Beat(h.Lease)
-	return h.pinging == nil && (time.Since(h.heard) >= beat || time.Since(h.pinged) >= beatsPerPing*beat)
+	return h.pinging == nil && time.Since(h.pinged) >= beatOf(h.Lease)
 }
 
 // ping is called by who has the connection.
@@ -140,8 +128,8 @@ func (h *Heartbeat) ping() {
 	ctx, cancel := context.WithDeadline(context.Background(), h.heard.Add(h.Lease))
 	defer cancel()
 	late := time.AfterFunc(time.Until(h.heard.Add(h.Lease-margin(h.Lease))), func() {
-		h.fallSilent(fmt.Errorf("the server did not answer a heartbeat in time, and by its lease of %v will end "+
-			"the session", h.Lease))
+		h.giveUp(fmt.Errorf("the network is silent: the server did not answer a heartbeat in time, and by its lease "+
+			"of %v will end the session", h.Lease))
 	})
 	h.pinging = cancel
 	h.mu.Unlock()
@@ -170,8 +158,7 @@ const leastSilence = 2500 * time.Millisecond
 // has the kernels ask each other, and judges nothing: silence from before may mean that this
 // process was stopped.
 func (h *Heartbeat) askKernel() {
-	silence, known := h.Wire.Silence()
-	dead := h.Wire.Gone()
+	gone, silence := h.Wire.Look()
 	h.mu.Lock()
 	began := h.restore == nil && !h.stopped
 	if began {
@@ -181,12 +168,11 @@ func (h *Heartbeat) askKernel() {
 	h.mu.Unlock()
 	switch {
 	case pinging:
-	case dead:
+	case gone:
 		h.Lose(errConnectionClosed)
-	case began || !known || silence < max(h.Lease-margin(h.Lease)-h.Lease/BeatsPerLease, leastSilence):
-	default:
-		h.fallSilent(fmt.Errorf("nothing was heard of the server for %v, and by its lease of %v it will end the "+
-			"session", silence, h.Lease))
+	case !began && silence >= max(h.Lease-margin(h.Lease)-h.Lease/BeatsPerLease, leastSilence):
+		h.giveUp(fmt.Errorf("the network is silent: nothing was heard of the server for %v, and by its lease of %v it "+
+			"will end the session", silence, h.Lease))
 	}
 }
 
@@ -199,27 +185,19 @@ func (h *Heartbeat) Check() {
 	h.mu.Lock()
 	overdue := h.Ping != nil && time.Since(h.heard) >= h.Lease-margin(h.Lease)
 	h.mu.Unlock()
-	switch {
-	case overdue:
-		h.fallSilent(fmt.Errorf("nothing was heard of the server for the lease of %v", h.Lease))
-	case h.Wire.Gone():
+	if overdue {
+		h.giveUp(fmt.Errorf("the network is silent: nothing was heard of the server for the lease of %v", h.Lease))
+	} else if gone, _ := h.Wire.Look(); gone {
 		h.Lose(errConnectionClosed)
 	}
-}
-
-// fallSilent gives the session up, and nobody waits for an answer any more.
-func (h *Heartbeat) fallSilent(reason error) {
-	if h.Life.Err() == nil {
-		h.mu.Lock()
-		h.silent = true
-		h.mu.Unlock()
-	}
-	h.giveUp(fmt.Errorf("the network is silent: %w", reason))
 }
 
 // giveUp declares the session lost, and closes its connection a margin later, so that the owner
 // learns first: the server may let go when it sees the close.
 func (h *Heartbeat) giveUp(reason error) {
+	h.mu.Lock()
+	h.givenUp = h.givenUp || h.Life.Err() == nil
+	h.mu.Unlock()
 	if !h.Lose(reason) {
 		return
 	}
@@ -232,8 +210,8 @@ func (h *Heartbeat) giveUp(reason error) {
 	})
 }
 
-// Stop ends the watch, before the connection is given back. A connection that has gone silent is
-// closed, so that nobody waits for an answer on it.
+// Stop ends the watch, before the connection is given back. One that was given up is closed, so
+// that nobody waits for an answer on it.
 func (h *Heartbeat) Stop() {
 	h.unwatch()
 	h.mu.Lock()
@@ -242,7 +220,7 @@ func (h *Heartbeat) Stop() {
 	if h.restore != nil {
 		h.restore()
 	}
-	if h.silent {
+	if h.givenUp {
 		_ = h.Wire.Close()
 	}
 }
@@ -259,35 +237,28 @@ func (h *Heartbeat) Cut() {
 
 // Sessions are open ones, which are looked after by one timer: so a lock that is held briefly costs
 // nothing for it.
-type Sessions[S Looker] struct {
-	beat time.Duration
+type Sessions[S comparable] struct {
+	lease time.Duration
 
-	mu     sync.Mutex
-	open   map[S]struct{}
-	timer  *time.Timer // calls look; nil: none is set
-	closed bool
-}
-
-// Looker is one of Sessions. Look is that of its Heartbeat.
-type Looker interface {
-	comparable
-	Look()
+	mu    sync.Mutex
+	open  map[S]*Heartbeat
+	timed bool // a timer is set, which calls look
 }
 
 // NewSessions returns Sessions of that lease, of which there is none yet.
-func NewSessions[S Looker](lease time.Duration) *Sessions[S] {
-	return &Sessions[S]{beat: Beat(lease), open: make(map[S]struct{})}
+func NewSessions[S comparable](lease time.Duration) *Sessions[S] {
+	return &Sessions[S]{lease: lease, open: make(map[S]*Heartbeat)}
 }
 
-// Add adds an open session. It returns false when Close has come before: nobody else ends this one.
-func (s *Sessions[S]) Add(one S) bool {
+// Add adds an open session, and its heartbeat.
+func (s *Sessions[S]) Add(one S, h *Heartbeat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open[one] = struct{}{}
-	if s.timer == nil {
-		s.timer = time.AfterFunc(s.beat, s.look)
+	s.open[one] = h
+	if !s.timed {
+		s.timed = true
+		time.AfterFunc(beatOf(s.lease), s.look)
 	}
-	return !s.closed
 }
 
 // Remove takes a session off that has ended.
@@ -295,13 +266,6 @@ func (s *Sessions[S]) Remove(one S) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.open, one)
-}
-
-// Close lets nobody in any more.
-func (s *Sessions[S]) Close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
 }
 
 // All are those that are open.
@@ -315,11 +279,10 @@ func (s *Sessions[S]) All() []S {
 func (s *Sessions[S]) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.timer = nil
-	if len(s.open) > 0 {
-		s.timer = time.AfterFunc(s.beat, s.look)
+	if s.timed = len(s.open) > 0; s.timed {
+		time.AfterFunc(beatOf(s.lease), s.look)
 	}
-	for one := range s.open {
-		go one.Look()
+	for _, h := range s.open {
+		go h.Look()
 	}
 }

@@ -1,12 +1,12 @@
 // Package label writes and reads what a session shows to others of what it locks, in the server's
 // own views:
 //
-//	#4711 [sku:42 sku:43] (inventory.sku 42)@1795361282.4
+//	#4711 [sku:42 sku:43] s(inventory.sku 42)@1795361282.4
 //
 // A label begins with the number of the client's process. Keys of slots are in brackets, rows of a
 // caller's table in parentheses. So is the key of a semaphore, behind the number of its permits:
-// (10 api), in its queue 1. What is shared has an s in front: s[sku:42]. A session that has renewed
-// its locks says at the end since when it has them, in seconds since 1970.
+// (10 api), in its queue 1. What is shared has an s in front. A session that has renewed its locks
+// says at the end since when it has them, in seconds since 1970.
 //
 // Bytes that have a meaning here or in SQL, or that a server would replace, are written as in URLs.
 // A label that was cut ends inside a bracket. It is a hint: the server says what is locked.
@@ -18,6 +18,7 @@ import (
 	"encoding/hex"
 	"net/url"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -31,14 +32,6 @@ const longest = 255
 // Begin begins every label of this process.
 var Begin = "#" + strconv.Itoa(os.Getpid()) + " "
 
-// Of is the bracket of a label that shows request.
-func Of(request dialects.Request) string {
-	if request.Shared {
-		return "s" + request.Label
-	}
-	return request.Label
-}
-
 // Keys shows keys of slots.
 func Keys(keys ...string) string { return bracket("[", keys, "]") }
 
@@ -48,9 +41,9 @@ func Permits(n int, key string) string { return bracket("("+strconv.Itoa(n)+" ",
 // Rows shows rows of a caller's table. Hidden ones have no values.
 func Rows(table, column string, values ...dialects.Value) string {
 	opening := "(" + escape(table) + "." + strings.ReplaceAll(escape(column), ".", "%2E")
-	texts := make([]string, min(len(values), longest))
-	for i := range texts {
-		texts[i] = values[i].Text
+	var texts []string
+	for _, value := range values {
+		texts = append(texts, value.Text)
 	}
 	if len(texts) > 0 {
 		opening += " "
@@ -132,31 +125,24 @@ func Read(text string) (l Label) {
 	if seconds, err := strconv.ParseFloat(since, 64); err == nil && seconds > 0 && seconds < 1e11 {
 		l.Since = time.UnixMicro(int64(seconds * 1e6))
 	}
-	for rest != "" {
-		rest = strings.TrimPrefix(rest, "s") // the server says who shares
-		if len(rest) < 2 || rest[0] != '[' && rest[0] != '(' {
-			break
-		}
-		body, after, whole := rest[1:], "", false
-		if end := strings.IndexAny(rest, "])"); end > 0 {
-			body, whole = rest[1:end], true
-			_, after, _ = strings.Cut(rest[end:], " ")
-		}
-		l.shown = append(l.shown, readBracket(rest[0] == '(', body, whole))
-		rest = after
+	for _, bracket := range brackets.FindAllStringSubmatch(rest, -1) {
+		l.shown = append(l.shown, readBracket(bracket[1] == "(", bracket[2], bracket[3] != ""))
 	}
 	return l
 }
 
+// brackets are what a label shows. The server says who shares.
+var brackets = regexp.MustCompile(`([\[(])([^\])]+)([\])]?)`)
+
 func readBracket(ofRows bool, body string, whole bool) (c shown) {
 	c.items = strings.Split(body, " ")
 	if ofRows {
-		name := c.items[0]
-		if c.items = c.items[1:]; !strings.Contains(name, ".") { // of a semaphore, whose table has its name
+		dot := strings.LastIndexByte(c.items[0], '.')
+		if dot < 0 { // of a semaphore, whose table has its name
 			return shown{}
 		}
-		dot := strings.LastIndexByte(name, '.')
-		c.table, c.column = unescape(name[:dot]), unescape(name[dot+1:])
+		c.table, c.column = unescape(c.items[0][:dot]), unescape(c.items[0][dot+1:])
+		c.items = c.items[1:]
 	}
 	for i, item := range c.items {
 		c.items[i] = unescape(item)
@@ -207,8 +193,8 @@ func (l Label) And(older Label) Label {
 // hash.
 const hiddenPrefix = "~"
 
-// Hash is how the tables of semaphores and of elections know a name: for all clients, so that those
-// with hidden keys and others mean the same one.
+// Hash is how the tables of semaphores and of elections know a name, whether the client hides it or
+// not.
 func Hash(name string) string {
 	hash := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(hash[:])
@@ -234,11 +220,11 @@ var toASCII = strings.NewReplacer("%2F", "/", "%", "=", "=", "=3D")
 // ASCII writes a name in ASCII, for people. The end of a long name is left out.
 func ASCII(name string) string {
 	const most, shown = 191, 100
-	if text := toASCII.Replace(url.PathEscape(name)); len(text) <= most {
-		return text
-	} else {
-		return text[:shown] + "#"
+	text := toASCII.Replace(url.PathEscape(name))
+	if len(text) > most {
+		text = text[:shown] + "#"
 	}
+	return text
 }
 
 // FromASCII undoes ASCII. Of a long name it is the beginning, and "…".

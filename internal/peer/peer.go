@@ -16,3 +16,9 @@ func (c Conn) Close() error {
 	}
 	return c.Conn.Close()
 }
+
+// Gone tells whether the connection is dead.
+func (c Conn) Gone() bool {
+	gone, _ := c.Look()
+	return gone
+}

@@ -5,7 +5,6 @@ package peer
 import (
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -31,40 +30,36 @@ func (c Conn) control(do func(fd int)) error {
 	if err == nil {
 		err = socket.Control(func(fd uintptr) { do(int(fd)) })
 	}
-	runtime.KeepAlive(c.Conn)
 	return err
 }
 
-// tcpInfo is what the kernel knows of a TCP connection. Package syscall has the structure, but not
-// the call.
-func tcpInfo(fd int) (info syscall.TCPInfo, ok bool) {
-	size := uint32(unsafe.Sizeof(info))
-	_, _, errno := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO,
-		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-	return info, errno == 0
-}
-
 // tcpEstablished is TCP_ESTABLISHED of the kernel. After the peer's FIN the state differs, whatever
-// is left to read. Unread bytes alone prove nothing, because a server may send notices at any time.
+// is left to read. Unread bytes alone prove nothing: a server may send notices at any time.
 const tcpEstablished = 1
 
-// Gone reports whether the connection is closed, or the kernel has given it up.
-func (c Conn) Gone() (gone bool) {
+// Look tells whether the connection is closed, or the kernel has given it up, and for how long the
+// peer's kernel has not been heard of: 0 if c is not a TCP connection.
+func (c Conn) Look() (gone bool, silence time.Duration) {
 	err := c.control(func(fd int) {
-		if info, ok := tcpInfo(fd); ok {
-			gone = info.State != tcpEstablished
+		var info syscall.TCPInfo // package syscall has the structure, but not the call
+		size := uint32(unsafe.Sizeof(info))
+		if _, _, errno := syscall.Syscall6(syscall.SYS_GETSOCKOPT, uintptr(fd), syscall.IPPROTO_TCP, syscall.TCP_INFO,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0); errno != 0 {
+			// What has no bytes is not sent on a Unix socket, and fails when the peer is gone.
+			_, err := syscall.SendmsgN(fd, nil, nil, nil, syscall.MSG_NOSIGNAL|syscall.MSG_DONTWAIT)
+			gone = err == syscall.EPIPE
 			return
 		}
-		// What has no bytes is not sent on a Unix socket, and fails when the peer is gone.
-		_, err := syscall.SendmsgN(fd, nil, nil, nil, syscall.MSG_NOSIGNAL|syscall.MSG_DONTWAIT)
-		gone = err == syscall.EPIPE
+		gone = info.State != tcpEstablished
+		// TCP keep-alive counts from these times too.
+		silence = time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
 	})
-	return gone || err != nil
+	return gone || err != nil, silence
 }
 
-// Unread tells whether bytes have come that nobody has read. On a connection on which nothing was
-// asked, they are a notice, or the server's last words: it may send these, and let go of all that
-// the session held, some time before it closes the connection.
+// Unread tells whether bytes have come that nobody has read. Where nothing was asked, they are a
+// notice, or the server's last words: it may let go of all that the session held some time before
+// it closes the connection.
 func (c Conn) Unread() bool {
 	unread := 0
 	_ = c.control(func(fd int) {
@@ -73,27 +68,13 @@ func (c Conn) Unread() bool {
 	return unread > 0
 }
 
-// Silence is the time since the peer's kernel was last heard. known is false if c is not a TCP
-// connection, or is closed.
-func (c Conn) Silence() (silence time.Duration, known bool) {
-	_ = c.control(func(fd int) {
-		var info syscall.TCPInfo
-		info, known = tcpInfo(fd)
-		// TCP keep-alive counts from these times too.
-		silence = time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
-	})
-	return silence, known
-}
-
-// tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall lacks. It is the time in
-// milliseconds without an acknowledgement, of data or of a keep-alive probe, after which the kernel
-// gives up the connection.
+// tcpUserTimeout is TCP_USER_TIMEOUT of tcp(7), which package syscall lacks: the milliseconds
+// without an acknowledgement, of data or of a keep-alive probe, after which the kernel gives up.
 const tcpUserTimeout = 18
 
 // KeepAlive makes the kernel give up c when the peer's kernel has not answered for about silence,
 // by TCP keep-alive, which the programs on both sides do not notice. The kernel's timers take whole
-// seconds, so a silence below 3 s is not exact. restore resets the connection to its former
-// settings.
+// seconds, so a silence below 3 s is not exact. restore sets what was set before.
 func (c Conn) KeepAlive(silence time.Duration) (restore func()) {
 	every := max(int((silence / 6).Round(time.Second).Seconds()), 1)
 	giveUp := max(silence-time.Duration(every)*time.Second, time.Second)
@@ -124,7 +105,7 @@ func (c Conn) KeepAlive(silence time.Duration) (restore func()) {
 }
 
 // watcher waits for the hang-up of all watched connections of the process, in one goroutine, which
-// is parked in the runtime's own poller and needs no thread. It runs while something is watched.
+// is parked in the runtime's own poller and needs no thread.
 type watcher struct {
 	mu    sync.Mutex
 	epoll *os.File // nil while no goroutine runs
@@ -133,15 +114,19 @@ type watcher struct {
 	// an event that comes late is taken for nobody else's.
 	watched map[uint64]func()
 	last    uint64
-	resting bool // a deadline is set, after which the goroutine ends unless something is watched
+	resting bool // a timer is set that ends the watcher if nothing is watched then
 }
 
 var shared = watcher{watched: map[uint64]func(){}}
 
-// Watch calls gone when the peer closes c, or the kernel gives it up. If that has already
-// happened, it calls at once. It calls once, in a goroutine of its own. It does not call when c
-// is closed on this side. If stop runs at the same time, the call may begin after stop has
-// returned. A connection has one watch at a time: a new one ends the old.
+// rest is how long the watcher stays when nothing is watched: a loop that takes and releases a lock
+// does not start one each time.
+const rest = 100 * time.Millisecond
+
+// Watch calls gone when the peer closes c, or the kernel gives it up; at once if that has happened
+// already. It calls once, in a goroutine of its own, and not when c is closed on this side. If stop
+// runs at the same time, the call may begin after stop has returned. A connection has one watch at
+// a time: a new one ends the old.
 func (c Conn) Watch(gone func()) (stop func()) {
 	w := &shared
 	w.mu.Lock()
@@ -166,21 +151,14 @@ func (c Conn) Watch(gone func()) (stop func()) {
 			w.watched[number] = gone
 		}
 	})
-	w.rest()
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.watched, number)
-		w.rest()
-	}
-}
-
-// rest has the watcher end soon if nothing is watched, and not at once: a loop that takes and
-// releases a lock does not start one each time. It is called with mu held.
-func (w *watcher) rest() {
-	if len(w.watched) == 0 && !w.resting && w.epoll != nil {
-		w.resting = true
-		_ = w.epoll.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if len(w.watched) == 0 && !w.resting {
+			w.resting = true
+			time.AfterFunc(rest, w.end)
+		}
 	}
 }
 
@@ -193,51 +171,38 @@ func (w *watcher) start() error {
 	if err != nil {
 		return err
 	}
-	w.epoll, w.fd, w.resting = os.NewFile(uintptr(fd), "epoll"), fd, false
+	w.epoll, w.fd = os.NewFile(uintptr(fd), "epoll"), fd
 	go w.run(w.epoll)
 	return nil
 }
 
+// run ends when epoll is closed.
 func (w *watcher) run(epoll *os.File) {
 	poller, err := epoll.SyscallConn()
-	if err != nil {
-		return
-	}
-	var events [64]syscall.EpollEvent
-	for {
+	for err == nil {
+		var events [64]syscall.EpollEvent
 		n := 0
-		err := poller.Read(func(fd uintptr) bool {
+		err = poller.Read(func(fd uintptr) bool {
 			n, _ = syscall.EpollWait(int(fd), events[:], 0)
 			return n > 0
 		})
-		if err != nil && w.ended() {
-			return
-		}
+		w.mu.Lock()
 		for _, event := range events[:max(n, 0)] {
-			w.call(uint64(uint32(event.Fd)) | uint64(uint32(event.Pad))<<32)
+			if gone := w.watched[uint64(uint32(event.Fd))|uint64(uint32(event.Pad))<<32]; gone != nil {
+				go gone() // in a goroutine, so that the caller's code does not delay the others
+			}
 		}
+		w.mu.Unlock()
 	}
 }
 
-func (w *watcher) call(number uint64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if gone := w.watched[number]; gone != nil {
-		go gone() // in a goroutine, so that the caller's code does not delay the others
-	}
-}
-
-// ended ends the watcher when its time is up and nothing is watched. A later watch starts a new
-// one.
-func (w *watcher) ended() bool {
+// end ends the watcher if nothing is watched. A later watch starts a new one.
+func (w *watcher) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.resting = false
-	if len(w.watched) > 0 {
-		_ = w.epoll.SetReadDeadline(time.Time{})
-		return false
+	if len(w.watched) == 0 && w.epoll != nil {
+		_ = w.epoll.Close()
+		w.epoll = nil
 	}
-	_ = w.epoll.Close()
-	w.epoll = nil
-	return true
 }

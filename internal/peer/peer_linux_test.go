@@ -152,15 +152,12 @@ func TestWatchersLeaveNothing(t *testing.T) {
 
 func TestSilence(t *testing.T) {
 	conn, other := pair(t, "tcp", "127.0.0.1:0")
-	silence, known := Conn{conn}.Silence()
-	if !known {
-		t.Log("this system does not tell")
-		return
+	silent := func() time.Duration {
+		gone, silence := Conn{conn}.Look()
+		require.False(t, gone)
+		return silence
 	}
-	eventually.True(t, "50 ms of silence", func() bool {
-		silence, known = Conn{conn}.Silence()
-		return known && silence > 50*time.Millisecond
-	})
+	eventually.True(t, "50 ms of silence", func() bool { return silent() > 50*time.Millisecond })
 	// Each try sends data, because a stall of the machine would be silence again.
 	eventually.True(t, "an answer ends the silence", func() bool {
 		_, err := other.Write([]byte("x"))
@@ -170,11 +167,8 @@ func TestSilence(t *testing.T) {
 		require.NoError(t, err)
 		_, err = conn.Write(buffer)
 		require.NoError(t, err)
-		silence, known = Conn{conn}.Silence()
-		return known && silence < 50*time.Millisecond
+		return silent() < 50*time.Millisecond
 	})
 	require.NoError(t, conn.Close())
-	_, known = Conn{conn}.Silence()
-	require.False(t, known)
 	require.True(t, Conn{conn}.Gone())
 }

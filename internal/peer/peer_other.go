@@ -13,8 +13,5 @@ func (Conn) KeepAlive(time.Duration) (restore func()) { return func() {} }
 // Unread is always false on this system.
 func (Conn) Unread() bool { return false }
 
-// Gone is always false on this system.
-func (Conn) Gone() bool { return false }
-
-// Silence is not known on this system.
-func (Conn) Silence() (silence time.Duration, known bool) { return 0, false }
+// Look sees nothing on this system.
+func (Conn) Look() (gone bool, silence time.Duration) { return false, 0 }

@@ -103,8 +103,7 @@ func TestAskingEnds(t *testing.T) {
 		next := enter(background, l, "a")
 		synctest.Wait()
 		require.True(t, next.waits(), "one place is left for who holds")
-		_, ok := l.Try("a")
-		require.False(t, ok, "somebody waits")
+		require.Nil(t, l.Enter("a", true), "somebody waits")
 		asking[1].Leave()
 		next.place(t).Leave()
 		asking[0].Leave()
@@ -118,10 +117,9 @@ func TestBlindOnesFillThePlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := queue.New[string](background, 2)
 		blind := func() *place {
-			entered := l.Enter("a", true)
-			if entered.Waits() {
-				require.NoError(t, entered.Wait(background))
-			}
+			entered := l.Enter("a", false)
+			require.NoError(t, entered.Wait(background))
+			entered.Granted()
 			return entered
 		}
 		first, second := blind(), blind()
@@ -164,13 +162,11 @@ func TestPlacesAreLimited(t *testing.T) {
 
 func TestTryTakesOnlyAFreePlace(t *testing.T) {
 	l := queue.New[string](background, 1)
-	place, ok := l.Try("a")
-	require.True(t, ok)
-	_, ok = l.Try("a")
-	require.False(t, ok)
+	place := l.Enter("a", true)
+	require.Nil(t, l.Enter("a", true))
 	place.Leave()
-	place, ok = l.Try("a")
-	require.True(t, ok)
+	place = l.Enter("a", true)
+	require.NotNil(t, place)
 	place.Leave()
 }
 
@@ -257,11 +253,8 @@ func TestNobodyIsForgotten(t *testing.T) {
 					patience = rand.N(50 * time.Microsecond)
 				}
 				ctx, cancel := context.WithTimeout(background, patience)
-				var err error
-				entered := l.Enter("a", rand.N(4) == 0)
-				if entered.Waits() {
-					err = entered.Wait(ctx)
-				}
+				entered := l.Enter("a", false)
+				err := entered.Wait(ctx)
 				cancel()
 				if err != nil {
 					cancelled.Add(1)
@@ -284,7 +277,6 @@ func TestNobodyIsForgotten(t *testing.T) {
 	t.Logf("%d served, %d cancelled", served.Load(), cancelled.Load())
 	require.Zero(t, inside.Load())
 	require.EqualValues(t, callers*rounds, served.Load()+cancelled.Load())
-	_, ok := l.Try("a")
-	require.True(t, ok)
+	require.NotNil(t, l.Enter("a", true))
 	require.Zero(t, l.Waiting("a"))
 }
