@@ -41,7 +41,7 @@ func (p *sqlPool) Acquire(ctx context.Context) (none Conn[*sql.Tx], err error) {
 		switch c.Conn = conn; {
 		case err != nil:
 		case c.Socket == nil:
-			err = c.PingContext(ctx)
+			_, err = c.Querier().ExecContext(ctx, "select 1") // not every driver has a Ping
 		case (peer.Conn{Conn: c.Socket}).Gone():
 			err = errDead
 		}
