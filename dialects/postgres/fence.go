@@ -42,8 +42,8 @@ func fenceOf(table string) (fence, error) {
 	return fence{epochs: beside(locktable.Epochs), runs: beside(locktable.Runs), sequence: beside(sqltext.Tokens)}, err
 }
 
-// here is the condition that a row of runs is of this server. For an array somebody else's operator
-// could fit better.
+// here is the condition that a row of runs is of this server. For an array somebody else's
+// operator could fit better.
 func (f fence) here(run string) string {
 	return "(select server from " + f.epochs + " drawn where drawn.epoch = " + run +
 		".epoch) operator(pg_catalog.=) " + serverSQL
@@ -65,9 +65,9 @@ func (f fence) token(request dialects.Request) sqltext.Statement {
 
 // numberRun gives the server's run an epoch, unless it has one with counts left, on a connection of
 // its own: that must be committed now. Of several sessions that try at once, one numbers it. The
-// others wait for its commit, and their epochs are skipped. So is one, and the lock finds no run
-// again, when a run with a higher epoch has begun: the server has crashed since it was drawn, behind
-// a pooler that keeps this connection.
+// others wait for its commit, and their epochs are skipped. So is one when a run with a higher one
+// has begun: the server has crashed since it was drawn, behind a pooler that keeps this connection.
+// Then the lock finds no run again.
 func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
