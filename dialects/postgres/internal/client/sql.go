@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -165,10 +166,10 @@ func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]s
 		return nil, err
 	}
 	failed := c.Raw(func(any) error {
+		var results []*pgconn.Result
 		// Inspect knows it by the comment: the server shows its beginning alone.
-		results := c.pgx.PgConn().Exec(ctx, cmp.Or(c.tag, sqltext.Tag+"*/ ")+text)
-		for results.NextResult() {
-			result := results.ResultReader().Read()
+		results, err = c.pgx.PgConn().Exec(ctx, cmp.Or(c.tag, sqltext.Tag+"*/ ")+text).ReadAll()
+		for _, result := range results {
 			if result.Err != nil {
 				break
 			}
@@ -178,7 +179,6 @@ func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]s
 			}
 			columns = append(columns, column)
 		}
-		err = results.Close()
 		return nil // database/sql would try again on what looks like a bad connection
 	})
 	return columns, cmp.Or(failed, err)
@@ -199,14 +199,14 @@ func oneByOne(ctx context.Context, q sqlconn.Querier, s sqltext.Script, tag stri
 		if err != nil {
 			return columns, err
 		}
+		if !s[0].Opens {
+			text = tag + text
+		}
 		column := make([][]string, some)
-		switch {
-		case s[0].Opens:
+		if s[0].Silent {
 			_, err = q.ExecContext(ctx, text)
-		case s[0].Silent:
-			_, err = q.ExecContext(ctx, tag+text)
-		default:
-			column[0], err = sqlconn.Column(q.QueryContext(ctx, tag+text, options...))
+		} else {
+			column[0], err = sqlconn.Column(q.QueryContext(ctx, text, options...))
 		}
 		if err != nil {
 			return columns, err
