@@ -24,13 +24,12 @@ type behind struct {
 	sqltext.Script
 	list    []dialects.Statement
 	commits bool
-	status  func() client.Status // of the connection
 }
 
 // behindOf are the statements up to the first that may end the transaction, or change what those
 // behind mean, or whose row is asked for: that may be an argument of those behind.
-func behindOf(list []dialects.Statement, status func() client.Status) behind {
-	b := behind{commits: len(list) > 0, status: status}
+func behindOf(list []dialects.Statement) behind {
+	b := behind{commits: len(list) > 0}
 	for _, statement := range list {
 		if !isPlain(statement.SQL) {
 			break
@@ -66,13 +65,15 @@ func isPlain(text string) bool {
 // one then.
 var errUnsent = errors.New("the statements cannot travel with the lock")
 
-// read says how many rows the statements have affected. Is is false with an error of the lock,
-// which has so many statements.
-func (b behind) read(columns [][]string, lock int, err error) (affected []int64, failed error, is bool) {
-	state, closed, unsent, at := server.State(err), b.status() == client.Closed, client.IsUnsent(err), len(columns)-lock
+// read says how many rows the statements have affected, on a connection of that status. Is is false
+// with an error of the lock, which has so many statements.
+func (b behind) read(columns [][]string, lock int, status client.Status, err error) (affected []int64, failed error,
+	is bool,
+) {
+	state, closed, unsent, at := server.State(err), status == client.Closed, client.IsUnsent(err), len(columns)-lock
 	switch {
 	case err == nil:
-	case unsent && !sqlconn.Failed(err), state == "" && b.status() == client.Idle:
+	case unsent && !sqlconn.Failed(err), state == "" && status == client.Idle:
 		return nil, errUnsent, true
 	case closed && !unsent && b.commits && (!server.Answered(err) || at >= len(b.list)):
 		// All may be at the server, also while the lock is waited for, and the server's last words

@@ -26,6 +26,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
@@ -110,7 +111,10 @@ type inspector = inspection.Inspector
 
 func newDriver[Tx any](pool client.Pool[Tx], size func() int) *driver[Tx] {
 	d := &driver[Tx]{pool: pool, size: size}
-	d.inspector = func(ctx context.Context, q dialects.Query) ([]string, error) { return d.Run(ctx, q) }
+	d.inspector = func(ctx context.Context, q dialects.Query) ([]string, error) {
+		q.SQL = identifier.Qualified(q.SQL)
+		return d.Run(ctx, q)
+	}
 	return d
 }
 
@@ -193,20 +197,19 @@ func (d *driver[Tx]) again(ctx context.Context, patience time.Duration, request 
 
 // LockTx implements dialects.Driver.
 func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request) error {
-	q, err := d.in(ctx, tx, false)
+	q, err := d.in(ctx, tx)
 	if err != nil {
 		return err
 	}
-	for {
-		if _, err = q.join(ctx, request, client.InCallers, false); !errors.Is(err, errAgain) {
-			return err
-		}
+	for err = errAgain; errors.Is(err, errAgain); {
+		_, err = q.join(ctx, request, guest, client.InCallers)
 	}
+	return err
 }
 
 // in is the way to a transaction of the caller's, whose server is known to exclude.
-func (d *driver[Tx]) in(ctx context.Context, tx Tx, answers bool) (q querier, err error) {
-	line, err := d.pool.In(ctx, tx, answers)
+func (d *driver[Tx]) in(ctx context.Context, tx Tx) (q querier, err error) {
+	line, err := d.pool.In(ctx, tx)
 	if err != nil {
 		return q, err
 	}
@@ -230,13 +233,9 @@ func (d *driver[Tx]) Close() error {
 	return nil
 }
 
-// with runs work on a connection of the pool, whose server is known to exclude. What work has left
-// open is rolled back after an error. Where that fails, the connection is closed: pgxpool does it
-// at once, database/sql when the connection is taken again.
-func (d *driver[Tx]) with(ctx context.Context, work func(client.Line) error) error {
-	return d.within(ctx, interrupt.Longest, work)
-}
-
+// within runs work on a connection of the pool, whose server is known to exclude. What work has
+// left open is rolled back after an error. Where that fails, the connection is closed: pgxpool does
+// it at once, database/sql when the connection is taken again.
 func (d *driver[Tx]) within(ctx context.Context, patience time.Duration, work func(client.Line) error) error {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -287,7 +286,7 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines
 	if len(in) > 0 {
 		return d.runIn(ctx, in[0], q)
 	}
-	err = d.with(ctx, func(l client.Line) error {
+	err = d.within(ctx, interrupt.Longest, func(l client.Line) error {
 		// Where statements travel one by one, this process may be stopped in between.
 		leased := sqltext.With("select "+client.LeaseSQL("$1"), sqltext.Milliseconds(interrupt.CleanUp))
 		script := slices.Concat(sqltext.Script{client.Begin, leased}, scriptOf(q), sqltext.Script{client.Commit})
@@ -308,7 +307,7 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines
 // runIn runs a query in a transaction of the caller's, which a savepoint keeps safe from every
 // error.
 func (d *driver[Tx]) runIn(ctx context.Context, tx Tx, q dialects.Query) (lines []string, err error) {
-	l, err := d.in(ctx, tx, true)
+	l, err := d.in(ctx, tx)
 	if err != nil {
 		return nil, err
 	}

@@ -54,19 +54,19 @@ func Pass(request dialects.Request, function, number string) string {
 	if request.Ours {
 		number = NumberOf(request.Table) + ", " + number
 	}
-	return function + "(" + number + ")"
+	return "pg_catalog." + function + "(" + number + ")"
 }
 
 // NumberOf is the table's number. A prepared statement looks it up anew when the table is made
 // anew.
 func NumberOf(table string) string {
 	quoted, _ := QuoteTable(table) // the row's statement has the error
-	return Literal(quoted) + "::regclass::oid::int"
+	return Literal(quoted) + "::pg_catalog.regclass::pg_catalog.oid::int"
 }
 
 // Set sets a setting until the end of the transaction.
 func Set(setting, argument string) string {
-	return "set_config('" + setting + "', " + argument + ", true)"
+	return "pg_catalog.set_config('" + setting + "', " + argument + ", true)"
 }
 
 // Turnstile is the number of the turnstile in front of a row of the caller's.

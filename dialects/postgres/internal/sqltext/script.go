@@ -8,11 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/txlock/txlock/internal/identifier"
 )
 
 // Script is what one round trip carries. Texts are few and constant, so that prepared statements
@@ -21,7 +17,8 @@ import (
 type Script []Statement
 
 // Statement is one of them, with $1 and so on for its arguments. It says what a sender would else
-// have to read in its text.
+// have to read in its text. That is sent as it is: whoever makes one of the library's own has it
+// [identifier.Qualified].
 type Statement struct {
 	SQL  string
 	Args []any // strings, unless it is the caller's
@@ -39,34 +36,6 @@ func With(sql string, args ...any) Statement { return Statement{SQL: sql, Args: 
 // Silent is a statement that returns no rows.
 func Silent(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args, Silent: true} }
 
-// Sent is the text of a statement as the server gets it: see [identifier.Qualified]. The caller's
-// own is as it is. So is one that names nothing of the server's: a savepoint, of which there is
-// one for each number.
-func (s Statement) Sent() string {
-	if s.Work || !strings.ContainsAny(s.SQL, "(:") && !strings.Contains(s.SQL, "pg_") {
-		return s.SQL
-	}
-	if text, known := sent.Load(s.SQL); known {
-		return text.(string)
-	}
-	if kept.Add(1) > maxSent {
-		kept.Store(0)
-		sent.Clear()
-	}
-	text := identifier.Qualified(s.SQL)
-	sent.Store(s.SQL, text)
-	return text
-}
-
-// maxSent bounds the texts that are kept. A program has some for each of its tables, and for each
-// number of values.
-const maxSent = 1000
-
-var (
-	sent sync.Map     // what Sent returns
-	kept atomic.Int32 // how many of them there are, or a few more
-)
-
 // Text is a script as one query without arguments: they stand in the text as literals. Quotes and
 // quoted names are left as they are.
 func (s Script) Text() (string, error) {
@@ -82,26 +51,9 @@ func (s Script) Text() (string, error) {
 	return b.String(), nil
 }
 
-// Block is a script as one statement, which shows no answers.
-func (s Script) Block() (string, error) {
-	body := make(Script, len(s))
-	for i := range s {
-		text, err := s[i : i+1].Text()
-		if err != nil {
-			return "", err
-		}
-		body[i] = With("execute $1", text)
-	}
-	text, err := body.Text()
-	if err != nil {
-		return "", err
-	}
-	return Script{With("do $1", "begin "+text+"; end")}.Text()
-}
-
 func (s Statement) writeTo(b *strings.Builder) error {
+	text := s.SQL
 	literals, err := s.literals()
-	text := s.Sent()
 	if err != nil {
 		return err
 	}
