@@ -64,7 +64,7 @@ func (p *sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 		return l, errors.New("nil transaction")
 	}
 	tag := newTag()
-	l.Interrupt = interruptBy(p.ask, tag, " and wait_event_type = 'Lock'") // behind the savepoint of its query
+	l.Interrupt = interruptBy(p.ask, tag, " and wait_event_type = 'Lock'") // a late one would hit the caller's next
 	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		var options []any
 		if p.pgx.Load() { // which would prepare each text, and keep it
