@@ -24,8 +24,8 @@ func (run Inspector) Inspect(ctx context.Context, of dialects.Inspection) ([]dia
 	}
 	permits, leaders, rows := of.Table.Kinds.Permits.Table, of.Table.Kinds.Leaders.Table, ""
 	if !of.Brief {
-		// An older version has not installed a table, or its roles were granted only what they
-		// needed. That is asked for first, because the server would log an error.
+		// An older version has no such table, or its roles may not read it. That is asked first,
+		// because the server would log an error.
 		const readable = "select name from unnest(array[$1::text, $2::text]) name where " +
 			"has_table_privilege(to_regclass(name), 'select')"
 		tables, err := run(ctx, dialects.Query{SQL: readable, Args: []any{permits, leaders}, Table: of.Table.Name})
@@ -77,11 +77,11 @@ func rowsSQL(table, columns, where string) string {
 // pictureSQL reads the sessions in a transaction, and the prepared ones, with each advisory lock
 // that they have or wait for, in the order of the queues. $1 is the lock table.
 //
-// PostgreSQL keeps row locks in the rows, and no view lists one that is held and not awaited. The
-// turnstile in front of the row is listed: an advisory lock, whose number says which row it belongs
-// to. All come from one reading of pg_locks: a session that takes one after the other never shows
-// with both. The clock is read once: else a waiter could seem to wait longer than the one in front.
-// Lines are JSON, because a query returns one column.
+// No view lists a row lock that is held and not awaited. The turnstile in front of the row is
+// listed: an advisory lock, whose number says which row it belongs to. All come from one reading of
+// pg_locks: a session that takes one after the other never shows with both. The clock is read once:
+// else a waiter could seem to wait longer than the one in front. Lines are JSON, because a query
+// returns one column.
 func pictureSQL(rows string) string {
 	return `with locks as materialized (select * from pg_locks),
 	rows as (select null::oid as class, '' as quoted, 0 as id, '' as kind, '' as hash, '' as name, 0 as permit

@@ -1,5 +1,4 @@
-// Package server reads the errors of PostgreSQL by their SQLSTATEs, whichever client library has
-// received them, and says what those mean for a lock.
+// Package server says what errors of PostgreSQL mean for a lock, by their SQLSTATEs.
 package server
 
 import (
@@ -147,7 +146,7 @@ func Ours(err error, table string) error {
 	return Classify(err, dialects.Request{Table: table, Ours: true})
 }
 
-// MixedUp says what it means that a prepared statement is not as it was.
+// MixedUp says why a prepared statement is not as it was.
 func MixedUp(err error) error {
 	return fmt.Errorf("prepared statements were deallocated, or a pooler that shares the server's connections, and "+
 		"does not track prepared statements, is in between; let it track them (PgBouncer 1.21 or later: "+
