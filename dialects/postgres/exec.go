@@ -101,12 +101,12 @@ func (b behind) read(columns [][]string, lock int, status client.Status, err err
 	return affected, nil, true
 }
 
-// ended is err, with that of the context that may have ended the statements.
-func ended(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w (%w)", err, ctx.Err())
+// exec is an Exec as the work of a nested Do.
+func (s *session[Tx]) exec(work *dialects.Work, got *dialects.Grant) func(Tx) error {
+	return func(Tx) (err error) {
+		got.Affected, err = s.runAll(work.Context, work.Statements)
+		return err
 	}
-	return err
 }
 
 // runAll runs statements in the transaction. They go one by one, each as the client library sends
@@ -116,8 +116,21 @@ func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]
 		if err = cmp.Or(s.usable(), ctx.Err()); err != nil {
 			return 0, err
 		}
+		statement.SQL = s.Tag + statement.SQL
 		err = s.interrupted(ctx, false, true, func(ctx context.Context) (err error) {
-			n, err = s.execOne(ctx, statement)
+			var rows pgx.Rows
+			switch tx := any(s.conn.Tx()).(type) {
+			case pgx.Tx:
+				if rows, err = tx.Query(ctx, statement.SQL, statement.Args...); err == nil {
+					n, err = client.Affected(rows, statement.Into)
+				}
+			case *sql.Tx:
+				if statement.Into != nil {
+					n, err = statements.Query(ctx, tx, statement)
+				} else {
+					n, err = statements.Exec(ctx, tx, statement)
+				}
+			}
 			return err
 		})
 		if s.conn.Status() == client.Closed {
@@ -125,22 +138,4 @@ func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]
 		}
 		return n, err
 	})
-}
-
-func (s *session[Tx]) execOne(ctx context.Context, statement dialects.Statement) (int64, error) {
-	statement.SQL = s.Tag + statement.SQL
-	switch tx := any(s.conn.Tx()).(type) {
-	case pgx.Tx:
-		rows, err := tx.Query(ctx, statement.SQL, statement.Args...)
-		if err != nil {
-			return 0, err
-		}
-		return client.Affected(rows, statement.Into)
-	case *sql.Tx:
-		if statement.Into != nil {
-			return statements.Query(ctx, tx, statement)
-		}
-		return statements.Exec(ctx, tx, statement)
-	}
-	return 0, errors.New("bug: a transaction of no client library")
 }

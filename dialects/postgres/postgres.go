@@ -130,28 +130,27 @@ func (d *driver[Tx]) Info() dialects.Info {
 }
 
 // Begin implements dialects.Driver.
-func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
-	error,
+func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (_ dialects.Session[Tx], got dialects.Grant,
+	err error,
 ) {
-	locking := request
-	for numbered := 0; ; {
-		s, got, err := d.begin(ctx, locking)
-		switch {
-		case err == nil && s.committed:
-			return nil, got, nil
-		case err == nil && request.Work.IsExec():
-			got.Affected, err = statements.Finish(s, request, got.Affected, s.runAll)
-			return nil, got, err
-		case err == nil:
-			return s, got, nil
-		case errors.Is(err, errUnsent):
-			locking.Work = &dialects.Work{}
-		default:
-			if err = d.again(ctx, interrupt.Longest, request, &numbered, err); err != nil {
-				return nil, got, err
-			}
+	var s *session[Tx]
+	err = d.repeat(ctx, interrupt.Longest, request, func() error {
+		s, got, err = d.begin(ctx, request)
+		if errors.Is(err, errUnsent) {
+			alone := request
+			alone.Work = &dialects.Work{}
+			s, got, err = d.begin(ctx, alone)
 		}
+		return err
+	})
+	switch {
+	case err != nil || s.committed:
+		return nil, got, err
+	case request.Work.IsExec():
+		got.Affected, err = statements.Finish(s, request, got.Affected, s.runAll)
+		return nil, got, err
 	}
+	return s, got, nil
 }
 
 // begin gives the connection back where nothing is left to be done in the session. When the client
@@ -180,17 +179,21 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	return s, got, err
 }
 
-// again is err, unless the lock is to be asked for again: the wait was long, or the server's run
-// has an epoch now. Patience bounds the wait for a connection to number it.
-func (d *driver[Tx]) again(ctx context.Context, patience time.Duration, request dialects.Request, numbered *int,
-	err error,
-) error {
-	switch {
-	case errors.Is(err, errAgain):
-		return nil
-	case errors.Is(err, fencing.ErrNoRun) && *numbered < fencing.Tries:
-		*numbered++
-		return d.numberRun(ctx, patience, request.Fence)
+// repeat asks for a lock again where the wait was long, or the server's run has an epoch now.
+// Patience bounds the wait for a connection to number it.
+func (d *driver[Tx]) repeat(ctx context.Context, patience time.Duration, request dialects.Request,
+	lock func() error,
+) (err error) {
+	for numbered := 0; err == nil; {
+		switch err = lock(); {
+		case errors.Is(err, errAgain):
+			err = nil
+		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
+			numbered++
+			err = d.numberRun(ctx, patience, request.Fence)
+		default:
+			return err
+		}
 	}
 	return err
 }
@@ -201,10 +204,10 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 	if err != nil {
 		return err
 	}
-	for err = errAgain; errors.Is(err, errAgain); {
-		_, err = q.join(ctx, request, guest, client.InCallers)
-	}
-	return err
+	return d.repeat(ctx, fencing.SecondConn, request, func() error {
+		_, err := q.join(ctx, request, guest, client.InCallers)
+		return err
+	})
 }
 
 // in is the way to a transaction of the caller's, whose server is known to exclude.

@@ -59,10 +59,13 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	if way == carrying {
 		got.Affected, failed, is = exec.read(columns, len(a.script), s.conn.Status(), err)
 	}
-	if is {
-		err = ended(running, failed)
-	} else {
+	switch {
+	case !is:
 		got, err = a.judge(columns, err)
+	case failed != nil && running.Err() != nil: // which may have ended the statements
+		err = fmt.Errorf("%w (%w)", failed, running.Err())
+	default:
+		err = failed
 	}
 	if err == nil {
 		s.committed = exec.commits
@@ -131,10 +134,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 		return got, err
 	}
 	if request.Work.IsExec() {
-		work = func(Tx) (err error) {
-			got.Affected, err = s.runAll(request.Work.Context, request.Work.Statements)
-			return err
-		}
+		work = s.exec(request.Work, &got)
 	}
 	err = s.savepoints.Run(func() error {
 		if err := work(s.conn.Tx()); err != nil {
@@ -159,26 +159,23 @@ func (s *session[Tx]) lockMore(ctx context.Context, request dialects.Request, w 
 	got dialects.Grant, err error,
 ) {
 	request.Lease = s.lease
-	for numbered := 0; ; {
-		if got, err = s.join(ctx, request, w, at); err == nil {
-			if s.mark == "" {
-				s.hold(request, got)
-			}
-			return got, nil
-		}
+	err = s.driver.repeat(ctx, fencing.SecondConn, request, func() error {
+		got, err = s.join(ctx, request, w, at)
 		if errors.Is(err, errAgain) && s.renewable() {
 			// A new snapshot is as old as the transaction, which somebody may wait for, and no
 			// heartbeat comes beside a wait.
 			clean, cancel := interrupt.Detached(ctx)
-			failed := s.renew(clean)
-			if cancel(); failed != nil {
-				return got, dialects.Lost(failed)
+			defer cancel()
+			if failed := s.renew(clean); failed != nil {
+				return dialects.Lost(failed)
 			}
 		}
-		if err = s.driver.again(ctx, fencing.SecondConn, request, &numbered, err); err != nil {
-			return got, err
-		}
+		return err
+	})
+	if err == nil && s.mark == "" {
+		s.hold(request, got)
 	}
+	return got, err
 }
 
 // send sends what must be sent also when ctx has ended. Pgx would close the connection.
@@ -255,9 +252,13 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 	if s.conn.Status() == client.Failed {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
-	if err := cmp.Or(s.savepoints.Err(), s.usable(), s.dead()); err != nil {
+	bad := cmp.Or(s.savepoints.Err(), s.usable())
+	if bad == nil && (peer.Conn{Conn: s.Line.Socket}).Gone() { // nothing is committed: that is no doubt
+		bad = errors.New("the server has ended the session before the COMMIT")
+	}
+	if bad != nil {
 		_ = s.rollback(ctx)
-		return dialects.Lost(err)
+		return dialects.Lost(bad)
 	}
 	var behind sqltext.Script
 	for _, q := range last {
@@ -279,15 +280,6 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 		return errors.Join(err, s.rollback(ctx))
 	}
 	return fmt.Errorf("%w: the connection broke during it: %w", dialects.ErrUnknown, err)
-}
-
-// dead is an error when the kernel knows that the server has closed the connection. Before the
-// COMMIT was sent that is no doubt: nothing is committed.
-func (s *session[Tx]) dead() error {
-	if (peer.Conn{Conn: s.Line.Socket}).Gone() {
-		return fmt.Errorf("%w: the server has ended the session before the COMMIT", dialects.ErrLost)
-	}
-	return nil
 }
 
 // rollback ends whatever transaction is open. A connection on which that cannot be confirmed is

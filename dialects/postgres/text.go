@@ -148,10 +148,13 @@ func furtherSQL(of string) string {
 	return "case when length(" + longer + ") <= 50 then " + longer + " else " + nameSQL + " end"
 }
 
+// suitsSQL fails where the snapshot of a caller's transaction is older than the wait, and on a
+// standby, which grants an advisory lock apart from its primary: nothing is waited for then.
+var suitsSQL = "case when current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') or " +
+	"pg_is_in_recovery() then " + failSQL(unsuitable) + " end"
+
 // settingsSQL prepares a wait. $1 is the label, and the last two bound the wait: a limit of the
-// session's own is kept where nobody has asked for another. A guest waits for nothing, and locks
-// nothing, where the snapshot of the transaction is older than the wait, and on a standby, which
-// grants an advisory lock apart from its primary.
+// session's own is kept where nobody has asked for another.
 func settingsSQL(w how, try bool) string {
 	var calls []string
 	limit, bounded, shown := "$2", "$3", labelSQL
@@ -167,8 +170,7 @@ func settingsSQL(w how, try bool) string {
 			calls = []string{sqltext.Set("application_name", shown)}
 		}
 	case guest:
-		calls = []string{"case when current_setting('transaction_isolation') not in ('read committed', " +
-			"'read uncommitted') or pg_is_in_recovery() then " + failSQL(unsuitable) + " end"}
+		calls = []string{suitsSQL}
 	}
 	during := map[string]string{
 		"lock_timeout": "case when " + bounded + "::boolean or current_setting('lock_timeout') = '0' then " + limit +
@@ -291,11 +293,11 @@ func rowLock(r dialects.Request) string {
 // anyOneSQL takes the first row of the list that is free. A row of another semaphore, in a table
 // that was made anew, is none of them. The CASE keeps the server from trying it first.
 func anyOneSQL(r dialects.Request, t *texts, w how) string {
-	shown := ""
+	further := ""
 	if w == joined || w == nested {
-		shown = ", " + sqltext.Set("application_name", furtherSQL("$3"))
+		further = ", " + sqltext.Set("application_name", furtherSQL("$3"))
 	}
-	return "select n::text" + shown + " from (select n from unnest($1::int[]) n where case when exists " +
+	return "select n::text" + further + " from (select n from unnest($1::int[]) n where case when exists " +
 		"(select from " + t.table + " own where own.id = n and own.hash = $2) then " +
 		sqltext.Pass(r, sqltext.Trying, "n") + " end limit 1) permit"
 }

@@ -225,9 +225,10 @@ func untilRenewed[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, log *e
 	locks := txlock.New(driver, txlock.WithLease(shortLease))
 	lock, err := locks.Mutex("a", "b").Lock(background)
 	require.NoError(t, err)
-	_, err = locks.Mutex("c").Shared().Lock(lock.Context())
+	shared, err := locks.Mutex("c").Shared().Lock(lock.Context())
 	require.NoError(t, err)
 	eventually.True(t, "a renewal", func() bool { return log.heard("rollback and chain") })
+	require.NoError(t, shared.Unlock(background))
 	require.NoError(t, lock.Unlock(background))
 }
 

@@ -11,14 +11,10 @@ import (
 )
 
 // QuoteTable quotes the name of a table as its user spells it, with its schema or without.
-func QuoteTable(name string) (string, error) { return quote(name, 2) }
+func QuoteTable(name string) (string, error) { return identifier.Quote(name, '"', 2) }
 
 // QuoteColumn quotes the name of a column.
-func QuoteColumn(name string) (string, error) { return quote(name, 1) }
-
-func quote(name string, maxParts int) (string, error) {
-	return identifier.Quote(name, '"', maxParts)
-}
+func QuoteColumn(name string) (string, error) { return identifier.Quote(name, '"', 1) }
 
 // Tokens is what the name of the sequence ends with that tokens are drawn from. See locktable for
 // the tables beside a lock table.

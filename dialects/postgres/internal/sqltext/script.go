@@ -6,6 +6,7 @@ package sqltext
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -39,66 +40,36 @@ func Silent(sql string, args ...any) Statement { return Statement{SQL: sql, Args
 // Text is a script as one query without arguments: they stand in the text as literals. Quotes and
 // quoted names are left as they are.
 func (s Script) Text() (string, error) {
-	var b strings.Builder
+	var failed error
+	texts := make([]string, len(s))
 	for i, statement := range s {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		if err := statement.writeTo(&b); err != nil {
-			return "", err
-		}
-	}
-	return b.String(), nil
-}
-
-func (s Statement) writeTo(b *strings.Builder) error {
-	text := s.SQL
-	literals, err := s.literals()
-	if err != nil {
-		return err
-	}
-	var quote byte // that is open
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		switch {
-		case quote != 0:
-			if c == quote { // a doubled one opens again at once
-				quote = 0
-			}
-		case c == '\'' || c == '"':
-			quote = c
-		case c == '$' && len(literals) > 0:
-			end := i + 1
-			for end < len(text) && text[end] >= '0' && text[end] <= '9' {
-				end++
-			}
-			number, err := strconv.Atoi(text[i+1 : end])
-			if err != nil || number < 1 || number > len(literals) {
-				return fmt.Errorf("bug: no argument for %s in %s", text[i:end], text)
-			}
-			b.WriteString(literals[number-1])
-			i = end - 1
+		if texts[i] = statement.SQL; len(statement.Args) == 0 {
 			continue
 		}
-		b.WriteByte(c)
+		texts[i] = places.ReplaceAllStringFunc(statement.SQL, func(place string) string {
+			number, err := strconv.Atoi(strings.TrimPrefix(place, "$"))
+			if err != nil { // in quotes
+				return place
+			}
+			if number < 1 || number > len(statement.Args) {
+				failed = fmt.Errorf("bug: no argument for %s in %s", place, statement.SQL)
+				return place
+			}
+			text := statement.Args[number-1].(string)
+			switch {
+			case strings.ContainsRune(text, 0):
+				failed = errors.New("text in PostgreSQL is without NUL")
+			case strings.Contains(text, `\`):
+				return " " + Escaped(text) // the space keeps it apart from a name
+			}
+			return Literal(text)
+		})
 	}
-	return nil
+	return strings.Join(texts, "; "), failed
 }
 
-// literals are the arguments as they stand in a text.
-func (s Statement) literals() ([]string, error) {
-	literals := make([]string, len(s.Args))
-	for i, arg := range s.Args {
-		text := arg.(string)
-		if strings.ContainsRune(text, 0) {
-			return nil, errors.New("text in PostgreSQL is without NUL")
-		}
-		if literals[i] = Literal(text); strings.Contains(text, `\`) {
-			literals[i] = " " + Escaped(text) // the space keeps it apart from a name
-		}
-	}
-	return literals, nil
-}
+// places are those of arguments, and quotes and quoted names, where none is one.
+var places = regexp.MustCompile(`'[^']*'|"[^"]*"|\$\d+`)
 
 // Literal is a text in quotes. See [Escaped] for one that may contain a backslash.
 func Literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
