@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -27,7 +26,7 @@ const (
 	Patience = 2 * time.Second
 	// GuestPatience is the same where a transaction would be lost that has more than the wait. An
 	// interrupt may take seconds to arrive, through a pooler on a busy machine. A session that is
-	// dead in fact is noticed besides: by the kernels, or by who began it.
+	// dead is noticed besides: by the kernels, or by who began it.
 	GuestPatience = 10 * time.Second
 
 	// CleanUp bounds what is sent after a failure to put a connection right.
@@ -35,8 +34,7 @@ const (
 )
 
 // ErrNoConnection is what an interrupt returns when it cannot reach the server. The statement's
-// connection is then closed at once. If the deadline is over and the server knows it, the server
-// first has two seconds to end the wait by itself.
+// connection is closed then: at once, or behind patience where the server ends the wait by itself.
 var ErrNoConnection = errors.New("no connection to interrupt the statement from")
 
 // Await runs statement, and calls interrupt to end it on the server when ctx ends first; where told
@@ -57,7 +55,6 @@ func Await(ctx context.Context, told bool, patience time.Duration, interrupt fun
 		running, cut = context.WithCancel(running)
 		defer cut()
 	}
-	var over atomic.Bool // the statement has returned, or was given up
 	returned, watched := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(watched)
@@ -65,40 +62,25 @@ func Await(ctx context.Context, told bool, patience time.Duration, interrupt fun
 		if byServer && ClosedWithin(returned, serverGrace) {
 			return
 		}
-		heeded := repeat(context.WithoutCancel(ctx), patience, interrupt, returned, byServer)
-		if !heeded && over.CompareAndSwap(false, true) {
-			cut()
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		for unreachable := false; limited.Err() == nil && !unreachable; {
+			brief, cancel := context.WithTimeout(limited, Patience)
+			unreachable = errors.Is(interrupt(brief), ErrNoConnection) && !byServer
+			cancel()
+			if ClosedWithin(returned, again) {
+				return
+			}
 		}
+		cut()
 	})
 	defer func() { // also when the client library panics
-		over.Store(true)
 		close(returned)
 		if !stop() {
 			<-watched
 		}
 	}()
 	return statement(running)
-}
-
-// repeat calls interrupt until ended is closed, which it tells, or as long as within says. Where
-// interrupt cannot reach the server, it goes on only when the server ends the wait by itself.
-func repeat(ctx context.Context, within time.Duration, interrupt func(context.Context) error, ended <-chan struct{},
-	byServer bool,
-) bool {
-	limited, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	for limited.Err() == nil {
-		brief, cancel := context.WithTimeout(limited, Patience)
-		err := interrupt(brief)
-		cancel()
-		if errors.Is(err, ErrNoConnection) && !byServer {
-			return false
-		}
-		if ClosedWithin(ended, again) {
-			return true
-		}
-	}
-	return false
 }
 
 // PatienceWith is how long an interrupt waits for a connection of db. It is short while all that db
@@ -123,11 +105,11 @@ func ClosedWithin(event <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// Bound bounds statements that must be sent also after the end of ctx: at that time cut is called,
-// which closes the connection, unless done is called before, with the error of the statements. To
-// that it adds what happened, and has the connection destroyed, which must not be another's. The
-// context for the statements never ends: go-sql-driver wakes a goroutine twice for each statement
-// whose context can end, and that is a tenth of what a lock costs. Where cut is nil it ends then.
+// Bound bounds statements that must be sent also after the end of ctx: then cut closes the
+// connection, unless done is called before, with the error of the statements. Behind a cut, done
+// says so in the error, and has the connection destroyed. The context for the statements ends only
+// where cut is nil: go-sql-driver wakes a goroutine twice for each statement whose context can end,
+// and that is a tenth of what a lock costs.
 func Bound(ctx context.Context, by time.Time, cut, destroy func()) (statements context.Context, done func(*error)) {
 	ctx = context.WithoutCancel(ctx)
 	if cut == nil {
@@ -152,9 +134,9 @@ func Detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), CleanUp)
 }
 
-// Limit is the bound that the server puts on the wait of a request: what is left until ctx's
-// deadline, in whole milliseconds, and 1 to 2 ms more, so that the server never ends a wait before
-// ctx does. It is 0 without a deadline, and for a try, which does not wait.
+// Limit is the server's bound on the wait of a request: what is left until ctx's deadline, in whole
+// milliseconds, and 1 to 2 ms more, so that it is never the first to end. It is 0 without a
+// deadline, and for a try, which does not wait.
 func Limit(ctx context.Context, request dialects.Request) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok || request.Try {

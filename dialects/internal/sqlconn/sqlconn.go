@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -43,21 +44,20 @@ func Take(ctx context.Context, db *sql.DB, look func(c *Conn, pooled any) (known
 	}
 	c := &Conn{Conn: conn}
 	return c, conn.Raw(func(pooled any) error {
-		for depth := 0; depth < deepest && !look(c, pooled); depth++ {
+		for range 16 { // a wrapper may wrap itself
+			if look(c, pooled) {
+				break
+			}
 			switch wrapper := pooled.(type) {
 			case interface{ Raw() driver.Conn }: // XSAM/otelsql
 				pooled = wrapper.Raw()
 			case interface{ WrappedConn() driver.Conn }: // dd-trace-go
 				pooled = wrapper.WrappedConn()
-			default:
-				return nil
 			}
 		}
 		return nil
 	})
 }
-
-const deepest = 16 // a wrapper may wrap itself
 
 // Cut closes the socket, whoever uses the connection; nil: there is none to close.
 func (c *Conn) Cut() func() {
@@ -101,18 +101,11 @@ func (c *Conn) Querier() Querier {
 	return guarded{c.Conn, c}
 }
 
-// guarded notes a driver that panics in a statement: database/sql has a mutex locked then, and
-// never gets the connection back.
+// guarded notes a driver that panics in a query: database/sql has a mutex locked then, and never
+// gets the connection back.
 type guarded struct {
 	Querier
 	conn *Conn
-}
-
-func (g guarded) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	g.conn.stuck = true
-	result, err := g.Querier.ExecContext(ctx, query, args...)
-	g.conn.stuck = false
-	return result, err
 }
 
 func (g guarded) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
@@ -240,13 +233,7 @@ func Beside(ctx context.Context, db *sql.DB, limit time.Duration, work func(*sql
 // broke, or that no connection came in time: another attempt may succeed.
 func Failed(err error) bool {
 	var way net.Error // also context.DeadlineExceeded
-	if errors.As(err, &way) {
-		return true
-	}
-	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, driver.ErrBadConn, sql.ErrConnDone} {
-		if errors.Is(err, broken) {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &way) || slices.ContainsFunc([]error{
+		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, driver.ErrBadConn, sql.ErrConnDone,
+	}, func(broken error) bool { return errors.Is(err, broken) })
 }

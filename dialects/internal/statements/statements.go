@@ -21,19 +21,16 @@ var inFront = regexp.MustCompile(`^(\s|--[ \t][^\n]*\n|/\*[^*/!+]*\*/)*`)
 func Bare(text string) string { return text[len(inFront.FindString(text)):] }
 
 // Run runs a list in order by one, which is how many rows a statement has affected, up to the first
-// that fails, as each does whose ctx has ended. That is an error also behind the last: it may have
-// taken an interrupt for its result, as MySQL's SLEEP does.
+// that fails. Behind the end of ctx each has: it may have taken an interrupt for its result, as
+// MySQL's SLEEP does.
 func Run(ctx context.Context, list []dialects.Statement, one func(dialects.Statement) (int64, error)) (
 	affected []int64, err error,
 ) {
 	for i, statement := range list {
 		n, err := one(statement)
-		if err == nil {
-			err = statement.Judge(n)
-		}
 		ended := ctx.Err()
-		if err == nil && i == len(list)-1 {
-			err = ended
+		if err == nil {
+			err = cmp.Or(statement.Judge(n), ended)
 		}
 		if err == nil {
 			affected = append(affected, n)
