@@ -214,13 +214,10 @@ func Known(hash, name string) string {
 	return HiddenName(hash) + "…"
 }
 
-// toASCII makes of an escape in a URL that of the tables, =2A.
-var toASCII = strings.NewReplacer("%2F", "/", "%", "=", "=", "=3D")
-
 // ASCII writes a name in ASCII, for people. The end of a long name is left out.
 func ASCII(name string) string {
 	const most, shown = 191, 100
-	text := toASCII.Replace(url.PathEscape(name))
+	text := escape(name)
 	if len(text) > most {
 		text = text[:shown] + "#"
 	}
@@ -230,8 +227,7 @@ func ASCII(name string) string {
 // FromASCII undoes ASCII. Of a long name it is the beginning, and "…".
 func FromASCII(text string) string {
 	text, _, cut := strings.Cut(text, "#")
-	text = unescape(strings.ReplaceAll(text, "=", "%"))
-	if cut {
+	if text = unescape(text); cut {
 		text += "…"
 	}
 	return text

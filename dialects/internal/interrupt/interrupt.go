@@ -13,10 +13,8 @@ import (
 )
 
 const (
-	// serverGrace is how long a server that knows the deadline has to end the wait by itself.
-	serverGrace = 20 * time.Millisecond
 	// again is how often an interrupt is repeated: one that arrives before the statement has begun
-	// is lost.
+	// is lost. So long a server that knows the deadline has to end the wait by itself.
 	again = 30 * time.Millisecond
 	// fullPool is how long an interrupt waits for a connection to come back to the pool.
 	fullPool = 50 * time.Millisecond
@@ -47,9 +45,6 @@ var ErrNoConnection = errors.New("no connection to interrupt the statement from"
 func Await(ctx context.Context, told bool, patience time.Duration, interrupt func(context.Context) error,
 	cut func(), statement func(context.Context) error,
 ) error {
-	if ctx.Done() == nil {
-		return statement(ctx)
-	}
 	running := context.WithoutCancel(ctx)
 	if cut == nil {
 		running, cut = context.WithCancel(running)
@@ -59,7 +54,7 @@ func Await(ctx context.Context, told bool, patience time.Duration, interrupt fun
 	stop := context.AfterFunc(ctx, func() {
 		defer close(watched)
 		byServer := told && errors.Is(ctx.Err(), context.DeadlineExceeded)
-		if byServer && ClosedWithin(returned, serverGrace) {
+		if byServer && ClosedWithin(returned, again) {
 			return
 		}
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
@@ -72,7 +67,11 @@ func Await(ctx context.Context, told bool, patience time.Duration, interrupt fun
 				return
 			}
 		}
-		cut()
+		select {
+		case <-returned: // just now
+		default:
+			cut()
+		}
 	})
 	defer func() { // also when the client library panics
 		close(returned)
