@@ -45,7 +45,7 @@ func NoFence(table string, err error, names ...string) error {
 
 func notInstalled(table, what string, args ...any) error {
 	args = append([]any{dialects.ErrNotInstalled, table}, args...)
-	return fmt.Errorf("%w: table %.100s "+what+" (run Install, or the SQL of Schema)", args...)
+	return fmt.Errorf("%w: table %.100s "+what+" (run install, or the SQL of schema)", args...)
 }
 
 // Older says that Install has not made a table beside the lock table: version 0.1 had, which knows
@@ -101,8 +101,8 @@ func Slots(table string, answer []string, asked int) (slots int, name string, er
 	case rows < most:
 		return most, name, notInstalled(table, "has %d of %d slots", rows, most)
 	case rows > most || first != 0 || last != rows-1:
-		err = fmt.Errorf("%w: table %.100s has rows for the slots %d to %d, of %d", dialects.ErrNotInstalled, table, first,
-			last, most)
+		err = fmt.Errorf("%w: table %.100s has %d of %d slots, from %d to %d", dialects.ErrNotInstalled, table, rows, most,
+			first, last)
 	default:
 		slots = rows
 	}

@@ -15,15 +15,15 @@ func TestSlots(t *testing.T) {
 		slots int
 		text  string
 	}{
-		"":                     {dialects.DefaultSlots, "table t is empty (run Install, or the SQL of Schema)"},
-		"0 0 0 0 0 ":           {dialects.DefaultSlots, "table t is empty (run Install, or the SQL of Schema)"},
+		"":                     {dialects.DefaultSlots, "table t is empty (run install, or the SQL of schema)"},
+		"0 0 0 0 0 ":           {dialects.DefaultSlots, "table t is empty (run install, or the SQL of schema)"},
 		"3 0 2 3 3 public.t a": {3, ""},
-		"2 0 1 3 3 ":           {3, "table t has 2 of 3 slots (run Install, or the SQL of Schema)"},
-		"4 0 3 3 3 ":           {0, "table t has rows for the slots 0 to 3, of 3"},
-		"3 1 3 3 3 ":           {0, "table t has rows for the slots 1 to 3, of 3"},
+		"2 0 1 3 3 ":           {3, "table t has 2 of 3 slots (run install, or the SQL of schema)"},
+		"4 0 3 3 3 ":           {0, "table t has 4 of 3 slots, from 0 to 3"},
+		"3 1 3 3 3 ":           {0, "table t has 3 of 3 slots, from 1 to 3"},
 		"3 0 2 2 3 ":           {0, "table t has rows that were seeded for different numbers of slots, 2 and 3"},
 		"3 0 2 3 3": {
-			0, "table t is missing or has another shape: it does not say its name (run Install, or the SQL of Schema)",
+			0, "table t is missing or has another shape: it does not say its name (run install, or the SQL of schema)",
 		},
 	} {
 		var lines []string

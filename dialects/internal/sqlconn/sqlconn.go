@@ -164,8 +164,7 @@ func (c *Conn) Destroy() {
 			c.end()
 			_ = tx.Rollback()
 		}
-		_ = c.Raw(func(any) error { return driver.ErrBadConn })
-		_ = c.Close()
+		_ = c.Raw(func(any) error { return driver.ErrBadConn }) // which closes the sql.Conn
 	}()
 	interrupt.ClosedWithin(gone, time.Second)
 }
