@@ -214,20 +214,23 @@ func Known(hash, name string) string {
 	return HiddenName(hash) + "…"
 }
 
-// ASCII writes a name in ASCII, for people. The end of a long name is left out.
+// ASCII writes a name in ASCII, for people, with =2A for %2A: all of it is plain to each server. The
+// end of a long name is left out.
 func ASCII(name string) string {
 	const most, shown = 191, 100
-	text := escape(name)
+	text := toASCII.Replace(url.PathEscape(name))
 	if len(text) > most {
 		text = text[:shown] + "#"
 	}
 	return text
 }
 
+var toASCII = strings.NewReplacer("%2F", "/", "%", "=", "=", "=3D")
+
 // FromASCII undoes ASCII. Of a long name it is the beginning, and "…".
 func FromASCII(text string) string {
 	text, _, cut := strings.Cut(text, "#")
-	if text = unescape(text); cut {
+	if text = unescape(strings.ReplaceAll(text, "=", "%")); cut {
 		text += "…"
 	}
 	return text
