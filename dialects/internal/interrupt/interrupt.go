@@ -16,8 +16,6 @@ const (
 	// again is how often an interrupt is repeated: one that arrives before the statement has begun
 	// is lost. So long a server that knows the deadline has to end the wait by itself.
 	again = 30 * time.Millisecond
-	// fullPool is how long an interrupt waits for a connection to come back to the pool.
-	fullPool = 50 * time.Millisecond
 
 	// Patience is how long a statement may ignore interrupts before its connection is closed, and
 	// how long one interrupt may take.
@@ -39,9 +37,8 @@ var ErrNoConnection = errors.New("no connection to interrupt the statement from"
 // says that the server knows ctx's deadline, only if the server is late. The context of statement
 // does not end with ctx: client libraries would close the connection, and the waiter would stay in
 // the server's queue. When interrupts do not help within patience, cut closes the connection; where
-// cut is nil, the context of statement ends instead. Await returns the error of statement, which is
-// nil also when it succeeded after the end of ctx. No interrupt is under way then, nor a cut: a
-// late one would hit the connection's next statement.
+// cut is nil, the context of statement ends instead. When Await returns the error of statement, no
+// interrupt is under way, nor a cut: a late one would hit the connection's next statement.
 func Await(ctx context.Context, told bool, patience time.Duration, interrupt func(context.Context) error,
 	cut func(), statement func(context.Context) error,
 ) error {
@@ -83,11 +80,10 @@ func Await(ctx context.Context, told bool, patience time.Duration, interrupt fun
 }
 
 // PatienceWith is how long an interrupt waits for a connection of db. It is short while all that db
-// may open are in use: the next one that comes back may be the waiter's own. Otherwise a connection
-// is only as far away as the server.
+// may open are in use: the next one that comes back may be the waiter's own.
 func PatienceWith(db *sql.DB) time.Duration {
 	if s := db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
-		return fullPool
+		return 50 * time.Millisecond
 	}
 	return Patience
 }

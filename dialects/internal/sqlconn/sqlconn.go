@@ -86,7 +86,7 @@ func (c *Conn) Begin(ctx context.Context) (err error) {
 // Tx is the transaction; nil: none has begun, or it was finished.
 func (c *Conn) Tx() *sql.Tx { return c.tx }
 
-// Querier is where statements go: a connection, or a transaction on it.
+// Querier is a connection, or a transaction on it.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -169,7 +169,7 @@ func (c *Conn) Destroy() {
 	interrupt.ClosedWithin(gone, time.Second)
 }
 
-// GiveBack gives the connection back to its pool, or destroys it with a transaction that is open,
+// GiveBack gives the connection back to its pool, or destroys it: with a transaction that is open,
 // or behind a panic.
 func (c *Conn) GiveBack() {
 	if c.tx != nil || c.stuck {
