@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -58,17 +56,10 @@ func (f fence) counted(column string) string {
 
 // tokenOf makes a token of what counted has behind the other column.
 func tokenOf(row string) (int64, error) {
-	fields := strings.Fields(row)
-	if len(fields) != 4 {
-		return 0, fencing.ErrNoRun
-	}
-	count, err := strconv.ParseUint(fields[1], 10, 64)
-	epoch, failed := strconv.ParseUint(fields[2], 10, 64)
-	start, wrong := strconv.ParseUint(fields[3], 10, 64)
-	if err = errors.Join(err, failed, wrong); err != nil {
-		return 0, err
-	}
-	if count <= start || count-start >= second-skipped-start%second {
+	var other string
+	var count, epoch, start uint64
+	_, err := fmt.Sscanf(row, "%s %d %d %d", &other, &count, &epoch, &start)
+	if err != nil || count <= start || count-start >= second-skipped-start%second {
 		return 0, fencing.ErrNoRun
 	}
 	return fencing.Token(epoch, count-start)
@@ -83,7 +74,7 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 	f := fenceOf(table)
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
-	return d.pool.With(brief, func(conn client.Conn) error {
+	return f.explain(table, d.pool.With(brief, func(conn client.Conn) error {
 		defer conn.Destroy()
 		link := client.Link{Querier: conn}
 		granted, err := link.Ask(ctx, "SET autocommit = 1",
@@ -95,7 +86,7 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 			return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", fencing.ErrNoRun,
 				fenceLock)
 		case d.pool.Galera.Load():
-			return f.explain(table, f.numberCluster(ctx, link))
+			return f.numberCluster(ctx, link)
 		}
 		row, err := link.Ask(ctx, "SELECT "+f.counted("'token'"))
 		if err == nil {
@@ -103,45 +94,33 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 				err = f.drawEpoch(ctx, link)
 			}
 		}
-		return f.explain(table, err)
-	})
+		return err
+	}))
 }
 
 // drawEpoch writes the new epoch's row twice: from the first time on, the last is not good for
 // anybody, however far the counts are skipped before the second. It waits until the second in which
-// the server was started is over.
+// the server was started is over, and begins no epoch where few counts are left in a second.
 func (f fence) drawEpoch(ctx context.Context, link client.Link) error {
-	id, err := link.Ask(ctx, "SELECT @@server_id")
-	if err != nil {
-		return err
-	}
 	skip := fmt.Sprintf("DO IF(UUID_SHORT() DIV %d %% %d = UNIX_TIMESTAMP(), SLEEP(1), 0), BENCHMARK(%d, UUID_SHORT())",
 		second, 1<<32, skipped)
-	for script := f.newEpoch(id[0]); ; script = nil {
-		drawn, err := link.Ask(ctx, append(script, skip, "SELECT UUID_SHORT()")...)
-		if err != nil {
-			return err
-		}
-		start, err := strconv.ParseUint(drawn[0], 10, 64)
-		if err != nil {
-			return err
-		}
-		if start%second >= skipped && start%second < second-2*skipped { // else few are left
-			_, err = link.Run(ctx, f.begins(id[0], start))
-			return err
-		}
+	begin := fmt.Sprintf("REPLACE INTO %s (epoch, server, start) SELECT LAST_INSERT_ID(), @@server_id, start FROM "+
+		"(SELECT UUID_SHORT() AS start LIMIT 1) AS count WHERE start %% %d BETWEEN %d AND %d", f.runs, second, skipped,
+		second-2*skipped)
+	_, err := link.Run(ctx, f.newEpoch("@@server_id")...)
+	for begun := int64(0); err == nil && begun == 0; {
+		begun, err = link.Run(ctx, skip, begin)
 	}
+	return err
 }
 
 // newEpoch draws an epoch, and writes its row with a start that is good for nobody.
 func (f fence) newEpoch(server string) []string {
-	return []string{"INSERT INTO " + f.epochs + " VALUES ()", f.begins(server, math.MaxUint64)}
-}
-
-// begins writes the row of the epoch that the session has drawn.
-func (f fence) begins(server string, start uint64) string {
-	return fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (LAST_INSERT_ID(), %s, %d)", f.runs, server,
-		start)
+	return []string{
+		"INSERT INTO " + f.epochs + " VALUES ()",
+		fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (LAST_INSERT_ID(), %s, %d)", f.runs, server,
+			uint64(math.MaxUint64)),
+	}
 }
 
 // explain says that what is missing is the fence.

@@ -56,6 +56,11 @@ var errWaitOn = errors.New("a limit of the session has ended the wait")
 // innodb_rollback_on_timeout that of a wait that was too long.
 func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
 	at.joined = true
+	if at.limit > 0 && d.pool.Galera.Load() { // no node sees a circle of sessions that wait on different nodes
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, at.limit)
+		defer cancel()
+	}
 	for {
 		got, err = d.lock(ctx, at, request)
 		if server.Number(err) == server.LockWaitTimeout {
@@ -68,7 +73,7 @@ func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Requ
 		}
 		switch {
 		case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
-			errors.Is(err, client.ErrUnreached), server.Broken(err), server.Aborted(err),
+			server.Broken(err), server.Aborted(err),
 			errors.Is(err, library.ErrBusyBuffer): // the server's last words came with the end of the wait
 			return got, server.Lost(err)
 		case !errors.Is(err, errWaitOn):
@@ -115,14 +120,18 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 		switch {
 		case at.flight != nil:
 			err = at.flight.send(ctx, script)
-		case request.Work.Looks():
-			locked, got.Answer, err = at.AskBoth(ctx, script...)
 		case onlySlot(request) && at.label != "":
 			var rows int64
 			rows, err = at.Run(ctx, script...)
 			locked = make([]string, rows)
 		default:
-			locked, err = at.Ask(ctx, script...)
+			var columns [][]string
+			if columns, err = at.AskAll(ctx, script...); err == nil {
+				locked, columns = columns[0], columns[1:]
+			}
+			if len(columns) > 0 {
+				got.Answer = columns[0]
+			}
 		}
 		return err
 	})
@@ -241,7 +250,7 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if request.Shared {
-		name, err := server.Column(clean, at, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+
+		name, err := at.Ask(clean, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+
 			sqltext.Writable+")")
 		if err == nil && len(name) > 0 {
 			return got, fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to "+
@@ -255,7 +264,7 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 	if err != nil {
 		return got, err
 	}
-	existing, err := server.Column(clean, at, query)
+	existing, err := at.Ask(clean, query)
 	if last := len(existing) - 1; err == nil && request.Fence != "" {
 		got.Token, err = tokenOf(existing[last])
 		existing = existing[:last]

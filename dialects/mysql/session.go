@@ -248,11 +248,11 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 	defer s.close()
 	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut(), s.destroy)
 	defer done(&err)
-	s.conn.CloseTx(ctx)
+	ended := s.conn.CloseTx(ctx)
 	if !commit {
 		return server.Lost(s.rollback(ctx))
 	}
-	if err = s.savepoints.Err(); err == nil {
+	if err = cmp.Or(s.savepoints.Err(), server.Lost(ended)); err == nil {
 		err = s.commit(ctx, last)
 	}
 	if err != nil {
@@ -289,9 +289,11 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 		return nil
 	case number == server.NoSuchSavepoint, server.Aborted(err), errors.Is(err, sql.ErrTxDone):
 		return server.Lost(err)
+	case number == server.SeveralRows, server.IsDeadlock(err): // of a statement in front of COMMIT; it was rolled back
+		return err
 	case number == 0 && !sent:
 		return fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
-	case (number == 0 || s.driver.pool.Galera.Load() && unsure(number)) && !errors.Is(err, dialects.ErrLost):
+	case (number == 0 || s.driver.pool.Galera.Load()) && !errors.Is(err, dialects.ErrLost):
 		return fmt.Errorf("%w: the connection, or the cluster, broke before or during it: %w", dialects.ErrUnknown, err)
 	}
 	return err
@@ -303,7 +305,7 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 // one whose transaction ended in the work: what ends one implicitly may be LOCK TABLES, FLUSH
 // TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the session's.
 func (s *session) rollback(ctx context.Context) (err error) {
-	s.conn.CloseTx(ctx) // a lock that is asked for again has another
+	_ = s.conn.CloseTx(ctx) // a lock that is asked for again has another
 	undo := ""
 	if s.saved {
 		undo = client.Undo
@@ -337,7 +339,7 @@ func (s *session) destroy() { s.conn.Destroy() }
 
 // close gives the connection back, and ends at the server a session that cannot be ended over it.
 func (s *session) close() {
-	s.conn.CloseTx(context.Background())
+	_ = s.conn.CloseTx(context.Background())
 	if s.saved && s.conn.Owned != nil && s.conn.Owned.Strays {
 		s.destroy()
 	}

@@ -61,12 +61,12 @@ func (c Conn) Fly(ctx context.Context, query string) (affected []int64, err erro
 }
 
 // CloseTx closes the handle of the work's transaction on a connection of Open, with its rows, and
-// sends nothing: the session ends the transaction.
-func (c Conn) CloseTx(ctx context.Context) {
-	if c.Owned != nil {
-		c.Owned.over.Store(true)
-		_ = c.Finish(ctx, (*sql.Tx).Rollback)
+// sends nothing: the session ends the transaction. It is sql.ErrTxDone where the work has done so.
+func (c Conn) CloseTx(ctx context.Context) error {
+	if c.Owned == nil {
+		return nil
 	}
+	return c.Finish(ctx, (*sql.Tx).Rollback)
 }
 
 // Link is where statements go: a connection, or a transaction of the caller's. Nothing else knows
@@ -109,31 +109,22 @@ func (l Link) Run(ctx context.Context, statements ...string) (affected int64, er
 }
 
 // Ask returns the first column of the rows of the first statement that has rows.
-func (l Link) Ask(ctx context.Context, statements ...string) (column []string, err error) {
+func (l Link) Ask(ctx context.Context, statements ...string) ([]string, error) {
+	columns, err := l.AskAll(ctx, statements...)
+	if err != nil || len(columns) == 0 {
+		return nil, err
+	}
+	return columns[0], nil
+}
+
+// AskAll returns the first column of the rows of each statement that may have rows.
+func (l Link) AskAll(ctx context.Context, statements ...string) (columns [][]string, err error) {
 	for _, query := range l.queries(statements) {
-		rows, err := server.Column(ctx, l, query)
+		more, err := server.Columns(l.QueryContext(ctx, query))
 		if err != nil {
 			return nil, err
 		}
-		if column == nil {
-			column = rows
-		}
+		columns = append(columns, more...)
 	}
-	return column, nil
-}
-
-// AskBoth returns the first columns of the last two statements, which both have rows.
-func (l Link) AskBoth(ctx context.Context, statements ...string) (first, second []string, err error) {
-	if l.Several {
-		columns, err := server.Columns(ctx, l, Joined(statements...))
-		if len(columns) == 2 {
-			return columns[0], columns[1], err
-		}
-		return nil, nil, err
-	}
-	end := len(statements) - 1
-	if first, err = l.Ask(ctx, statements[:end]...); err == nil {
-		second, err = l.Ask(ctx, statements[end])
-	}
-	return first, second, err
+	return columns, nil
 }

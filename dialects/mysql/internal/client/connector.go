@@ -3,10 +3,10 @@ package client
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"net"
 	"regexp"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -23,46 +23,36 @@ import (
 //   - READ COMMITTED: what is read under a lock is never older than the lock.
 //   - innodb_lock_wait_timeout: a waiter stays in the queue as long as its context allows, not for
 //     50 s.
-type connector struct{ driver.Connector }
-
-// dialed, in a context, is where a socket goes that was opened for it.
-type dialed struct{}
-
-// dial opens the sockets of a pool of Open, as the client library does.
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	var d net.Dialer
-	socket, err := d.DialContext(ctx, network, address)
-	if to, ok := ctx.Value(dialed{}).(*net.Conn); ok {
-		*to = socket
-	}
-	return socket, err
-}
+type connector struct{ config *mysql.Config }
 
 // Settings is the statement that gives a connection of Open its settings. A lease may follow.
 const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.AtReadCommitted + ", " +
 	"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */ = 0"
 
-func newConnector(config *mysql.Config) (driver.Connector, error) {
+// Driver implements driver.Connector.
+func (connector) Driver() driver.Driver { return &mysql.MySQLDriver{} }
+
+// Connect implements driver.Connector.
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, config := &Owned{}, c.config.Clone()
 	config.MultiStatements = true
+	// The answer to a lock comes when it is granted. A dead network shows without the timeout.
+	config.ReadTimeout = 0
 	if config.Net == "tcp" || config.Net == "unix" { // else it is the caller's to open
-		config.DialFunc = dial
+		config.DialFunc = func(ctx context.Context, network, address string) (_ net.Conn, err error) {
+			conn.socket, err = new(net.Dialer).DialContext(ctx, network, address)
+			return conn.socket, err
+		}
 	}
-	config.ReadTimeout = 0 // the answer to a lock comes when it is granted; a dead network shows without it
 	inner, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, err
 	}
-	return connector{inner}, nil
-}
-
-// Connect implements driver.Connector.
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	var socket net.Conn
-	opened, err := c.Connector.Connect(context.WithValue(ctx, dialed{}, &socket))
+	opened, err := inner.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	conn := &Owned{pooledConn: opened.(pooledConn), socket: socket}
+	conn.pooledConn = opened.(pooledConn)
 	if _, err = conn.pooledConn.ExecContext(ctx, Settings, nil); err != nil {
 		_ = opened.Close()
 		return nil, fmt.Errorf("set up session: %w", err)
@@ -83,13 +73,12 @@ type pooledConn interface {
 	driver.Validator
 }
 
-// Owned is a connection of a pool of Open, and its transaction. That begins by itself: so to begin
-// one sends nothing, and to end it is the session's.
+// Owned is a connection of a pool of Open, and its transaction. That begins by itself, and its end
+// is the session's: to begin one and to end it sends nothing.
 type Owned struct {
 	pooledConn
 	Lease  time.Duration // that the server keeps; 0: nobody knows the settings
-	Strays bool          // the work may have left a lock of the server's, or names mean other tables
-	over   atomic.Bool   // the session ends the transaction
+	Strays bool          // the work may have left a lock of the server's, or changed a setting
 	socket net.Conn      // nil when it cannot be seen
 	thread *Thread       // nil: it was not asked
 }
@@ -97,42 +86,29 @@ type Owned struct {
 // BeginTx implements driver.ConnBeginTx.
 func (c *Owned) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	c.Strays = false
-	c.over.Store(false)
-	return ownedTx{c}, nil
+	return ownedTx{}, nil
 }
 
-// ownedTx is the transaction, for work that ends it itself.
-type ownedTx struct{ conn *Owned }
+// ownedTx is the transaction. Of work that ends it, database/sql runs no more statements.
+type ownedTx struct{}
 
-// Commit implements driver.Tx. It commits none but the transaction that took the lock. The
-// session's end then finds that its savepoint is gone.
-func (t ownedTx) Commit() error { return t.send(Release + "; COMMIT") }
+// Commit implements driver.Tx.
+func (ownedTx) Commit() error {
+	return errors.New("the transaction is that of the lock, and commits when the work returns nil")
+}
 
 // Rollback implements driver.Tx.
-func (t ownedTx) Rollback() error { return t.send("ROLLBACK") }
-
-func (t ownedTx) send(query string) error {
-	if t.conn.over.Load() {
-		return nil
-	}
-	_, err := t.conn.pooledConn.ExecContext(context.Background(), query, nil)
-	return err
-}
+func (ownedTx) Rollback() error { return nil }
 
 // ours, in a context, says that a statement is not the work's.
 type ours struct{}
 
-// watch has the next lock on the connection set its settings anew, unless it is certain that a
-// statement of the work leaves them alone. Work that leaves autocommit on would end each later lock
-// with the statement that takes it. To set them for each lock would cost MariaDB 35 µs.
+// watch has the connection closed behind the work, unless it is certain that a statement of it
+// leaves the settings alone, and no lock of the server's. Work that leaves autocommit on would end
+// each later lock with the statement that takes it. To set all for each lock would cost MariaDB
+// 35 µs.
 func (c *Owned) watch(ctx context.Context, query string) {
-	if ctx.Value(ours{}) != nil {
-		return
-	}
-	c.Strays = c.Strays || keepsLock.MatchString(query)
-	if !leavesSettings(query) {
-		c.Lease, c.Strays = 0, c.Strays || renames.MatchString(query)
-	}
+	c.Strays = c.Strays || ctx.Value(ours{}) == nil && !isPlain(query)
 }
 
 // ExecContext implements driver.ExecerContext.
@@ -153,19 +129,17 @@ func (c *Owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, 
 	return c.pooledConn.PrepareContext(ctx, query)
 }
 
-// renames is in each statement that changes the default database, or hides a table by a temporary
-// one. Others that have it are a guess.
-var renames = regexp.MustCompile(`(?i)\b(use|temporary)\b`)
+// isPlain tells whether a statement by itself changes no setting and takes no lock that outlives
+// the transaction, whatever a function or a trigger does that it calls. Others are a guess: SET,
+// CALL, several statements.
+func isPlain(query string) bool {
+	return plain.MatchString(statements.Bare(query)) && !getLock.MatchString(query)
+}
 
-// keepsLock is in each statement that takes a lock of the server's which outlives its transaction,
-// and does not end that. One in a stored procedure or a function is not seen.
-var keepsLock = regexp.MustCompile(`(?i)\b(get_lock|lock\s+instance|handler)\b`)
-
-// leavesSettings tells whether a statement by itself changes no setting, whatever a function or a
-// trigger does that it calls. Others are a guess: SET, CALL, several statements.
-func leavesSettings(query string) bool { return plain.MatchString(statements.Bare(query)) }
-
-var plain = regexp.MustCompile(`(?i)^[\s(]*(select|insert|update|delete|replace|with|savepoint|release)\b[^;]*$`)
+var (
+	plain   = regexp.MustCompile(`(?i)^[\s(]*(select|insert|update|delete|replace|with|savepoint|release|show)\b[^;]*$`)
+	getLock = regexp.MustCompile(`(?i)\bget_lock\b`)
+)
 
 const (
 	// Save sets a savepoint in the transaction that took the lock, before work runs in it. It can

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -13,9 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 var (
@@ -26,78 +27,78 @@ var (
 // NewTag names a statement in what the server shows of it. No tag is part of another.
 func NewTag() string { return process + "-" + strconv.FormatUint(tags.Add(1), 10) + " " }
 
-// ErrUnreached says that only closing its connection could end the wait.
-var ErrUnreached = errors.New("the connection was closed, for there was no other to interrupt the wait from")
-
 // Await is interrupt.Await of a statement that carries tag: it is ended by KILL QUERY.
 func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.Duration, cut func(),
 	statement func(context.Context) error,
 ) error {
 	unreached, unseen := false, 0
 	err := interrupt.Await(ctx, told, patience, func(ctx context.Context) error {
-		err := p.kill(ctx, tag, interrupt.PatienceWith(p.Control))
-		if errors.Is(err, errUnseen) {
-			if unseen++; unseen < enoughUnseen || patience > interrupt.Patience {
-				return nil
-			}
+		seen, err := p.kill(ctx, tag, interrupt.PatienceWith(p.Control))
+		unreached = errors.Is(err, interrupt.ErrNoConnection) || errors.Is(err, context.DeadlineExceeded)
+		if err == nil && !seen {
+			unseen++
+		}
+		if unseen >= enoughUnseen && patience <= interrupt.Patience {
 			return interrupt.ErrNoConnection // so that the connection is cut
 		}
-		unreached = errors.Is(err, interrupt.ErrNoConnection) || errors.Is(err, context.DeadlineExceeded)
 		return err
 	}, cut, statement)
 	if unreached && err != nil && server.Number(err) == 0 { // else the server has answered just then
-		err = fmt.Errorf("%w (%w)", err, ErrUnreached)
+		err = fmt.Errorf("%w (the connection was closed, for there was no other to interrupt the wait from)", err)
 		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
-		go func() { _ = p.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
+		go func() { _, _ = p.kill(context.WithoutCancel(ctx), tag, interrupt.CleanUp) }()
 	}
 	return err
 }
 
-// errUnseen says that no statement with the tag runs. When it is said again and again, the answer
-// is lost: a KILL QUERY that falls between two statements of a query gets none.
-var errUnseen = errors.New("the server runs no such statement")
-
+// enoughUnseen is how often no statement with the tag is seen before the answer is taken for lost:
+// a KILL QUERY that falls between two statements of a query gets none.
 const enoughUnseen = 3
 
-// kill ends the statement that carries tag, from another connection. The transaction goes on. The
-// client library itself would close the socket, and leave the waiter in the server's queue. Before
-// a query of several statements runs, the server shows all of it: the first is not to be hit.
-func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) error {
-	return sqlconn.Beside(ctx, p.Control, limit, func(conn *sql.Conn) error {
-		lines, err := server.Grid(ctx, conn, "SHOW FULL PROCESSLIST") // at least the user's own threads
-		for _, line := range lines {                                  // Id, User, Host, db, Command, Time, State, Info
-			if len(line) <= 7 {
-				continue
-			}
-			if before, _, is := strings.Cut(line[7], tag); is && !strings.Contains(before, separator) {
-				_, err = conn.ExecContext(ctx, "KILL QUERY "+line[0])
-				return err
-			}
-		}
-		return cmp.Or(err, errUnseen)
-	})
+// kill ends the statement that carries tag. The transaction goes on. The client library itself
+// would close the socket, and leave the waiter in the server's queue. Before a query of several
+// statements runs, the server shows all of it: the first is not to be hit.
+func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) (seen bool, err error) {
+	return p.tell(ctx, limit, "KILL QUERY ", fmt.Sprintf("ID <> CONNECTION_ID() AND LOCATE('%s', INFO) > 0 AND "+
+		"LOCATE('%s', SUBSTRING_INDEX(INFO, '%[1]s', 1)) = 0", tag, separator))
 }
 
-// Thread is a session at the server: its number, and the address of its client, port included.
-// Numbers come again when the server has restarted, and on the next server.
-type Thread struct{ number, host string }
+// tell sends a command for each session that meets a condition, on another connection. Without
+// PROCESS a user sees the own sessions.
+func (p *Pool) tell(ctx context.Context, limit time.Duration, command, condition string) (seen bool, err error) {
+	err = sqlconn.Beside(ctx, p.Control, limit, func(conn *sql.Conn) error {
+		found, err := sqlconn.Column(conn.QueryContext(ctx, "SELECT ID FROM information_schema.PROCESSLIST WHERE "+
+			condition))
+		for _, session := range found {
+			_, err = conn.ExecContext(ctx, command+session)
+		}
+		seen = len(found) > 0
+		return err
+	})
+	return seen, err
+}
 
-// Thread is that of the connection, or zero. A connection of Open is asked once, and has none where
-// its session may become another client's: a proxy in between has a port of its own. A caller's
-// pool shows no socket, so there only the address can be compared that the server sees.
+// Thread is the condition that finds a session at the server: by its number, and by the address of
+// its client, port included. Numbers come again when the server has restarted, and on the next one.
+type Thread string
+
+// Thread is that of the connection, or empty. A connection of Open is asked once, and has none
+// where its session may become another client's: a proxy in between has a port of its own. A
+// caller's pool shows no socket, so there only the address can be compared that the server sees.
 func (c Conn) Thread(ctx context.Context) (at Thread) {
 	if c.Owned != nil && c.Owned.thread != nil {
 		return *c.Owned.thread
 	}
 	lines, err := server.Grid(ctx, c, "SELECT ID, HOST FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()")
 	if err != nil || len(lines) != 1 {
-		return at
+		return ""
 	}
-	at = Thread{lines[0][0], lines[0][1]}
+	host, _ := sqltext.Literal(dialects.Value{Text: lines[0][1]})
+	at = Thread("ID = " + lines[0][0] + " AND HOST = " + host)
 	if c.Owned != nil {
 		socket, is := c.Socket.(*net.TCPConn)
-		if !is || !strings.HasSuffix(at.host, fmt.Sprint(":", socket.LocalAddr().(*net.TCPAddr).Port)) {
-			at = Thread{}
+		if !is || !strings.HasSuffix(lines[0][1], fmt.Sprint(":", socket.LocalAddr().(*net.TCPAddr).Port)) {
+			at = ""
 		}
 		c.Owned.thread = &at
 	}
@@ -106,21 +107,13 @@ func (c Conn) Thread(ctx context.Context) (at Thread) {
 
 // End ends a session at the server, where a statement of it may go on for as long as it takes, with
 // the session's locks: the server does not see that its client is gone. The connection is closed
-// before, so that a pool of one has room for another. That may be one to another server, or to one
-// that has restarted: so the session is looked for first. One that is idle ends by itself, or is
-// another client's already.
+// before, so that a pool of one has room for another, which may lead to another server, or to one
+// that has restarted. A session that is idle ends by itself, or is another client's already.
 func (p *Pool) End(ctx context.Context, at Thread) {
-	if at == (Thread{}) {
+	if at == "" {
 		return
 	}
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = sqlconn.Beside(brief, p.Control, time.Second, func(conn *sql.Conn) error {
-		same, err := server.Grid(brief, conn, "SELECT HOST FROM information_schema.PROCESSLIST WHERE "+
-			"COMMAND IN ('Query', 'Execute') AND ID = "+at.number)
-		if err == nil && len(same) == 1 && same[0][0] == at.host {
-			_, err = conn.ExecContext(brief, "KILL "+at.number)
-		}
-		return err
-	})
+	_, _ = p.tell(brief, time.Second, "KILL ", "COMMAND IN ('Query', 'Execute') AND "+string(at))
 }

@@ -47,11 +47,7 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	settled, err := newConnector(config)
-	if err != nil {
-		return nil, err
-	}
-	p := &Pool{DB: sql.OpenDB(settled), Control: sql.OpenDB(plain), Owned: true}
+	p := &Pool{DB: sql.OpenDB(connector{config}), Control: sql.OpenDB(plain), Owned: true}
 	p.DB.SetMaxOpenConns(limit)
 	p.DB.SetMaxIdleConns(limit) // with database/sql's 2, the pool would reconnect under load
 	p.DB.SetConnMaxIdleTime(idleTime)
@@ -96,15 +92,7 @@ func poolLimit(config *mysql.Config) (int, error) {
 
 // Acquire takes a connection from the pool, to a server that is not refused.
 func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
-	c.Conn, err = sqlconn.Take(ctx, p.DB, func(to *sqlconn.Conn, pooled any) (known bool) {
-		if c.Owned, known = pooled.(*Owned); known {
-			to.Socket = c.Owned.socket
-		}
-		// Behind a goodbye a router may keep the session, with all that is locked in it.
-		to.Farewell = "KILL CONNECTION_ID()"
-		return known
-	})
-	if err != nil {
+	if c.Conn, err = sqlconn.Take(ctx, p.DB, c.find); err != nil {
 		return c, err
 	}
 	identified := false
@@ -116,6 +104,16 @@ func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
 	err = server.Classify(p.Identify(ctx, c), dialects.Request{Ours: true})
 	identified = err == nil
 	return c, err
+}
+
+// find is what Take is given.
+func (c *Conn) find(to *sqlconn.Conn, pooled any) (known bool) {
+	if c.Owned, known = pooled.(*Owned); known {
+		to.Socket = c.Owned.socket
+	}
+	// Behind a goodbye a router may keep the session, with all that is locked in it.
+	to.Farewell = "KILL CONNECTION_ID()"
+	return known
 }
 
 // With runs work on a connection of the pool, and rolls back what it leaves open. What the
@@ -148,14 +146,23 @@ const identitySQL = "SHOW VARIABLES WHERE Variable_name IN (" +
 
 // Identify refuses a server that is known not to exclude. It asks until one was not refused, and
 // then no more: all servers of a pool are alike. It comes before the first lock, on the connection
-// of that lock.
+// of that lock. One that does not take the question is an unknown one. Where the question came in a
+// bad moment, as in a transaction that another has ended, nothing is known: a lock on Galera would
+// be one of its node alone.
 func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 	if p.identified.Load() {
 		return nil
 	}
-	identity, err := identityOf(ctx, q)
-	if err != nil { // without an answer, a lock on Galera would be one of its node alone
+	lines, err := server.Grid(ctx, q, identitySQL)
+	if server.Interrupted(err) { // once, by what was meant for the statement before
+		lines, err = server.Grid(ctx, q, identitySQL)
+	}
+	if err != nil && (server.Number(err) == 0 || server.Outcome(err) != dialects.Final) {
 		return err
+	}
+	identity := map[string]string{}
+	for _, line := range lines {
+		identity[line[0]] = line[1]
 	}
 	if err = refuse(identity); err == nil { // else it is not what others on this pool may be locking on
 		p.Mute.Store(identity["performance_schema"] == "OFF")
@@ -169,36 +176,8 @@ func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 func (p *Pool) Forget() { p.identified.Store(false) }
 
 func isGalera(identity map[string]string) bool {
-	return identity["wsrep_on"] == "ON" && provided(identity)
-}
-
-func provided(identity map[string]string) bool {
 	provider := identity["wsrep_provider"]
 	return provider != "" && provider != "none"
-}
-
-// identityOf is what the server answers. One that does not take the question is an unknown one. A
-// question that came in a bad moment, as in a transaction that another has ended, has no answer.
-func identityOf(ctx context.Context, q server.Querier) (map[string]string, error) {
-	lines, err := server.Grid(ctx, q, identitySQL)
-	if server.Interrupted(err) { // once, by what was meant for the statement before
-		lines, err = server.Grid(ctx, q, identitySQL)
-	}
-	if err != nil && (server.Number(err) == 0 || server.Passing(err)) {
-		return nil, err
-	}
-	identity := map[string]string{}
-	for _, line := range lines {
-		identity[line[0]] = line[1]
-	}
-	if identity["wsrep_on"] == "OFF" && provided(identity) {
-		global, err := server.Column(ctx, q, "SELECT @@global.wsrep_on")
-		if err != nil {
-			return nil, err
-		}
-		identity["global.wsrep_on"] = strings.Join(global, "")
-	}
-	return identity, nil
 }
 
 // refuse is an error for a server that is known not to exclude. What may exclude, or fails where it
@@ -225,13 +204,14 @@ func refuse(identity map[string]string) error {
 		what = "Dolt or go-mysql-server, which takes FOR UPDATE and locks nothing"
 	case isGalera(identity) && !strings.Contains(version, "MariaDB"):
 		what = "a node of a Galera cluster of MySQL" + oneNode + ": txlock knows that of MariaDB only"
-	case identity["global.wsrep_on"] == "1":
-		what = "a node of a Galera cluster, and the session has wsrep_on = OFF: its locks would not reach the " +
-			"other nodes"
+	case isGalera(identity) && identity["wsrep_on"] == "OFF":
+		what = "a server with a wsrep_provider, and the session has wsrep_on = OFF: its locks would not reach the " +
+			"other nodes of a Galera cluster (where there is none, set wsrep_provider = none)"
 	case identity["group_replication_group_name"] != "" && identity["group_replication_single_primary_mode"] == "OFF":
 		what = "a node of a replication group in multi-primary mode" + oneNode
 	case identity["log_bin"] == "ON" && identity["binlog_format"] == "STATEMENT":
-		return server.ErrStatementLog
+		what = "a server with binlog_format = STATEMENT, with which it locks no row at READ COMMITTED: set it to ROW " +
+			"or MIXED, in the server's configuration and by SET GLOBAL, and connect anew"
 	default:
 		return nil
 	}

@@ -15,16 +15,17 @@ func TestPoolLimit(t *testing.T) {
 	}
 }
 
-func TestLeavesSettings(t *testing.T) {
+func TestIsPlain(t *testing.T) {
 	for _, plain := range []string{
 		"SAVEPOINT mine", "-- name: Use :exec\nSELECT 1", " (SELECT 1)", "update t set a = 1",
 	} {
-		require.True(t, leavesSettings(plain), plain)
+		require.True(t, isPlain(plain), plain)
 	}
 	for _, other := range []string{
 		"SET autocommit = 1", "USE other", "/*! SET autocommit = 1 */", "SELECT 1; SET autocommit = 1", "CALL f()",
-		"SAVEPOINT txlock_1; SET autocommit = 1", "/* SELECT", "-- x\n/*!50000 SET autocommit = 1, */ SELECT 1",
+		"SAVEPOINT txlock_1; SET autocommit = 1", "/* SELECT",
+		"SELECT GET_LOCK('a', 1)", "HANDLER t OPEN", "-- x\n/*!50000 SET autocommit = 1, */ SELECT 1",
 	} {
-		require.False(t, leavesSettings(other), other)
+		require.False(t, isPlain(other), other)
 	}
 }

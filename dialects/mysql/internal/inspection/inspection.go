@@ -70,14 +70,18 @@ func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 		return dialects.ErrChanged
 	}
 	return i.look(ctx, func(p *picture) error {
-		if err := p.renew(ctx); err != nil {
+		err := p.renew(ctx)
+		if err == nil {
+			err = p.readPeople(ctx)
+		}
+		if err != nil {
 			return err
 		}
-		transactions, err := p.ask(ctx, p.transactionsSQL+party.ID)
+		transactions, err := p.ask(ctx, "SELECT number FROM ("+p.ownersSQL+") o WHERE session = "+party.ID)
 		for _, line := range transactions {
-			switch transaction := pin(line[0], line[1]); {
-			case transaction != party.Transaction:
-			case strings.HasSuffix(transaction, unknown):
+			switch s := p.people[party.ID]; {
+			case s == nil || pin(line[0], s.begun) != party.Transaction:
+			case strings.HasSuffix(party.Transaction, unknown):
 				return errors.New("the server does not tell the transaction of this reader from the next one of its " +
 					"session: look again a second later; on MySQL that takes the consumer " +
 					"events_transactions_current of performance_schema")
@@ -101,11 +105,11 @@ func (p *picture) kill(ctx context.Context, session string) error {
 	}
 	patience, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	for found := [][]string{nil}; err == nil && len(found) > 0; {
-		if interrupt.ClosedWithin(patience.Done(), 2*time.Millisecond) {
+	for err == nil && p.people[session] != nil {
+		if interrupt.ClosedWithin(patience.Done(), 5*time.Millisecond) {
 			return fmt.Errorf("session %s was told to end, and had not done so yet: %w", session, patience.Err())
 		}
-		found, err = p.ask(ctx, p.presentSQL+session)
+		err = p.readPeople(ctx)
 	}
 	return err
 }

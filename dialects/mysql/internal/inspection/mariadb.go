@@ -108,12 +108,10 @@ func (n named) await(ctx context.Context, pool *client.Pool) {
 	brief, cancel := context.WithTimeout(ctx, probeFor)
 	defer cancel()
 	_ = pool.With(brief, func(conn client.Conn) error {
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeFor+interrupt.CleanUp)
+		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		end, _ := brief.Deadline()
-		limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.3f",
-			max(time.Until(end), time.Millisecond).Seconds()))
-		_, err := server.Grid(clean, conn, limits+n.lockSQL())
+		_, err := server.Grid(clean, conn, sqltext.OnMariaDB(sqltext.SomeWait,
+			fmt.Sprintf("max_statement_time=%.1f", probeFor.Seconds()))+n.lockSQL())
 		return err
 	})
 }

@@ -23,18 +23,18 @@ type picture struct {
 	conn    client.Conn
 	folds   bool // the server keeps names of tables in small letters
 	of      dialects.Inspection
-	tables  []sqltext.Table            // of txlock, the first is the lock table
-	rows    map[place]dialects.Entry   // but for those of the lock table
-	named   []named                    // rows that are looked for alone
-	printed map[sqltext.Table][]string // values of callers' rows, as literals
+	slots   sqltext.Table            // the lock table
+	rows    map[place]dialects.Entry // but for those of the lock table
+	where   []string                 // conditions on locks, that all these rows meet
+	named   []named                  // rows that are looked for alone
 	people  map[string]*person
 	entries []dialects.Entry
 }
 
-// place is where a row is, as the views name it: an index, and the first column of a record.
+// place is where a row is, as the views name it: an index, and how a record begins, up to a comma.
 type place struct {
 	sqltext.Table
-	index, value string
+	index, record string
 }
 
 const primary = "PRIMARY" // key, in every table
@@ -62,7 +62,8 @@ func (p *picture) table(quoted, database string) sqltext.Table {
 // readTables finds the lock table and those beside it, and which of their rows to look for.
 func (p *picture) readTables(ctx context.Context) error {
 	quoted, err := sqltext.QuoteTable(p.of.Table.Name)
-	p.tables, p.rows = []sqltext.Table{p.table(quoted, "")}, map[place]dialects.Entry{}
+	p.slots, p.rows = p.table(quoted, ""), map[place]dialects.Entry{}
+	p.where = []string{p.slots.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")}
 	for _, slot := range p.of.Slots {
 		p.named = append(p.named, named{dialects.Entry{Value: slot}, quoted, "slot"})
 	}
@@ -86,7 +87,7 @@ func (p *picture) readTables(ctx context.Context) error {
 			return server.Ours(err, quoted)
 		}
 		table := p.table(quoted, "")
-		p.tables = append(p.tables, table)
+		p.where = append(p.where, table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
 		for _, line := range lines {
 			row := dialects.Entry{Kind: dialects.Kind(line[4]), Hash: line[1], Name: line[2], Value: line[0]}
 			row.Permit, _ = strconv.Atoi(line[3])
@@ -111,7 +112,11 @@ func (p *picture) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	locks, err := p.locks(ctx)
+	query := p.locksSQL
+	if !p.mariadb {
+		query = "WITH o AS (" + p.ownersSQL + ") " + query + strings.Join(p.where, " UNION ALL "+query)
+	}
+	locks, err := p.ask(ctx, query)
 	before := p.entries
 	for _, line := range locks {
 		if e, known := p.entryOf(line); known && !isHeld(before, e) {
@@ -160,71 +165,59 @@ func (s *person) hear(shown string) {
 	s.Process = s.label.Process
 }
 
-// readCallers finds the rows of callers' tables that sessions say they lock, in the indexes that
-// begin with their column: none where this user may not read the table.
+// readCallers finds the rows of callers' tables that sessions say they lock, of which there may be
+// millions of others, in the indexes that begin with their column: none where this user may not
+// read the table.
 func (p *picture) readCallers(ctx context.Context) error {
-	callers, tables := map[place]dialects.Entry{}, []sqltext.Table(nil) // with a column for the index
-	p.printed = map[sqltext.Table][]string{}
+	callers := map[sqltext.Table][]dialects.Entry{}
 	for _, s := range p.people {
-		s.label.Rows(func(table, column, value string) {
-			quoted, err := sqltext.QuoteTable(table)
-			name, failed := sqltext.QuoteColumn(column)
-			at := place{p.table(quoted, s.Database), strings.ToLower(sqltext.TableOf(name, "").Name), value}
+		s.label.Rows(func(name, column, value string) {
+			quoted, err := sqltext.QuoteTable(name)
+			table := p.table(quoted, s.Database)
 			// Its name may have come in this session's character set.
-			if err != nil || failed != nil || at.Database == "" || !utf8.ValidString(at.Database) {
-				return
+			if err == nil && table.Database != "" && utf8.ValidString(table.Database) {
+				callers[table] = append(callers[table], dialects.Entry{Table: name, Column: column, Value: value})
 			}
-			if p.printed[at.Table] == nil {
-				tables = append(tables, at.Table)
-			}
-			callers[at] = dialects.Entry{Table: table, Column: column, Value: value}
-			p.printed[at.Table] = append(p.printed[at.Table], printed(value)...)
 		})
 	}
-	for _, table := range tables {
+	for table, rows := range callers {
 		indexes, err := p.ask(ctx, "SELECT INDEX_NAME, LOWER(COLUMN_NAME) FROM information_schema.statistics WHERE "+
 			"SEQ_IN_INDEX = 1 AND "+table.Is("TABLE_SCHEMA", "TABLE_NAME"))
 		if err != nil {
 			return err
 		}
-		for at, e := range callers {
-			for _, line := range indexes {
-				if at.Table == table && at.index == line[1] {
-					p.rows[place{table, line[0], at.value}] = e
+		records := []string{"''"}
+		for _, row := range rows {
+			column, _ := sqltext.QuoteColumn(row.Column)
+			for _, text := range printed(row.Value) {
+				record, _, _ := strings.Cut(text, ",")
+				for _, index := range indexes {
+					if index[1] == strings.ToLower(sqltext.TableOf(column, "").Name) {
+						p.rows[place{table, index[0], record}] = row
+					}
+				}
+				if literal, err := sqltext.Literal(dialects.Value{Text: record}); err == nil {
+					records = append(records, literal)
 				}
 			}
 		}
+		p.where = append(p.where, table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")+
+			" AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN ("+strings.Join(records, ", ")+")")
 	}
 	return nil
 }
 
-// locks reads the locks of our own tables, and of those rows of callers' tables that sessions say
-// they lock: there may be millions of others.
-func (p *picture) locks(ctx context.Context) ([][]string, error) {
-	if p.mariadb {
-		return p.ask(ctx, p.locksSQL)
-	}
-	var conditions []string
-	for _, table := range p.tables {
-		conditions = append(conditions,
-			"l.INDEX_NAME = '"+primary+"' AND "+table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME"))
-	}
-	for table, values := range p.printed {
-		conditions = append(conditions, table.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")+
-			" AND SUBSTRING_INDEX(l.LOCK_DATA, ',', 1) IN ("+strings.Join(values, ", ")+")")
-	}
-	return p.ask(ctx, "WITH o AS ("+ownersSQL+") "+p.locksSQL+strings.Join(conditions, " UNION ALL "+p.locksSQL))
-}
-
 // entryOf reads a line of locks.
 func (p *picture) entryOf(line []string) (e dialects.Entry, known bool) {
-	at := place{p.table(line[2], ""), strings.Trim(line[3], "`"), recordValue(line[6])}
-	if e, known = p.rows[at]; at.Table == p.tables[0] && at.index == primary {
-		_, err := strconv.Atoi(at.value) // else it is the end of the index, or not in memory
-		e.Value, known = at.value, err == nil
+	record, _, _ := strings.Cut(line[6], ",")
+	at := place{p.table(line[2], ""), strings.Trim(line[3], "`"), record}
+	if e, known = p.rows[at]; at.Table == p.slots && at.index == primary {
+		_, err := strconv.Atoi(record) // else it is the end of the index, or not in memory
+		e.Value, known = record, err == nil
 	}
+	isRow := func(text string) bool { return strings.HasPrefix(line[6], text) } // of those that begin alike
 	s := p.people[line[0]]
-	if !known || s == nil { // it has ended
+	if !known || s == nil || !slices.ContainsFunc(printed(e.Value), isRow) { // or the session has ended
 		return e, false
 	}
 	e.Party, e.Transaction = s.Party, pin(line[1], s.begun)
@@ -232,13 +225,7 @@ func (p *picture) entryOf(line []string) (e dialects.Entry, known bool) {
 	if e.Kind == dialects.KindRow && e.Column == "" {
 		e.Key = s.label.Key(e.Value, p.of.Table.Slots, true)
 	}
-	s.since(&e)
-	return e, true
-}
-
-// since says for how long the session has waited, or has been in its transaction.
-func (s *person) since(e *dialects.Entry) {
-	span := s.lasts
+	span := s.lasts // for how long the session has been in its transaction, or has waited
 	if e.Waits {
 		span = s.waits
 	}
@@ -247,6 +234,7 @@ func (s *person) since(e *dialects.Entry) {
 		e.For = max(time.Duration(seconds*float64(time.Second)), 0)
 		e.Since = time.UnixMicro(int64(now * 1e6)).Add(-e.For).Round(time.Millisecond)
 	}
+	return e, true
 }
 
 // unknown ends the name of a transaction that nobody can tell from others of its session.
@@ -264,31 +252,8 @@ func pin(number, begun string) string {
 	return number
 }
 
-// asPrinted and asMeant go between a text and what InnoDB prints of it: ut_str_sql_format in the
-// sources of both servers.
-var (
-	asPrinted = strings.NewReplacer("'", "''", `\`, `\\`, "\x00", `\0`)
-	asMeant   = strings.NewReplacer(`\\`, `\`, `\0`, "\x00")
-)
+var asPrinted = strings.NewReplacer("'", "''", `\`, `\\`, "\x00", `\0`)
 
-// printed are a number and a text as the views print them, up to the first comma.
-func printed(value string) (literals []string) {
-	for _, text := range []string{value, "'" + asPrinted.Replace(value) + "'"} {
-		begin, _, _ := strings.Cut(text, ",")
-		if literal, err := sqltext.Literal(dialects.Value{Text: begin}); err == nil {
-			literals = append(literals, literal)
-		}
-	}
-	return literals
-}
-
-// recordValue is the first column of an index record. The views separate columns by commas, and put
-// text in quotes.
-func recordValue(data string) string {
-	if text, quoted := strings.CutPrefix(data, "'"); quoted {
-		value, _ := sqltext.Unquoted(text, '\'')
-		return asMeant.Replace(value)
-	}
-	value, _, _ := strings.Cut(data, ",")
-	return value
-}
+// printed are a number and a text as InnoDB prints them: ut_str_sql_format in the sources of both
+// servers.
+func printed(value string) []string { return []string{value, "'" + asPrinted.Replace(value) + "'"} }

@@ -14,10 +14,8 @@ type views struct {
 	// which, the number of its transaction, the table, in backquotes, the index, whether it is
 	// awaited and shared, and the record. On MySQL a condition goes behind it.
 	locksSQL string
-	// transactionsSQL has the number of a session's transaction, and what tells it from others. The
-	// number of the session goes behind it, as behind the next.
-	transactionsSQL string
-	presentSQL      string // finds the session until what it did is rolled back
+	// ownersSQL has the session of each transaction, by its number.
+	ownersSQL string
 }
 
 // saidSQL reads what sessions say of themselves, and the last statement of each, in front of the
@@ -31,14 +29,6 @@ const saidSQL = `(SELECT t.PROCESSLIST_ID, v.VARIABLE_VALUE, s.SQL_TEXT FROM per
 	SELECT t.PROCESSLIST_ID, NULL, h.SQL_TEXT FROM performance_schema.events_statements_history h
 	JOIN performance_schema.threads t ON t.THREAD_ID = h.THREAD_ID
 	WHERE h.SQL_TEXT LIKE '%` + sqltext.CommentMark + `%')`
-
-// ownersSQL has the session of each transaction on MySQL. A lock's own THREAD_ID is not asked for:
-// the thread that made the entry may be another session's, which split a page, or found a row that
-// its inserter holds without an entry. The owner itself makes the lock of the table, which comes
-// before any of its rows.
-const ownersSQL = `SELECT DISTINCT l.ENGINE_TRANSACTION_ID AS number, t.PROCESSLIST_ID AS session
-	FROM performance_schema.data_locks l JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID
-	WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID <> CONNECTION_ID()`
 
 // mysql lists every row lock, in performance_schema. The privilege to see the locks also shows the
 // sessions of all users. TIMER_WAIT, in picoseconds, grows as long as a statement or a transaction
@@ -60,22 +50,13 @@ var mysql = views{
 		l.INDEX_NAME, l.LOCK_STATUS = 'WAITING', l.LOCK_MODE LIKE 'S%', l.LOCK_DATA
 	FROM performance_schema.data_locks l STRAIGHT_JOIN o ON o.number = l.ENGINE_TRANSACTION_ID
 	WHERE l.LOCK_TYPE = 'RECORD' AND l.LOCK_MODE IN ('X', 'X,REC_NOT_GAP', 'S', 'S,REC_NOT_GAP') AND `,
-	transactionsSQL: `SELECT DISTINCT l.ENGINE_TRANSACTION_ID, x.EVENT_ID FROM performance_schema.data_locks l
-	JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID
-	LEFT JOIN performance_schema.events_transactions_current x
-		ON x.THREAD_ID = t.THREAD_ID AND x.STATE = 'ACTIVE'
-	WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID = `,
-	presentSQL: "SELECT PROCESSLIST_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = ",
+	// A lock's own THREAD_ID is not asked for: the thread that made the entry may be another
+	// session's, which split a page, or found a row that its inserter holds without an entry. The
+	// owner itself makes the lock of the table, which comes before any of its rows.
+	ownersSQL: `SELECT DISTINCT l.ENGINE_TRANSACTION_ID AS number, t.PROCESSLIST_ID AS session
+	FROM performance_schema.data_locks l JOIN performance_schema.threads t ON t.THREAD_ID = l.THREAD_ID
+	WHERE l.LOCK_TYPE = 'TABLE' AND t.PROCESSLIST_ID <> CONNECTION_ID()`,
 }
-
-// transactionsOnMariaDB are when transactions began, in whole seconds since 1970, and for how long
-// they last. The view has that in the server's time zone, whatever the session's is. One that began
-// in this second may be followed by another that did.
-const transactionsOnMariaDB = `SELECT session, number, IF(lasts >= 1, begun, NULL) AS begun, lasts FROM (
-	SELECT session, number, begun, UNIX_TIMESTAMP(NOW(6)) - begun AS lasts FROM (
-		SELECT trx_mysql_thread_id AS session, trx_id AS number, CAST(UNIX_TIMESTAMP(
-			CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone)) AS INTEGER) AS begun
-		FROM information_schema.innodb_trx) b) a`
 
 // mariadb lists the row locks that somebody waits for, in InnoDB's views. Without PROCESS the
 // server shows only sessions of the same user.
@@ -84,9 +65,14 @@ const transactionsOnMariaDB = `SELECT session, number, IF(lasts >= 1, begun, NUL
 // them has it. One that blocks nobody is that of one that waits. A probe is no waiter.
 var mariadb = views{
 	mariadb: true, grant: "GRANT PROCESS ON *.* TO …",
-	peopleSQL: `SELECT p.ID, p.USER, p.HOST, p.DB, p.COMMAND, p.INFO, p.TIME_MS / 1000, t.lasts, UNIX_TIMESTAMP(NOW(6)),
-		t.begun, '' FROM information_schema.processlist p
-	LEFT JOIN (` + transactionsOnMariaDB + `) t ON t.session = p.ID WHERE p.ID <> CONNECTION_ID()`,
+	// The view has the time in the server's time zone, whatever the session's is, and in whole
+	// seconds. A transaction that began in this second may be followed by another that did.
+	peopleSQL: `SELECT p.ID, p.USER, p.HOST, p.DB, p.COMMAND, p.INFO, p.TIME_MS / 1000, now - begun, now,
+		IF(now - begun >= 1, begun, NULL), '' FROM (SELECT UNIX_TIMESTAMP(NOW(6)) AS now) n
+	CROSS JOIN information_schema.processlist p LEFT JOIN (
+		SELECT trx_mysql_thread_id AS session, CAST(UNIX_TIMESTAMP(
+			CONVERT_TZ(trx_started, 'SYSTEM', @@session.time_zone)) AS INTEGER) AS begun
+		FROM information_schema.innodb_trx) t ON t.session = p.ID WHERE p.ID <> CONNECTION_ID()`,
 	locksSQL: `SELECT IF(t.trx_id = 0 AND l.lock_id <> COALESCE(t.trx_requested_lock_id, '') AND (
 			SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_id = 0 AND trx_rows_locked > 0
 				AND trx_requested_lock_id IS NULL) > 1, '', t.trx_mysql_thread_id), t.trx_id,
@@ -97,6 +83,5 @@ var mariadb = views{
 		OR l.lock_id = t.trx_requested_lock_id OR EXISTS (SELECT 1 FROM information_schema.innodb_lock_waits w
 			WHERE w.blocking_lock_id = l.lock_id AND w.requested_lock_id <> l.lock_id))
 		AND COALESCE(t.trx_query, '') NOT LIKE '%` + probeMark + `%'`,
-	transactionsSQL: "SELECT number, begun FROM (" + transactionsOnMariaDB + ") t WHERE session = ",
-	presentSQL:      "SELECT ID FROM information_schema.processlist WHERE ID = ",
+	ownersSQL: "SELECT trx_id AS number, trx_mysql_thread_id AS session FROM information_schema.innodb_trx",
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,28 +55,14 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 			return nil // the next statement says it better
 		case err != nil:
 			return server.Classify(err, request)
-		case len(lines) > 0:
-			if reason := whyUnlocked(lines[0][1]); reason != "" {
-				return fmt.Errorf("%w: %.100s is %s", dialects.ErrUnsafeEngine, name, reason)
-			}
+		case len(lines) == 0 || !inInnoDB.MatchString(lines[0][1]):
+			return fmt.Errorf("%w: %.100s is a view, a temporary table, which others do not see, or a table of "+
+				"another engine than InnoDB: txlock locks rows of InnoDB's alone", dialects.ErrUnsafeEngine, name)
 		}
 		t.locked.Store(name, true)
 	}
 	return nil
 }
 
-var engineIn = regexp.MustCompile(`(?m)^\) ENGINE=(\w+)`)
-
-// whyUnlocked says what a table of that definition is if nobody can lock its rows, or nothing.
-func whyUnlocked(definition string) string {
-	engine := engineIn.FindStringSubmatch(definition)
-	switch {
-	case strings.HasPrefix(definition, "CREATE TEMPORARY"):
-		return "a temporary table, which others do not see"
-	case !strings.HasPrefix(definition, "CREATE TABLE"):
-		return "a view, which may lock nothing: name the table"
-	case engine != nil && engine[1] != "InnoDB":
-		return "a table of the engine " + engine[1] + ": txlock locks rows of InnoDB's alone"
-	}
-	return ""
-}
+// inInnoDB is how the definition begins, and ends, of a table whose rows can be locked.
+var inInnoDB = regexp.MustCompile(`(?s)^CREATE TABLE .*\n\) ENGINE=InnoDB\b`)

@@ -10,46 +10,30 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Layout is that of a lock table. CREATE TABLE commits at once, and waits for other clients that
-// create the same.
-func Layout(locks string) (l dialects.Layout, err error) {
-	beside, err := sqltext.Beside(locks)
-	part := func(missing, suffix, sql string) { // {} is the table
-		name := beside(suffix)
-		sql = strings.ReplaceAll(sql, "{}", name)
-		l.Parts = append(l.Parts, dialects.Part{Table: name, Missing: missing, SQL: sql})
-	}
-	lacks := func(view, suffix, further string) string { return lacks(view, beside(suffix), further) }
-	table := func(suffix, definition string) {
-		part(lacks("TABLES", suffix, ""), suffix, "CREATE TABLE IF NOT EXISTS {}"+definition)
-	}
-	hashed := func(suffix, definition string) { // version 0.1 had no hashes
-		part(lacks("COLUMNS", suffix, " AND COLUMN_NAME = 'hash'"), suffix, "CREATE TABLE IF NOT EXISTS {}"+definition)
-	}
-
+// tables are the lock table and those beside it. Each is missing without the column. The hashes are
+// new since version 0.1.
+var tables = []struct{ suffix, column, definition string }{
 	// Every row states the number of slots: missing rows show, and a client with an old number
 	// finds no row to lock instead of a wrong one. On Galera a lock changes taken.
-	table("", ` (
+	{"", "slot", ` (
     slot INT NOT NULL PRIMARY KEY,
     slots INT NOT NULL,
     taken BIGINT NOT NULL DEFAULT 0,
     CHECK (slot >= 0 AND slot < slots)
-) ENGINE=InnoDB`)
+) ENGINE=InnoDB`},
 
-	// What tokens are drawn from. Version 0.1 had the runs in memory.
-	table(locktable.Epochs, ` (
+	// What tokens are drawn from.
+	{locktable.Epochs, "epoch", ` (
     epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY
-) ENGINE=InnoDB`)
-	table(locktable.Runs, ` (
+) ENGINE=InnoDB`},
+	{locktable.Runs, "epoch", ` (
     server BIGINT UNSIGNED NOT NULL,
     epoch BIGINT NOT NULL PRIMARY KEY,
     start BIGINT UNSIGNED NOT NULL
-) ENGINE=InnoDB`)
-	part("NOT "+lacks("TABLES", locktable.Runs, " AND ENGINE = 'MEMORY'"), locktable.Runs,
-		"ALTER TABLE {} ENGINE=InnoDB")
+) ENGINE=InnoDB`},
 
 	// The rows of elections. Clients agree on the hash of a name. The name is for people.
-	hashed(locktable.Leaders, ` (
+	{locktable.Leaders, "hash", ` (
     id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     name VARCHAR(255) CHARACTER SET ascii NULL,
@@ -58,20 +42,20 @@ func Layout(locks string) (l dialects.Layout, err error) {
     term BIGINT NOT NULL DEFAULT 0,
     since DATETIME(6) NULL COMMENT 'UTC',
     UNIQUE (hash, part)
-) ENGINE=InnoDB`)
+) ENGINE=InnoDB`},
 
 	// The markers. Sweep finds old ones by the index. Run is the number of the call that wrote the
 	// marker last.
-	table(locktable.Markers, ` (
+	{locktable.Markers, "marker", ` (
     marker BINARY(32) NOT NULL PRIMARY KEY,
     done_at DATETIME(6) NOT NULL COMMENT 'UTC',
     run BIGINT NOT NULL,
     KEY done_at (done_at)
-) ENGINE=InnoDB`)
+) ENGINE=InnoDB`},
 
 	// The claims. Sweep finds what ended long ago by the index. Holder is any bytes. A claim is its
 	// holder's by the secret.
-	table(locktable.Claims, ` (
+	{locktable.Claims, "claim", ` (
     claim BINARY(32) NOT NULL PRIMARY KEY,
     name TEXT CHARACTER SET ascii NULL,
     holder VARBINARY(255) NOT NULL,
@@ -80,20 +64,36 @@ func Layout(locks string) (l dialects.Layout, err error) {
     since DATETIME(6) NOT NULL COMMENT 'UTC',
     until DATETIME(6) NOT NULL COMMENT 'UTC',
     KEY until (until)
-) ENGINE=InnoDB`)
+) ENGINE=InnoDB`},
 
 	// The rows of permits. Clients agree on the hash of a key. The name is for people. A row with a
 	// negative number is no permit. It stands behind rows that were made together: at REPEATABLE
 	// READ, who passes the last of them locks the gap in front of it, and not the end of the table,
 	// where the rows of other semaphores are made.
-	hashed(locktable.Permits, ` (
+	{locktable.Permits, "hash", ` (
     id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     name VARCHAR(255) CHARACTER SET ascii NULL,
     permit INT NOT NULL,
     UNIQUE (hash, permit)
-) ENGINE=InnoDB`)
+) ENGINE=InnoDB`},
+}
 
+// Layout is that of a lock table. CREATE TABLE commits at once, and waits for other clients that
+// create the same.
+func Layout(locks string) (l dialects.Layout, err error) {
+	beside, err := sqltext.Beside(locks)
+	for _, t := range tables {
+		l.Parts = append(l.Parts, dialects.Part{
+			Table: beside(t.suffix), SQL: "CREATE TABLE IF NOT EXISTS " + beside(t.suffix) + t.definition,
+			Missing: "NOT EXISTS (" + in("COLUMNS", beside(t.suffix)) + " AND COLUMN_NAME = '" + t.column + "')",
+		})
+	}
+	runs := beside(locktable.Runs)
+	l.Parts = append(l.Parts, dialects.Part{ // version 0.1 had them in memory
+		Table: runs, SQL: "ALTER TABLE " + runs + " ENGINE=InnoDB",
+		Missing: "EXISTS (" + in("TABLES", runs) + " AND ENGINE = 'MEMORY')",
+	})
 	l.Census = locktable.CensusSQL(beside(""))
 	full, failed := sqltext.Literal(dialects.Value{Text: beside("")})
 	if !strings.Contains(beside(""), "`.`") {
@@ -105,13 +105,13 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	return l, cmp.Or(err, failed)
 }
 
-// lacks is a condition on a table, or a column of it. The bare columns let the server look it up.
-func lacks(view, quoted, further string) string {
+// in finds a table in a view. The bare columns let the server look it up.
+func in(view, quoted string) string {
 	of := sqltext.TableOf(quoted, "")
 	database, _ := sqltext.Literal(dialects.Value{Text: of.Database})
 	name, _ := sqltext.Literal(dialects.Value{Text: of.Name})
-	return "NOT EXISTS (SELECT 1 FROM information_schema." + view + " WHERE TABLE_SCHEMA = COALESCE(NULLIF(" +
-		database + ", ''), DATABASE()) AND TABLE_NAME = " + name + further + ")"
+	return "SELECT 1 FROM information_schema." + view + " WHERE TABLE_SCHEMA = COALESCE(NULLIF(" + database +
+		", ''), DATABASE()) AND TABLE_NAME = " + name
 }
 
 // seedSQL inserts those slots that are absent, unless some of another number are there. It is one

@@ -44,7 +44,6 @@ const (
 	NoSuchSavepoint     = 1305
 	QueryInterrupted    = 1317 // KILL QUERY
 	InTransaction       = 1568 // so that its characteristics cannot be changed
-	OnlyStatements      = 1665 // at READ COMMITTED, where the binary log takes statements only
 	ReadOnlyTransaction = 1792
 	ReadOnlyMode        = 1836
 	ConnectionKilled    = 1927 // MariaDB
@@ -73,24 +72,17 @@ func Grid(ctx context.Context, q Querier, query string) (lines [][]string, err e
 	return sqlconn.Grid(q.QueryContext(ctx, query))
 }
 
-// Column is Columns of the first statement that has rows.
-func Column(ctx context.Context, q Querier, query string) ([]string, error) {
-	columns, err := Columns(ctx, q, query)
-	if err != nil {
-		return nil, err
-	}
-	return columns[0], nil
-}
-
-// Columns runs statements, and returns the first column of the rows of each that has rows, and of
-// at least one.
-func Columns(ctx context.Context, q Querier, query string) (columns [][]string, err error) {
-	rows, err := q.QueryContext(ctx, query)
+// Columns is the first column of the rows of each statement of a query that may have rows.
+func Columns(rows *sql.Rows, err error) (columns [][]string, failed error) {
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	for {
+	for more := true; more; more = rows.NextResultSet() { // reading its result shows the error of a later statement
+		names, err := rows.Columns()
+		if err != nil || len(names) == 0 {
+			continue
+		}
 		var values []string
 		for rows.Next() {
 			var value sql.RawBytes
@@ -100,20 +92,12 @@ func Columns(ctx context.Context, q Querier, query string) (columns [][]string, 
 			values = append(values, string(value))
 		}
 		columns = append(columns, values)
-		if !rows.NextResultSet() { // reading its result shows the error of a later statement
-			return columns, rows.Err()
-		}
 	}
+	return columns, rows.Err()
 }
 
 // IsDeadlock tells whether the server has rolled the whole transaction back for another's sake.
 func IsDeadlock(err error) bool { return Number(err) == LockDeadlock || Number(err) == RowChanged }
-
-// ErrStatementLog refuses a session whose writes are logged as statements and in no other way. The
-// server refuses FOR UPDATE there at READ COMMITTED.
-var ErrStatementLog = fmt.Errorf("%w: binlog_format is STATEMENT, with which the server locks no row at READ "+
-	"COMMITTED: set it to ROW or MIXED, in the server's configuration and by SET GLOBAL, and connect anew",
-	dialects.ErrUnsafeEngine)
 
 // Classify adds to err what it means for a lock in request.
 func Classify(err error, request dialects.Request) error {
@@ -126,8 +110,6 @@ func Classify(err error, request dialects.Request) error {
 	case NodeNotReady:
 		return fmt.Errorf("this node of a Galera cluster takes no statements, because it does not reach the majority "+
 			"of the nodes, or has not caught up with them: connect to another: %w", err)
-	case OnlyStatements:
-		return fmt.Errorf("%w: %w", ErrStatementLog, err)
 	case NoSuchTable, UnknownColumn, UnknownDatabase:
 		if request.Slots > 0 || request.Ours {
 			return locktable.NotInstalled(request.Table, err)
@@ -167,24 +149,15 @@ func Aborted(err error) bool {
 
 // Interrupted tells whether somebody, or a limit, has ended the statement and nothing else.
 func Interrupted(err error) bool {
-	switch Number(err) {
-	case QueryInterrupted, StatementTimeout, QueryTimeout:
-		return true
-	}
-	return false
+	number := Number(err)
+	return number == QueryInterrupted || number == StatementTimeout || number == QueryTimeout
 }
 
 // Broken tells whether the client library has given the connection up, or has found there what
 // nobody asked for: before it closes a session that was idle for too long, MySQL sends an error.
 func Broken(err error) bool {
-	for _, gone := range []error{
-		mysql.ErrInvalidConn, driver.ErrBadConn, sql.ErrConnDone, mysql.ErrPktSync, mysql.ErrMalformPkt,
-	} {
-		if errors.Is(err, gone) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, mysql.ErrPktSync) ||
+		errors.Is(err, mysql.ErrMalformPkt) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }
 
 // ErrBusy says that nothing can be sent yet, and that nothing is lost.
@@ -193,22 +166,16 @@ var ErrBusy = errors.New("rows of a query of the work are still open on this con
 
 // Outcome does what Classify of dialects.Driver promises.
 func Outcome(err error) dialects.Outcome {
-	switch {
-	case IsDeadlock(err):
+	switch Number(err) {
+	case LockDeadlock, RowChanged:
 		return dialects.Deadlock
-	case Passing(err):
+	case TooManyConnections, ServerShutdown, TooManyOfUser, LockWaitTimeout, OnlyReads, QueryInterrupted,
+		ReadOnlyTransaction, ConnectionKilled, StatementTimeout, QueryTimeout, SessionKilled, IdleTooLong, OfflineMode,
+		TooManyOfAccount, NodeNotReady, ReadOnlyMode:
+		return dialects.Passing
+	}
+	if sqlconn.Failed(err) || Broken(err) || errors.Is(err, fencing.ErrNoRun) {
 		return dialects.Passing
 	}
 	return dialects.Final
-}
-
-// Passing is for errors of the server and of the way to it: see dialects.Passing.
-func Passing(err error) bool {
-	switch Number(err) {
-	case TooManyConnections, ServerShutdown, TooManyOfUser, LockWaitTimeout, LockDeadlock, RowChanged, OnlyReads,
-		QueryInterrupted, ReadOnlyTransaction, ConnectionKilled, StatementTimeout, QueryTimeout, SessionKilled,
-		IdleTooLong, OfflineMode, TooManyOfAccount, NodeNotReady, ReadOnlyMode:
-		return true
-	}
-	return sqlconn.Failed(err) || Broken(err) || errors.Is(err, fencing.ErrNoRun)
 }
