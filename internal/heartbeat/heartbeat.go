@@ -24,9 +24,9 @@ type Wire interface {
 //   - When the server ends the session, its kernel closes the connection, and ours reports that at
 //     once.
 //   - When the network goes silent, nothing is reported, and the server ends the session by its
-//     lease. A ping keeps that from running out; a missing answer tells the owner, before the server
-//     can have given the lock to another. While a call uses the connection, and in a Do, the kernels
-//     ask each other instead.
+//     lease. A ping keeps that from running out; a missing answer tells the owner, before the
+//     server can have given the lock to another. While a call uses the connection, and in a Do, the
+//     kernels ask each other instead.
 type Heartbeat struct {
 	Lease time.Duration
 	Wire  Wire

@@ -83,8 +83,8 @@ var (
 	words = regexp.MustCompile(`'[^']*'|"[^"]*"|::[a-z_0-9]+|[A-Za-z_$][\w$.]*\(?`)
 
 	// grammar are the words of the language that look like a function, or a type.
-	grammar = strings.Fields("coalesce nullif greatest least extract any array exists row operator int bigint boolean " +
-		"interval pg_catalog")
+	grammar = strings.Fields("coalesce nullif greatest least extract any array exists row operator int bigint " +
+		"boolean interval pg_catalog")
 )
 
 // Needed is the value of a setting of PostgreSQL's without which texts and names in SQL mean

@@ -193,8 +193,8 @@ func Known(hash, name string) string {
 	return Hidden(hash) + "…"
 }
 
-// ASCII writes a name in ASCII, for people, with =2A for %2A: all of it is plain to each server. The
-// end of a long name is left out.
+// ASCII writes a name in ASCII, for people, with =2A for %2A: all of it is plain to each server.
+// The end of a long name is left out.
 func ASCII(name string) string {
 	const most, shown = 191, 100
 	text := toASCII.Replace(url.PathEscape(name))

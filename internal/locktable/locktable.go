@@ -96,13 +96,14 @@ func Slots(table string, answer []string, asked int) (slots int, name string, er
 		err = fmt.Errorf("%w: table %.100s has rows that were seeded for different numbers of slots, %d and %d",
 			dialects.ErrNotInstalled, table, least, most)
 	case asked != 0 && asked != most:
-		err = fmt.Errorf("table %.100s is installed with %d slots, not %d: clients that disagree on that number do not "+
-			"exclude each other; to change it, stop all clients, drop the table and install it anew", table, most, asked)
+		err = fmt.Errorf("table %.100s is installed with %d slots, not %d: clients that disagree on that number do "+
+			"not exclude each other; to change it, stop all clients, drop the table and install it anew", table,
+			most, asked)
 	case rows < most:
 		return most, name, notInstalled(table, "has %d of %d slots", rows, most)
 	case rows > most || first != 0 || last != rows-1:
-		err = fmt.Errorf("%w: table %.100s has %d of %d slots, from %d to %d", dialects.ErrNotInstalled, table, rows, most,
-			first, last)
+		err = fmt.Errorf("%w: table %.100s has %d of %d slots, from %d to %d", dialects.ErrNotInstalled, table,
+			rows, most, first, last)
 	default:
 		slots = rows
 	}

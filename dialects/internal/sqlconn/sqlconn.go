@@ -72,15 +72,14 @@ func (c *Conn) Cut() func() {
 func (c *Conn) Begin(ctx context.Context) (err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
-	defer stop()
+	c.end = end
 	if c.tx, err = c.BeginTx(life, nil); err != nil {
 		end()
-		return err
 	}
-	if c.end = end; !stop() { // so database/sql rolls back
-		return ctx.Err()
+	if !stop() { // so database/sql rolls back
+		err = cmp.Or(err, ctx.Err())
 	}
-	return nil
+	return err
 }
 
 // Tx is the transaction; nil: none has begun, or it was finished.
@@ -129,8 +128,8 @@ func (c *Conn) Finish(ctx context.Context, how func(*sql.Tx) error) error {
 }
 
 // Destroy closes the connection, so that the server ends its session: also where database/sql would
-// give it to a pool below, as that of stdlib.OpenDBFromPool. It waits for a second at most: a driver
-// without a socket may still run a statement.
+// give it to a pool below, as that of stdlib.OpenDBFromPool. It waits for a second at most: a
+// driver without a socket may still run a statement.
 func (c *Conn) Destroy() {
 	if c.destroyed {
 		return
