@@ -1,12 +1,14 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	library "github.com/go-sql-driver/mysql"
@@ -18,20 +20,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// flight is the statements of an Exec that travel in one query between their lock and the COMMIT.
-// An error of one of them, and a number of rows that is not the one that is asked for, ends the
-// query. None of them can end the transaction, so no proof goes before COMMIT.
-type flight struct {
-	conn     client.Conn
-	request  dialects.Request
-	texts    []string // of the statements, with their arguments
-	behind   int      // how many statements go behind the lock
-	places   []int    // of the texts among those
-	ran      bool     // behind the lock
-	affected []int64
-}
-
-// Variables of the session say how far the query has come, and how many rows that had.
+// Variables of the session say how far the query of an Exec has come, and how many rows that had.
 const (
 	reached = "@txlock_at" // NULL: nowhere; 0: the lock; else the number of a statement
 	counted = "@txlock_rows"
@@ -40,31 +29,29 @@ const (
 	longestFlight = 1 << 20
 )
 
-// flightOf is nil where statements go one by one.
-func (s *session) flightOf(request dialects.Request) *flight {
-	severalRows := request.Slots == 0 && len(request.Values) > 1
-	apart := severalRows || s.driver.pool.Galera.Load()
-	if !request.Work.IsExec() || s.conn.Owned == nil || apart {
+// travelling are the texts of the statements of an Exec, with their arguments, if they travel in
+// one query with the lock and the COMMIT. Nil: there are none, or they go one by one.
+func (s *session) travelling() (texts []string) {
+	severalRows := s.request.Slots == 0 && len(s.request.Values) > 1
+	if !s.request.Work.IsExec() || s.conn.Owned == nil || severalRows || s.driver.pool.Galera.Load() {
 		return nil
 	}
-	f, size := &flight{conn: s.conn, request: request}, 0
-	for _, statement := range request.Work.Statements {
+	size := 0
+	for _, statement := range s.request.Work.Statements {
 		text := travelling(statement)
 		if size += len(text); text == "" || size > longestFlight {
 			return nil
 		}
-		f.texts = append(f.texts, text)
+		texts = append(texts, text)
 	}
-	return f
+	return texts
 }
 
 // travelling is the text of a statement with its arguments, or empty where it does not travel: the
 // server must count what it affects, nothing of the text may be taken for the end of a statement,
-// and what it means must not depend on how it is sent. Others are a guess: they take more trips.
-//
-// So the arguments are integers in plain places. A text is a DOUBLE in arithmetic when it stands in
-// the query, a float is a DECIMAL, and an unsigned integer is a signed one. To a prepared
-// statement they are something else.
+// and what it means must not depend on how it is sent. So the arguments are integers in plain
+// places: in a query a text is a DOUBLE in arithmetic, a float a DECIMAL, and an unsigned integer a
+// signed one, which they are not to a prepared statement.
 func travelling(s dialects.Statement) string {
 	text := statements.Bare(strings.TrimRight(s.SQL, "; \t\r\n"))
 	bare := quoted.ReplaceAllLiteralString(text, "q")
@@ -86,9 +73,9 @@ func travelling(s dialects.Statement) string {
 }
 
 // elsewhere is a text without the arguments in plain places: a column is set to them or compared
-// with them, alone or added to a column, or they are elements of VALUES or IN. In others MySQL
-// gives an argument another type than a literal, as in ROUND(?, 1) and in ? / price; ORDER BY takes
-// a literal for the number of a column.
+// with them, alone or added to a column, or they are elements of VALUES or IN. Elsewhere, as in
+// ROUND(?, 1), MySQL gives an argument another type than a literal, which behind ORDER BY is the
+// number of a column.
 func elsewhere(text string) string {
 	text = lists.ReplaceAllStringFunc(text, func(list string) string { return elements.ReplaceAllString(list, "") })
 	return operands.ReplaceAllString(text, "")
@@ -105,80 +92,91 @@ var (
 	operands = regexp.MustCompile(`(?i)[<>=]\s*([\w.]+\s*[+-]\s*)?\?(\s*$|\s*[,)]|\s+(and|or|where|on)\b)`)
 )
 
-// script is what goes behind the statement that locks. A column that is not unique has more rows
+// fly locks, runs the statements and commits in one query. An error of one of them, and a number of
+// rows that is not the one that is asked for, ends the query. None of them can end the transaction,
+// so no proof goes before COMMIT.
+func (s *session) fly(ctx context.Context, at place, texts []string) (affected []int64, err error) {
+	var ofWork error
+	err = s.driver.await(ctx, s.request.Work.Context, at, s.request,
+		func(ctx context.Context, query, comment string) error {
+			script, places := s.script(at, query, comment, texts)
+			all, err := s.conn.Fly(ctx, client.Joined(script...))
+			switch {
+			case err != nil:
+				ofWork, err = s.whose(ctx, err)
+				return err
+			case len(all) < len(script): // a KILL QUERY fell between two statements
+				s.conn.Destroy()
+				ofWork = fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
+				return nil
+			}
+			for _, place := range places {
+				affected = append(affected, all[len(all)-len(script)+place])
+			}
+			return nil
+		})
+	ended := s.request.Work.Context.Err()
+	switch {
+	case err == nil && ofWork == nil && affected == nil: // not all rows are locked
+		err = s.driver.explain(ctx, at, s.request)
+	case ofWork != nil && ended != nil:
+		ofWork = fmt.Errorf("%w (%w)", ofWork, ended)
+	}
+	return affected, cmp.Or(err, ofWork)
+}
+
+// script is what flies, and where the texts are in it. A column that is not unique has more rows
 // than values.
-func (f *flight) script(comment string) (behind []string) {
+func (s *session) script(at place, query, comment string, texts []string) (script []string, places []int) {
 	const judge = "SET " + reached + " = IF(%s %d, %d, (SELECT 1 UNION ALL SELECT 2))"
-	behind = append(behind, fmt.Sprintf(judge, "FOUND_ROWS() >=", len(f.request.Values), 0))
-	f.places = nil
-	for i, text := range f.texts {
-		f.places = append(f.places, len(behind))
-		behind = append(behind, comment+text, fmt.Sprintf("SET %s = %d, %s = ROW_COUNT()", reached, i+1, counted))
-		if rows := f.request.Work.Statements[i].Rows; rows > 0 {
-			behind = append(behind, fmt.Sprintf(judge, counted+" =", rows, i+1))
+	script = append(slices.DeleteFunc(slices.Clone(at.front), func(text string) bool { return text == "" }),
+		"SET "+reached+" = NULL", query, fmt.Sprintf(judge, "FOUND_ROWS() >=", len(s.request.Values), 0))
+	for i, text := range texts {
+		places = append(places, len(script))
+		script = append(script, comment+text, fmt.Sprintf("SET %s = %d, %s = ROW_COUNT()", reached, i+1, counted))
+		if rows := s.request.Work.Statements[i].Rows; rows > 0 {
+			script = append(script, fmt.Sprintf(judge, counted+" =", rows, i+1))
 		}
 	}
-	behind = append(behind, "COMMIT")
-	f.behind = len(behind)
-	return behind
+	return append(script, "COMMIT"), places
 }
 
-// send returns an error of the lock, or with ran the outcome of the statements. Otherwise not all
-// rows are locked.
-func (f *flight) send(ctx context.Context, script []string) error {
-	all, err := f.conn.Fly(ctx, client.Joined(append([]string{"SET " + reached + " = NULL"}, script...)...))
-	if err != nil {
-		err = f.explain(ctx, err)
-		if ended := f.request.Work.Context.Err(); f.ran && ended != nil {
-			err = fmt.Errorf("%w (%w)", err, ended)
-		}
-		return err
-	}
-	if f.ran = true; len(all) <= len(script) { // a KILL QUERY fell between two statements
-		f.conn.Destroy()
-		return fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
-	}
-	for _, place := range f.places {
-		f.affected = append(f.affected, all[len(all)-f.behind+place])
-	}
-	return nil
-}
-
-// explain tells whose error it is: that of the lock, if nothing of the rest has run. Nil: it has
-// not locked all rows. It asks how far the query has come. An interrupt of that may still arrive.
-func (f *flight) explain(ctx context.Context, failed error) error {
-	number, judged, done, had := server.Number(failed), server.Number(failed) == server.SeveralRows, -1, int64(0)
-	if number == 0 {
-		// Where nothing was sent, the lock has failed.
-		f.ran = !errors.Is(failed, driver.ErrBadConn) && !errors.Is(failed, library.ErrPktTooLarge)
-	} else {
+// whose tells whose error it is: that of the work, or of the lock if nothing of the rest has run.
+// Both are nil where that has not locked all rows. It asks how far the query has come. An interrupt
+// of that may still arrive.
+func (s *session) whose(ctx context.Context, failed error) (ofWork, ofLock error) {
+	number, list := server.Number(failed), s.request.Work.Statements
+	done, had, err := -1, int64(0), failed
+	if number != 0 {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		const query = "SELECT CONCAT_WS(' ', COALESCE(" + reached + ", -1), COALESCE(" + counted + ", 0))"
-		line, err := f.conn.Link().Ask(clean, query)
+		var line []string
+		line, err = s.conn.Link().Ask(clean, query)
 		if server.Interrupted(err) {
-			line, err = f.conn.Link().Ask(clean, query)
+			line, err = s.conn.Link().Ask(clean, query)
 		}
 		if err == nil {
 			_, err = fmt.Sscan(strings.Join(line, ""), &done, &had)
 		}
-		f.ran = err != nil || done >= 0
 	}
-	switch {
-	case f.ran && done < 0:
-		return fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed)
+	switch judged := number == server.SeveralRows; {
+	case errors.Is(err, driver.ErrBadConn) && number == 0, errors.Is(err, library.ErrPktTooLarge): // nothing was sent
+		return nil, failed
+	case err != nil:
+		return fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed), nil
 	case done < 0 && judged:
-		return nil
+		return nil, nil
 	case done < 0:
-		return failed
-	case judged && done > 0 && f.request.Work.Statements[done-1].Judge(had) != nil:
-		return &dialects.StatementError{Number: done, Err: f.request.Work.Statements[done-1].Judge(had)}
-	case done < len(f.texts):
-		return &dialects.StatementError{Number: done + 1, Err: failed}
+		return nil, failed
+	case judged && done > 0 && list[done-1].Judge(had) != nil:
+		return &dialects.StatementError{Number: done, Err: list[done-1].Judge(had)}, nil
+	case done < len(list):
+		return &dialects.StatementError{Number: done + 1, Err: failed}, nil
 	case server.Aborted(failed):
-		return server.Lost(failed)
+		return server.Lost(failed), nil
 	}
-	return &dialects.StatementError{Err: failed}
+	return &dialects.StatementError{Err: failed}, nil
 }
 
 // runAll runs statements in the transaction.

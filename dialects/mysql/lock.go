@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,21 +24,15 @@ import (
 type place struct {
 	client.Link
 	front []string // goes in front of the lock, in its query
-	label string   // of the lock, in the session's variable; empty: that stays as it is
-	// joined says that the transaction has more to lose than the lock: it began before it. There
-	// the lock is the last statement of its query: a KILL QUERY that falls between two statements
-	// gets no answer.
-	joined  bool
-	patient bool          // on MariaDB the wait may last, whatever innodb_lock_wait_timeout is
-	limit   time.Duration // of a wait at the server, behind which it asks again; 0: none
-	cut     func()        // closes the connection under a statement; nil: the end of its context does
-	flight  *flight       // travels behind the lock; nil: nothing does
-	beat    *string       // gets what a heartbeat sends on Galera; nil: none is to come
+	// joined says that the transaction began before the lock, and has more to lose. There the lock
+	// is the last statement of its query: a KILL QUERY that falls between two gets no answer.
+	joined bool
+	limit  time.Duration // of a wait at the server, behind which it asks again; 0: none
+	cut    func()        // closes the connection under a statement; nil: the end of its context does
 }
 
-// joinedLimit is how long the server lets a joined lock of a session wait. Then it asks again, at
-// the end of the queue, if somebody is there to do so. Else the session is idle, and ends after the
-// lease, with all that it holds.
+// joinedLimit is how long the server lets a joined lock of a session wait. Then that asks again, at
+// the end of the queue, or its client is gone: it ends after the lease, with all that it holds.
 func joinedLimit(lease time.Duration) time.Duration { return min(5*lease, 150*time.Second) }
 
 // interruptLimit is how long a statement may ignore interrupts before the connection is closed.
@@ -51,10 +46,10 @@ func (p place) interruptLimit() time.Duration {
 // errWaitOn says that a limit of the session, and not the caller's, has ended a wait.
 var errWaitOn = errors.New("a limit of the session has ended the wait")
 
-// lockJoined locks rows in a transaction that began before, whoever began it. The errors of single
-// statements leave an InnoDB transaction and its locks alone, except that of a deadlock, and with
-// innodb_rollback_on_timeout that of a wait that was too long.
-func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
+// join locks rows in a transaction that began before, whoever began it. InnoDB rolls that back for
+// a deadlock, and with innodb_rollback_on_timeout for a wait that was too long, and else for no
+// error of a statement.
+func (d *Driver) join(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
 	at.joined = true
 	if at.limit > 0 && d.pool.Galera.Load() { // no node sees a circle of sessions that wait on different nodes
 		var cancel context.CancelFunc
@@ -62,10 +57,13 @@ func (d *Driver) lockJoined(ctx context.Context, at place, request dialects.Requ
 		defer cancel()
 	}
 	for {
-		got, err = d.lock(ctx, at, request)
+		err = d.numbered(ctx, request.Fence, func() (err error) {
+			got, err = d.lock(ctx, at, request)
+			return err
+		})
 		if server.Number(err) == server.LockWaitTimeout {
 			clean, cancel := interrupt.Detached(ctx)
-			ended := inTransaction(clean, at, readOnly)
+			ended := inTransaction(clean, at, "", readOnly)
 			cancel()
 			if ended != nil {
 				return got, server.Lost(ended)
@@ -103,60 +101,31 @@ func (d *Driver) lock(ctx context.Context, at place, request dialects.Request) (
 
 // lockHere locks the rows of request at this server.
 func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
-	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptLimit(), at.cut); err != nil {
-		return got, err
-	}
-	limit, isDeadline := d.limitOf(ctx, at, request)
-	tag, running := client.NewTag(), ctx
-	script, err := scriptOf(at, request, limit, sqltext.Comment(labelOf(request), tag))
-	if err != nil {
-		return got, err
-	}
-	if at.flight != nil { // the limit of the wait is the server's to keep
-		running = request.Work.Context
-	}
-	var locked []string
-	err = d.pool.Await(running, isDeadline, tag, at.interruptLimit(), at.cut, func(ctx context.Context) (err error) {
-		switch {
-		case at.flight != nil:
-			err = at.flight.send(ctx, script)
-		case onlySlot(request) && at.label != "":
-			var rows int64
-			rows, err = at.Run(ctx, script...)
-			locked = make([]string, rows)
-		default:
-			var columns [][]string
-			if columns, err = at.AskAll(ctx, script...); err == nil {
-				locked, columns = columns[0], columns[1:]
-			}
-			if len(columns) > 0 {
-				got.Answer = columns[0]
-			}
-		}
-		return err
-	})
-	switch {
-	case at.flight != nil && at.flight.ran:
-		got.Affected = at.flight.affected
-		return got, err
-	case err == nil:
-		return d.granted(ctx, at, request, got, locked)
-	}
-	if request.Fence != "" {
-		if err = fenceOf(request.Fence).explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
+	var behind, locked []string
+	if request.Work.Looks() {
+		if behind, err = kinds.StatementsOf(*request.Work.Look); err != nil {
 			return got, err
 		}
 	}
-	if err = server.Classify(err, request); d.waitsOn(ctx, at, request, err) {
-		err = fmt.Errorf("%w: %w", errWaitOn, err)
+	err = d.await(ctx, ctx, at, request, func(ctx context.Context, query, _ string) (err error) {
+		script := slices.Concat(at.front, []string{query}, behind)
+		if at.Several && onlySlot(request) {
+			rows, err := at.Run(ctx, script...)
+			locked = make([]string, rows)
+			return err
+		}
+		columns, err := at.AskAll(ctx, script...)
+		if err != nil {
+			return err
+		}
+		if locked = columns[0]; len(columns) > 1 {
+			got.Answer = columns[1]
+		}
+		return nil
+	})
+	if err != nil {
+		return got, err
 	}
-	return got, err
-}
-
-// granted is what comes with the rows that are locked, if those are all.
-func (d *Driver) granted(ctx context.Context, at place, request dialects.Request, got dialects.Grant,
-	locked []string,
-) (_ dialects.Grant, err error) {
 	permit := permitOf(request)
 	if last := len(locked) - 1; request.Fence != "" && last >= 0 {
 		got.Token, err = tokenOf(locked[last])
@@ -170,9 +139,41 @@ func (d *Driver) granted(ctx context.Context, at place, request dialects.Request
 	case permit:
 		got.Row, _, _ = strings.Cut(locked[0], " ")
 	case len(valuesOf(request, locked)) < len(request.Values):
-		return d.explain(ctx, at, request, got)
+		err = d.explain(ctx, at, request)
 	}
 	return got, err
+}
+
+// await sends the statement that locks the rows of request by send, with what else that has to
+// send, as long as running lasts. Ctx bounds the wait for the lock.
+func (d *Driver) await(ctx, running context.Context, at place, request dialects.Request,
+	send func(ctx context.Context, query, comment string) error,
+) error {
+	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptLimit(), at.cut); err != nil {
+		return err
+	}
+	limit, isDeadline := d.limitOf(ctx, at, request)
+	tag, clause := client.NewTag(), ""
+	if request.Try {
+		clause = sqltext.SkipLocked
+	}
+	comment := sqltext.Comment(labelOf(request), tag)
+	query, err := lockSQL(at, request, clause, limit, comment)
+	if err != nil {
+		return err
+	}
+	err = d.pool.Await(running, isDeadline, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
+		return send(ctx, query, comment)
+	})
+	if request.Fence != "" {
+		if err = fenceOf(request.Fence).explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
+			return err
+		}
+	}
+	if err = server.Classify(err, request); d.waitsOn(ctx, at, request, err) {
+		err = fmt.Errorf("%w: %w", errWaitOn, err)
+	}
+	return err
 }
 
 func permitOf(request dialects.Request) bool { return request.AnyOne != "" && request.Try }
@@ -182,46 +183,22 @@ func onlySlot(request dialects.Request) bool {
 	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && !request.Work.Looks()
 }
 
-// scriptOf is what is sent for a lock.
-func scriptOf(at place, request dialects.Request, limit time.Duration, comment string) (script []string, err error) {
-	clause, label, behind := "", "", []string(nil)
-	if request.Try {
-		clause = sqltext.SkipLocked
-	}
-	if onlySlot(request) {
-		label = at.label
-	}
-	query, err := lockSQL(request, clause, limit, at.patient, comment, label)
-	switch {
-	case err != nil:
-	case at.flight != nil:
-		behind = at.flight.script(comment)
-	case request.Work.Looks():
-		behind, err = kinds.StatementsOf(*request.Work.Look)
-	}
-	return slices.Concat(at.front, []string{query}, behind), err
-}
-
 // limitOf is how long the server lets a wait last; 0: as long as its settings do. IsDeadline says
 // that it is that of ctx. A limit of the session's own on statements, once seen, is overruled.
-func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (limit time.Duration,
-	isDeadline bool,
-) {
-	limit = interrupt.Limit(ctx, request)
+func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (_ time.Duration, isDeadline bool) {
+	limit := interrupt.Limit(ctx, request)
 	switch {
-	case request.Try:
+	case request.Try || limit == 0 && at.limit == 0 && !d.limited.Load():
 		return 0, false
-	case at.limit > 0 && (limit == 0 || at.limit < limit):
-		return at.limit, false
-	case limit == 0 && d.limited.Load():
-		return interrupt.Longest, false
+	case limit > 0 && (at.limit == 0 || limit <= at.limit):
+		return limit, true
 	}
-	return limit, limit > 0
+	return cmp.Or(at.limit, interrupt.Longest), false
 }
 
-// waitsOn tells whether a limit has ended a wait which is not the caller's: that of the place, or
+// waitsOn tells whether a limit that is not the caller's has ended a wait: that of the place, or
 // max_execution_time, max_statement_time, innodb_lock_wait_timeout (50 s by default) of a session
-// of ours. In a caller's transaction they are the caller's.
+// of ours.
 func (d *Driver) waitsOn(ctx context.Context, at place, request dialects.Request, err error) bool {
 	if request.Try || ended(ctx) || at.joined && at.limit == 0 {
 		return false
@@ -241,41 +218,32 @@ func ended(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// explain tells rows that are missing from rows that are held, of which fewer were locked than
-// request names. A plain SELECT would tell, but at REPEATABLE READ it would take the transaction's
-// snapshot before its lock.
-func (d *Driver) explain(ctx context.Context, at place, request dialects.Request, got dialects.Grant) (
-	dialects.Grant, error,
-) {
+// explain is why fewer rows were locked than request names: some are missing, or held. At
+// REPEATABLE READ a plain SELECT would take the transaction's snapshot before its lock.
+func (d *Driver) explain(ctx context.Context, at place, request dialects.Request) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if request.Shared {
 		name, err := at.Ask(clean, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+
 			sqltext.Writable+")")
 		if err == nil && len(name) > 0 {
-			return got, fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to "+
+			return fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to "+
 				"the server that takes the writes", dialects.ErrUnsafeEngine, name[0])
 		}
 	}
 	if request.Try && at.joined && request.Slots > 0 {
-		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
+		return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
-	query, err := lockSQL(request, nowait, 0, false, sqltext.Comment(labelOf(request), ""), "")
+	request.Fence = ""
+	query, err := lockSQL(place{joined: true}, request, nowait, 0, sqltext.Comment(labelOf(request), ""))
 	if err != nil {
-		return got, err
+		return err
 	}
 	existing, err := at.Ask(clean, query)
-	if last := len(existing) - 1; err == nil && request.Fence != "" {
-		got.Token, err = tokenOf(existing[last])
-		existing = existing[:last]
-	}
 	if err != nil {
-		return got, server.Classify(err, request)
+		return server.Classify(err, request)
 	}
-	if existing = valuesOf(request, existing); request.Try && at.joined && len(existing) == len(request.Values) {
-		return got, nil // released in the meantime, and ours now
-	}
-	return got, locktable.MissingRows(request, existing)
+	return locktable.MissingRows(request, valuesOf(request, existing))
 }
 
 // refusesWrites says whether err is that of a server which is read only, as a former primary is.

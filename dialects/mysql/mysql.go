@@ -1,7 +1,6 @@
 // Package mysql holds locks in MySQL, 8.0.1 and later, and MariaDB, 10.6 and later, through
 // go-sql-driver/mysql: on a sql.DB of the caller's ([New]) or of its own ([Open]). A session shows
-// what it locks in a comment of the locking statement and, where performance_schema is on, in its
-// variable @txlock.
+// what it locks in a comment of the locking statement, and of each heartbeat.
 package mysql
 
 import (
@@ -10,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -28,8 +26,6 @@ import (
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
 // dialects.Driver.
-//
-// What it does beside locking stands in rooms of its own.
 type Driver struct {
 	inspector
 
@@ -99,15 +95,14 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (_ dialect
 ) {
 	var s *session
 	err = d.numbered(ctx, request.Fence, func() (err error) {
-		s = &session{driver: d, work: request.Work != nil, lease: request.Lease}
-		got, err = s.begin(ctx, request)
+		s = &session{driver: d, request: request, label: labelOf(request)}
+		got, err = s.begin(ctx)
 		return err
 	})
-	if err == nil && request.Work.IsExec() && !s.committed {
+	if err == nil && request.Work.IsExec() && got.Affected == nil {
 		got.Affected, err = statements.Finish(s, request, nil, s.runAll)
-		return nil, got, err
 	}
-	if err != nil || s.committed {
+	if err != nil || request.Work.IsExec() {
 		return nil, got, err
 	}
 	return s, got, nil
@@ -116,23 +111,22 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (_ dialect
 // LockTx implements dialects.Driver.
 //
 // At REPEATABLE READ, InnoDB takes the transaction's snapshot at the first plain SELECT, not at a
-// locking one. So reads after the lock are current if nothing was read before it. LockTx cannot
-// check that: the server tells a statement neither its transaction's isolation level nor whether
-// there is a snapshot.
+// locking one: reads after the lock are current if nothing was read before it. LockTx cannot check
+// that: the server does not tell whether there is a snapshot, nor the transaction's level.
 func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
+	defer cancel()
 	err := d.pool.Identify(clean, tx)
 	if err == nil {
-		err = inTransaction(clean, tx, readOnly)
+		err = inTransaction(clean, tx, "", readOnly)
 	}
-	cancel()
 	if err != nil {
 		return server.Classify(err, request)
 	}
-	_, err = d.lockJoined(ctx, place{Link: client.Link{Querier: tx}}, request)
+	_, err = d.join(ctx, place{Link: client.Link{Querier: tx}}, request)
 	return err
 }
 
@@ -140,14 +134,14 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 const readOnly = "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */"
 
 // inTransaction is an error unless the server is in a transaction, which refuses to have readOnly
-// set to value, or was interrupted, which shows no end of it.
+// set to value, or was interrupted, which shows no end of it. An idle session shows the label, as
+// that of what it has sent last.
 //
-// The handle of a transaction does not know when a statement has ended that: COMMIT as text, one
-// that commits implicitly, as DDL, or a deadlock. With autocommit the server would then release
-// each row in the statement that locks it, and keep a marker for good. Without it a lock would
-// begin another transaction. So the answer does not depend on autocommit.
-func inTransaction(ctx context.Context, q server.Querier, value string) error {
-	_, err := q.ExecContext(ctx, "SET "+pingMark+readOnly+" = "+value)
+// The handle of a transaction does not know when a statement has ended that: COMMIT as text, DDL,
+// or a deadlock. With autocommit the server would then release each row in the statement that locks
+// it, and without it a lock would begin another transaction: the answer must not depend on that.
+func inTransaction(ctx context.Context, q server.Querier, label, value string) error {
+	_, err := q.ExecContext(ctx, "SET "+sqltext.Comment(label, "")+readOnly+" = "+value)
 	switch {
 	case err == nil:
 		return fmt.Errorf("%w: the transaction has ended, by a statement that commits implicitly (as DDL), by COMMIT "+
@@ -186,78 +180,45 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	if err != nil {
 		return nil, err
 	}
-	conn, err := d.pool.Acquire(ctx)
-	if err != nil {
+	s := &session{driver: d}
+	if s.conn, err = d.pool.Acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer conn.GiveBack()
+	defer s.close()
 	tag := client.NewTag()
-	if q.Reads {
-		script[0] = reading(script[0], d.pool.Galera.Load())
-	}
 	for i := range script {
 		script[i] = sqltext.Comment("", tag) + script[i]
 	}
-	err = d.pool.Await(ctx, false, tag, interrupt.Patience, conn.Cut(), func(ctx context.Context) (err error) {
-		lines, err = runAlone(ctx, conn, script, q.Reads)
+	if q.Reads {
+		script[0] = reading(d.pool.Galera.Load()) + script[0]
+	}
+	// The server of a caller's pool sees them one by one, and this process may be stopped in
+	// between: hence the lease.
+	front, end := guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
+	if s.conn.Owned != nil { // where a function that work has called may have set another level
+		front, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"
+	}
+	script = slices.Concat([]string{front}, script, []string{end})
+	err = d.pool.Await(ctx, false, tag, interrupt.Patience, s.conn.Cut(), func(ctx context.Context) (err error) {
+		lines, err = s.conn.Link().Ask(ctx, script...)
 		return err
 	})
 	if err != nil {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		_, failed := conn.ExecContext(clean, "ROLLBACK")
-		if failed != nil || conn.Owned == nil && !q.Reads {
-			conn.Destroy() // with whatever was open on it, or set
-		}
-	}
-	if q.Reads && err == nil {
-		lines = lines[1:]
+		_ = s.rollback(clean, "ROLLBACK")
 	}
 	return lines, server.Ours(err, q.Table)
 }
 
-const (
-	// readsNow is 0 where a query may read what an older transaction sees, at autocommit=0, or what
-	// others have not committed.
-	readsNow = "IF(@@autocommit AND " + sqltext.Isolation + " <> 'READ-UNCOMMITTED', 1, 0)"
-	// readCommitted is for the next transaction.
-	readCommitted = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-)
-
-// reading is a query whose answer begins with readsNow, and that may skip what is locked. On Galera
-// it reads what other nodes have committed.
-func reading(query string, galera bool) string {
-	if !strings.HasPrefix(query, "(") {
-		query = "(" + query + ")"
-	}
+// reading has a query skip what is locked, also where the session would not wait. On Galera it
+// reads what other nodes have committed.
+func reading(galera bool) string {
 	settings := []string{sqltext.SomeWait}
 	if galera {
 		settings = append(settings, "wsrep_sync_wait=1")
 	}
-	return sqltext.OnMariaDB(settings...) + "(SELECT " + readsNow + ") UNION ALL " + query
-}
-
-// runAlone runs statements in a transaction of their own. What a caller's pool has left open is
-// committed, as START TRANSACTION would.
-func runAlone(ctx context.Context, conn client.Conn, script []string, reads bool) (lines []string, err error) {
-	link := conn.Link()
-	switch {
-	case conn.Owned != nil: // which has no autocommit, and may have other settings from work
-		settings := readCommitted
-		if conn.Owned.Lease == 0 {
-			settings = client.Settings
-		}
-		return link.Ask(ctx, append([]string{settings}, append(script, "COMMIT")...)...)
-	case reads: // again, where it has not read what is committed now
-		lines, err = link.Ask(ctx, script[0])
-		if err != nil || !strings.HasPrefix(lines[0], "0") {
-			return lines, err
-		}
-		return link.Ask(ctx, "COMMIT", readCommitted, script[0], "ROLLBACK")
-	}
-	// The server sees them one by one, and this process may be stopped in between: hence the lease.
-	guard := guardSQL + leaseSQL(interrupt.CleanUp)
-	return link.Ask(ctx, slices.Concat([]string{guard}, script, []string{commitAndRestore})...)
+	return sqltext.OnMariaDB(settings...)
 }
 
 // Run implements dialects.Session. Without autocommit, what it writes behind the end of the

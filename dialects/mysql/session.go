@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -25,49 +24,43 @@ import (
 type session struct {
 	driver     *Driver
 	conn       client.Conn
-	work       bool          // of the caller's runs in the session
-	saved      bool          // the savepoint that proves the work's transaction is set
-	changed    bool          // on a caller's pool: its settings have changed, or may have
-	thread     client.Thread // zero: no work runs, or nobody knows
-	abandoned  bool          // a statement of it may still run there
-	readOnly   bool          // the server was, at a heartbeat
-	committed  bool          // by the flight of its statements
-	lease      time.Duration
+	request    dialects.Request // that began it
+	label      string           // of what it locks, for heartbeats
+	thread     client.Thread    // zero: no work runs, or nobody knows
 	savepoints savepoint.Stack
-	beat       string // of a lock on Galera
 }
 
 // begin takes a connection, and locks in a new transaction. Where a limit of the session has ended
 // the wait, it waits on in another: with innodb_rollback_on_timeout the first one is gone. After an
-// error none is open.
-func (s *session) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+// error, and behind the COMMIT of an Exec, the connection is given back.
+func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 	if s.conn, err = s.driver.pool.Acquire(ctx); err != nil {
 		return got, err
 	}
 	returned := false
 	defer func() {
 		if !returned { // the client library has panicked
-			s.destroy()
+			s.conn.Destroy()
 		}
-		if !returned || err != nil || s.committed {
+		if !returned || err != nil || got.Affected != nil {
 			s.close()
 		}
 	}()
-	if s.work {
+	if s.request.Work != nil {
 		s.thread = s.conn.Thread(ctx)
 	}
 	for overtaken := 0; ; overtaken++ {
-		if got, err = s.lock(ctx, request); err == nil {
+		if got, err = s.lock(ctx); err == nil {
 			break
 		}
 		clean, cancel := interrupt.Detached(ctx)
-		broken := s.rollback(clean)
+		broken := s.rollback(clean, "")
 		cancel()
 		if s.driver.pool.Galera.Load() {
-			err = overtakenBy(err, request, overtaken)
+			err = overtakenBy(err, s.request, overtaken)
 		}
 		if refusesWrites(err) { // the next call looks for the primary again
-			s.destroy()
+			s.conn.Destroy()
 		}
 		if broken != nil || !errors.Is(err, errWaitOn) || ended(ctx) {
 			break
@@ -77,69 +70,48 @@ func (s *session) begin(ctx context.Context, request dialects.Request) (got dial
 	return got, err
 }
 
-func (s *session) lock(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
-	at := place{label: s.driver.label(request), cut: s.conn.Cut(), beat: &s.beat, flight: s.flightOf(request)}
-	owned, saves := s.conn.Owned, s.work && at.flight == nil
-	at.patient = owned == nil
-	settings := s.settingsSQL(request, at.label)
+func (s *session) lock(ctx context.Context) (got dialects.Grant, err error) {
+	owned, work, settings := s.conn.Owned, s.request.Work != nil, s.settings(s.request.Lease)
+	at := place{Link: s.conn.Link(), cut: s.conn.Cut(), front: []string{settings}}
 	if owned == nil { // where they come before the BEGIN of the client library
-		if err = s.exec(ctx, settings); err == nil && saves {
+		at.front = nil
+		if err = s.exec(ctx, settings); err == nil && work {
 			err = s.conn.Begin(ctx)
 		}
 		if err != nil {
-			return got, server.Classify(err, request)
+			return got, server.Classify(err, s.request)
 		}
-	} else if settings != "" {
-		at.front = []string{settings}
 	}
-	if saves {
-		at.front = append(at.front, client.Save)
+	if texts := s.travelling(); texts != nil {
+		got.Affected, err = s.fly(ctx, at, texts)
+	} else {
+		if work {
+			at.front = append(at.front, client.Save)
+		}
+		got, err = s.driver.lock(ctx, at, s.request)
 	}
-	at.Link = s.conn.Link()
-	if got, err = s.driver.lock(ctx, at, request); err != nil {
-		return got, err
-	}
-	s.saved, s.committed = saves, at.flight != nil
-	if owned != nil {
-		owned.Lease = request.Lease
-		if saves { // last: database/sql has a goroutine for each query in a transaction; and it sends nothing
-			err = s.conn.Begin(context.WithoutCancel(ctx))
+	if err == nil && owned != nil {
+		owned.Lease = s.request.Lease
+		if work && got.Affected == nil { // last: database/sql has a goroutine for each query in a transaction
+			err = s.conn.Begin(context.WithoutCancel(ctx)) // which sends nothing
 		}
 	}
 	return got, err
 }
 
-// settingsSQL is the statement that gives the session the settings that a lock needs, and its
-// label unless the lock itself does. On a pool of Open they stay: it is empty for most locks.
-func (s *session) settingsSQL(request dialects.Request, label string) string {
-	text := ""
+// settings is the statement that gives the session what a lock needs. On a pool of Open that stays:
+// it is empty for most locks.
+func (s *session) settings(lease time.Duration) string {
+	owned := s.conn.Owned
 	switch {
-	case s.conn.Owned == nil:
-		s.changed, text = true, guardSQL
-	case s.conn.Owned.Lease != request.Lease:
-		text = client.Settings
-		// The pool lets its idle connections go before the server does.
-		s.driver.pool.DB.SetConnMaxIdleTime(request.Lease / 2)
-		s.conn.Owned.Lease = 0 // until it is known what the session has
-	}
-	if text != "" {
-		text += leaseSQL(request.Lease)
-	}
-	switch {
-	case label == "" || onlySlot(request):
-		return text
-	case text == "":
-		return "SET @" + sqltext.Variable + " = " + label
-	}
-	return text + ", @" + sqltext.Variable + " = " + label
-}
-
-// label is the value of the variable in a session that begins with request, or empty.
-func (d *Driver) label(request dialects.Request) string {
-	if d.pool.Mute.Load() {
+	case owned == nil:
+		return guardSQL + leaseSQL(lease)
+	case owned.Lease == lease:
 		return ""
 	}
-	return "'" + labelOf(request) + "'"
+	s.driver.pool.DB.SetConnMaxIdleTime(lease / 2) // the pool lets them go before the server does
+	owned.Lease = 0                                // until it is known what the session has
+	return client.Settings + leaseSQL(lease)
 }
 
 func (s *session) exec(ctx context.Context, statements ...string) error {
@@ -153,25 +125,25 @@ func (s *session) Tx() *sql.Tx { return s.conn.Tx() }
 // Socket implements dialects.Session.
 func (s *session) Socket() net.Conn { return s.conn.Socket }
 
-// pingMark is the comment of a heartbeat.
-const pingMark = sqltext.CommentMark + "ping */ "
-
-// Ping implements dialects.Session.
+// Ping implements dialects.Session. A node of Galera that is cut off cannot change one of the rows.
 func (s *session) Ping(ctx context.Context) error {
-	err := s.proveInTransaction(ctx)
-	if err == nil && s.beat != "" {
-		err = s.exec(ctx, s.beat)
+	err := s.prove(ctx)
+	if err == nil && s.driver.pool.Galera.Load() {
+		beat, failed := certifySQL(s.request, sqltext.Comment(s.label, ""), s.request.Values[:1])
+		if err = failed; err == nil {
+			err = s.exec(ctx, beat)
+		}
 	}
 	return err
 }
 
-// proveInTransaction is an error unless the transaction of the session goes on, and on a server
-// that has become read only: SET GLOBAL read_only ends no session, and while this one goes on,
-// another server may take the writes and grant the same lock.
-func (s *session) proveInTransaction(ctx context.Context) error {
-	err := inTransaction(ctx, s.conn, "IF("+sqltext.Writable+", 0, (SELECT 1 UNION ALL SELECT 2))")
+// prove is an error unless the transaction of the session goes on, and on a server that has become
+// read only: that ends no session, and another server may take the writes, and grant the lock.
+func (s *session) prove(ctx context.Context) error {
+	err := inTransaction(ctx, s.conn, s.label, "IF("+sqltext.Writable+", 0, (SELECT 1 UNION ALL SELECT 2))")
 	if server.Number(err) == server.SeveralRows {
-		s.readOnly = true
+		// Its tokens may be of the run of a server that another has taken over from.
+		s.conn.Destroy()
 		return errors.New("the server is read_only, so another may grant the same lock")
 	}
 	return err
@@ -181,18 +153,18 @@ func (s *session) proveInTransaction(ctx context.Context) error {
 func (s *session) Join(ctx context.Context, request dialects.Request, work func(tx *sql.Tx) error) (
 	got dialects.Grant, err error,
 ) {
-	if request.Work == nil {
-		return s.join(ctx, request)
+	name := ""
+	if request.Work != nil {
+		name = "SAVEPOINT " + s.savepoints.Name()
+	}
+	if got, err = s.join(ctx, request, name); err != nil || name == "" {
+		return got, err
 	}
 	if request.Work.IsExec() {
 		work = func(*sql.Tx) (err error) {
 			got.Affected, err = s.runAll(request.Work.Context, request.Work.Statements)
 			return err
 		}
-	}
-	name := "SAVEPOINT " + s.savepoints.Name()
-	if got, err = s.join(ctx, request, name); err != nil {
-		return got, err
 	}
 	err = s.savepoints.Run(func() error { return work(s.conn.Tx()) }, func(undo bool) error {
 		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
@@ -205,58 +177,56 @@ func (s *session) Join(ctx context.Context, request dialects.Request, work func(
 	return got, err
 }
 
-// join locks in the transaction of the session, behind what goes in front. Where no work runs, and
-// so no COMMIT proves anything, the transaction is asked for first: the lock would begin another,
-// with which heartbeats are content.
-func (s *session) join(ctx context.Context, request dialects.Request, front ...string) (got dialects.Grant, err error) {
-	// The connection would be closed when ctx ends, and a server that stalls for a moment loses no
-	// lock.
+// join locks in the transaction of the session, behind what goes in front. Where no work runs, no
+// COMMIT proves anything: so the transaction is asked for first. The lock would begin another.
+func (s *session) join(ctx context.Context, request dialects.Request, front string) (got dialects.Grant, err error) {
+	// When ctx ends, no connection is closed. A server that stalls for a moment loses no lock.
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), interrupt.GuestPatience)
 	defer cancel()
 	if err = s.conn.Busy(); err != nil {
 		return got, err
 	}
-	if !s.work {
-		err = s.proveInTransaction(clean)
+	if s.request.Work == nil {
+		err = s.prove(clean)
 	} else if len(request.Values) == 0 {
-		err = s.exec(clean, front...)
+		err = s.exec(clean, front)
 	}
 	if err != nil || len(request.Values) == 0 {
 		return got, server.Lost(err)
 	}
-	at := place{Link: s.conn.Link(), cut: s.conn.Cut(), front: front, limit: joinedLimit(s.lease)}
-	if _, more, found := strings.Cut(s.driver.label(request), " "); found { // behind the number of the process
-		at.label = "CONCAT(@" + sqltext.Variable + ", ' " + more + ")"
+	at := place{
+		Link: s.conn.Link(), cut: s.conn.Cut(), front: []string{front}, limit: joinedLimit(s.request.Lease),
 	}
-	err = s.driver.numbered(ctx, request.Fence, func() (err error) {
-		got, err = s.driver.lockJoined(ctx, at, request)
-		return err
-	})
+	got, err = s.driver.join(ctx, at, request)
 	switch {
 	case errors.Is(err, dialects.ErrDeadlock), server.Aborted(err):
 		return got, server.Lost(err)
-	case err == nil && at.label != "" && !onlySlot(request) && s.conn.Owned != nil:
-		after, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		_ = s.exec(after, "SET @"+sqltext.Variable+" = "+at.label)
+	case err == nil && len(s.label) < longestLabel:
+		s.label += " " + request.Label
 	}
 	return got, err
 }
 
+// longestLabel is about what performance_schema keeps of a statement.
+const longestLabel = 1000
+
 // End implements dialects.Session.
 func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {
 	defer s.close()
-	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut(), s.destroy)
+	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut(), s.conn.Destroy)
 	defer done(&err)
-	ended := s.conn.CloseTx(ctx)
+	ended, undo := s.conn.CloseTx(ctx), ""
+	if s.request.Work != nil {
+		undo = client.Undo
+	}
 	if !commit {
-		return server.Lost(s.rollback(ctx))
+		return server.Lost(s.rollback(ctx, undo))
 	}
 	if err = cmp.Or(s.savepoints.Err(), server.Lost(ended)); err == nil {
 		err = s.commit(ctx, last)
 	}
 	if err != nil {
-		err = errors.Join(err, s.rollback(ctx))
+		err = errors.Join(err, s.rollback(ctx, undo))
 	}
 	return err
 }
@@ -280,13 +250,18 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 			sent, err = true, s.exec(ctx, commitAndRestore)
 		}
 	}
+	if err != nil {
+		return s.uncommitted(err, sent)
+	}
+	if s.conn.Finish(ctx, (*sql.Tx).Rollback) != nil { // there is nothing to roll back
+		s.conn.Destroy()
+	}
+	return nil
+}
+
+// uncommitted says whether the work may be committed, behind an error of what ends with COMMIT.
+func (s *session) uncommitted(err error, sent bool) error {
 	switch number := server.Number(err); {
-	case err == nil:
-		s.changed = false
-		if err := s.conn.Finish(ctx, (*sql.Tx).Rollback); err != nil { // there is nothing to roll back
-			s.destroy()
-		}
-		return nil
 	case number == server.NoSuchSavepoint, server.Aborted(err), errors.Is(err, sql.ErrTxDone):
 		return server.Lost(err)
 	case number == server.SeveralRows, server.IsDeadlock(err): // of a statement in front of COMMIT; it was rolled back
@@ -299,52 +274,38 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	return err
 }
 
-// rollback ends whatever transaction is open and gives the session its settings back. A connection
-// on which that cannot be confirmed is closed. So is one of a server that was read only: it may
-// have the run of the server that its tokens were of, and another has taken over since. And so is
-// one whose transaction ended in the work: what ends one implicitly may be LOCK TABLES, FLUSH
-// TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the session's.
-func (s *session) rollback(ctx context.Context) (err error) {
+// rollback ends whatever transaction is open, and gives the session its settings back. Undo proves
+// the one in which work has run; work may have set a savepoint of that name. A connection on which
+// that cannot be confirmed is closed. So is one whose transaction ended in the work: what ends one
+// implicitly may be LOCK TABLES, FLUSH TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the
+// session's. A statement of the work may go on there, so the session is ended at the server.
+func (s *session) rollback(ctx context.Context, undo string) (err error) {
 	_ = s.conn.CloseTx(ctx) // a lock that is asked for again has another
-	undo := ""
-	if s.saved {
-		undo = client.Undo
-	}
-	switch {
-	case s.conn.Owned != nil:
+	if s.conn.Owned != nil {
 		err = s.exec(ctx, undo, "ROLLBACK")
-	case !s.changed:
-	case !s.work: // and nothing was written
-		err = s.exec(ctx, commitAndRestore)
-	default: // work may have set a savepoint of that name
+	} else {
 		err = s.exec(ctx, undo)
 		if err = cmp.Or(err, s.conn.Finish(ctx, (*sql.Tx).Rollback)); err == nil {
-			err = s.exec(ctx, "SET "+restored)
+			err = s.exec(ctx, commitAndRestore) // of a Lock, which has written nothing
 		}
 	}
 	if server.Number(err) == server.NoSuchSavepoint || errors.Is(err, sql.ErrTxDone) { // or COMMIT was refused
 		err = s.exec(ctx, "ROLLBACK")
-		s.destroy()
+		s.conn.Destroy()
 	}
-	if err != nil || s.readOnly {
-		s.destroy()
+	if err != nil {
+		s.conn.Destroy()
 	}
-	s.changed = false
-	s.abandoned = err != nil && server.Number(err) == 0
+	if err != nil && server.Number(err) == 0 {
+		s.driver.pool.End(ctx, s.thread)
+	}
 	return err
 }
 
-// destroy closes the connection, and the server ends the session.
-func (s *session) destroy() { s.conn.Destroy() }
-
-// close gives the connection back, and ends at the server a session that cannot be ended over it.
+// close gives the connection back, unless the work has left something there.
 func (s *session) close() {
-	_ = s.conn.CloseTx(context.Background())
-	if s.saved && s.conn.Owned != nil && s.conn.Owned.Strays {
-		s.destroy()
+	if s.conn.Owned != nil && s.conn.Owned.Strays {
+		s.conn.Destroy()
 	}
 	s.conn.GiveBack()
-	if s.abandoned {
-		s.driver.pool.End(context.Background(), s.thread)
-	}
 }

@@ -18,16 +18,14 @@ const nowait = " NOWAIT"
 
 // lockSQL is the one statement that locks the rows of request, in the order of its values. It
 // returns the values (of slots), or the positions of the values (of other rows), that it locked,
-// and behind them what a token is made of. With a label it is onlySlot's: it puts that into the
-// session's variable, and its count of rows tells. That costs the server less than a result.
+// and behind them what a token is made of. On a connection of Open one slot alone is put into a
+// variable: the count of rows tells, which is 4 % of a Lock cheaper on MySQL than a result.
 //
 // Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
 // the time is over), MariaDB the executable comment (error 1969), and each takes the other's for a
-// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it. Patient is
-// for a session of ours where it is the caller's: at 0, MariaDB lets nobody stand in the queue.
-func lockSQL(request dialects.Request, clause string, limit time.Duration, patient bool, comment, label string) (
-	string, error,
-) {
+// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it. In a
+// transaction of ours it is overruled: at 0, MariaDB lets nobody stand in the queue.
+func lockSQL(at place, request dialects.Request, clause string, limit time.Duration, comment string) (string, error) {
 	if permitOf(request) {
 		return permitSQL(request, comment)
 	}
@@ -35,7 +33,7 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, patie
 	if request.Shared {
 		locking = " " + sqltext.Sharing
 	}
-	selects, err := selectsOf(request, label, locking+clause)
+	selects, err := selectsOf(at, request, locking+clause)
 	if err != nil {
 		return "", err
 	}
@@ -47,7 +45,7 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, patie
 	switch {
 	case clause == sqltext.SkipLocked:
 		settings = []string{sqltext.SomeWait}
-	case patient:
+	case !at.joined && !at.Several: // on a connection of Open it is long
 		settings = []string{sqltext.LongWait}
 	}
 	if limit > 0 {
@@ -61,11 +59,10 @@ func lockSQL(request dialects.Request, clause string, limit time.Duration, patie
 	return sqltext.OnMariaDB(settings...) + query, nil
 }
 
-// permitSQL locks the first row of the list that is free, and no other. The list comes first in the
-// join, so that each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE
-// READ a range would lock the gaps as well. By the other index, MariaDB would lock more than it
-// returns. MySQL wants to know that the list is not to be locked. The hash tells rows of a table
-// that was made anew.
+// permitSQL locks the first row of the list that is free, and no other: the list comes first in the
+// join, each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE READ a
+// range would lock gaps, and by the other index MariaDB would lock more than it returns. MySQL
+// wants to know that the list is not to be locked. The hash tells rows of a table made anew.
 func permitSQL(request dialects.Request, comment string) (string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	result := "p.id"
@@ -89,16 +86,15 @@ func numbersOf(values []dialects.Value) string {
 
 // selectsOf are the queries, without the word SELECT, that together find the rows of request.
 //
-// InnoDB locks what it reads, not what a statement returns. So each query must find its rows by an
-// index and read nothing else. Slots have a primary key that can be forced; one alone is looked up,
-// in half the server's time of a range. The index of a caller's table has no known name, and the
-// server may read all of a small table for an IN list: hence one look-up for each value.
+// InnoDB locks what it reads, not what a statement returns: so each query finds its rows by an
+// index and reads nothing else. Slots have a primary key that can be forced; one alone is looked
+// up, in half the server's time of a range. The index of a caller's table has no known name, and
+// for an IN list the server may read all of a small table: hence one look-up for each value.
 //
 // FOR UPDATE by a secondary index locks the row itself as well. A shared lock does so only when the
-// query reads a column that is not in that index; else a writer that finds the row by its primary
-// key would have it at the same time. Hence a query inside that reads all columns. The LIMIT keeps
-// the server from merging the two.
-func selectsOf(request dialects.Request, label, locking string) ([]string, error) {
+// query reads a column that is not in that index; else a writer could have the row by its primary
+// key. Hence a query inside that reads all columns, and a LIMIT, so that the two are not merged.
+func selectsOf(at place, request dialects.Request, locking string) ([]string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	if err != nil {
 		return nil, err
@@ -120,8 +116,8 @@ func selectsOf(request dialects.Request, label, locking string) ([]string, error
 				locking)}, nil
 		}
 		result := column
-		if label != "" {
-			result = label + " INTO @" + sqltext.Variable
+		if at.Several && onlySlot(request) {
+			result += " INTO @txlock"
 		}
 		return []string{result + " FROM " + table + " WHERE " + column + " = " + numbers + condition + locking}, nil
 	}
@@ -155,25 +151,22 @@ func valuesOf(request dialects.Request, result []string) []string {
 }
 
 const (
-	// guardSQL changes settings of a caller's session, which are restored with the end of the
-	// transaction. The level is the session's, because that of a single transaction would outlive
-	// one that SET commits.
-	//
-	// A transaction that the session was left with is committed first: it would keep its level and
-	// its snapshot. SET commits when it switches autocommit on, which must be off before that. The
-	// server assigns from left to right, and reads all values before.
+	// guardSQL changes settings of a caller's session, which commitAndRestore restores. The level
+	// is the session's: that of a single transaction would outlive one that SET commits. What the
+	// session was left with is committed first, or it would keep its level and its snapshot: SET
+	// commits when it switches autocommit on, which must be off before that. The server assigns
+	// from left to right, and reads all values before.
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
 		"@txlock_net_write_timeout = @@net_write_timeout, " +
 		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
 		sqltext.AtReadCommitted
-	restored = "autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
-		"net_write_timeout = @txlock_net_write_timeout, @txlock_net_write_timeout = NULL, " +
-		sqltext.Isolation + " = @txlock_isolation, @txlock = NULL, @txlock_autocommit = NULL, " +
-		"@txlock_wait_timeout = NULL, @txlock_isolation = NULL"
 	// commitAndRestore ends the transaction in the statement that restores the settings: a server
 	// that is told to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that
 	// the server refuses is the statement's error. It costs a trip less than COMMIT.
-	commitAndRestore = "SET autocommit = 1, " + restored
+	commitAndRestore = "SET autocommit = 1, autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
+		"net_write_timeout = @txlock_net_write_timeout, " + sqltext.Isolation + " = @txlock_isolation, " +
+		"@txlock_autocommit = NULL, @txlock_wait_timeout = NULL, @txlock_net_write_timeout = NULL, " +
+		"@txlock_isolation = NULL"
 )
 
 // leaseSQL goes behind other settings. The second is for a client that stops reading a result.

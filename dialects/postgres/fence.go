@@ -10,6 +10,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -51,18 +52,19 @@ func (f fence) here(run string) string {
 	return "(select server from " + f.epochs + " drawn where drawn.epoch = " + run + ".epoch)" + sameServer
 }
 
-// token is sent behind the statement that locks the rows. Within that, the server would evaluate it
-// before the wait. It fails where the run has no epoch, or no count left, and where a token is out
-// of range. A try that missed needs none.
-func (f fence) token(request dialects.Request) sqltext.Statement {
-	s := sqltext.With("select coalesce((select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text " +
+// tokenSQL is sent behind the statement that locks the rows. Within that, the server would evaluate
+// it before the wait. It fails where the run has no epoch, or no count left, and where a token is
+// out of range. A try that missed needs none.
+func tokenSQL(request dialects.Request) (string, error) {
+	f, err := fenceOf(request.Fence)
+	text := "select coalesce((select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text " +
 		"from (select epoch, nextval(" + sqltext.Literal(f.sequence) + ") - start as count from " + f.runs +
 		" run where " + f.here("run") + ") drawn where count < " + strconv.Itoa(fencing.Spent) + "), (" +
-		failSQL(noRun) + ")::text)")
+		failSQL(noRun) + ")::text)"
 	if request.Try && request.AnyOne == "" {
-		s.SQL += " where " + passedSQL
+		text += " where " + passedSQL
 	}
-	return s
+	return text, err
 }
 
 // numberRun gives the server's run an epoch, unless it has one with counts left, on a connection of
@@ -77,23 +79,25 @@ func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, tabl
 	}
 	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
 	// standbys.
-	durable := sqltext.Statement{SQL: "select set_config('synchronous_commit', 'on', true) where " +
-		"current_setting('synchronous_commit') not in ('on', 'remote_apply')"}
+	durable := sqltext.With("select pg_catalog.set_config('synchronous_commit', 'on', true) where " +
+		"pg_catalog.current_setting('synchronous_commit') not in ('on', 'remote_apply')")
 	alone := sqltext.Silent("lock table " + f.epochs + " in share row exclusive mode")
 	// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
-	draw := sqltext.Statement{SQL: "with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs +
+	draw := sqltext.With(identifier.Qualified("with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs +
 		"), drawn as (insert into " + f.epochs + " default values on conflict do nothing returning epoch), " +
 		"further as (insert into " + f.epochs + " (epoch) overriding system value " +
 		"select epoch + 1 from former where epoch >= " +
 		"coalesce((select epoch from drawn), 0) returning epoch) " +
-		"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"}
-	begin := "with run as (insert into " + f.runs + " as former select true, $1::bigint, last_value - 1 from " +
-		f.sequence + " where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) " +
+		"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"))
+	begin := identifier.Qualified("with run as (insert into " + f.runs + " as former select true, $1::bigint, " +
+		"last_value - 1 from " + f.sequence +
+		" where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) " +
 		"on conflict (running) do update set epoch = excluded.epoch, start = excluded.start where " +
 		"excluded.start - former.start >= " + strconv.Itoa(fencing.Spent-1) + " or (" + f.here("former") +
 		") is not true returning epoch) update " + f.epochs + " set begun = true, server = " + serverSQL +
-		" where epoch in (select epoch from run)"
-	numbered := sqltext.Statement{SQL: "select epoch::text from " + f.runs + " run where " + f.here("run")}
+		" where epoch in (select epoch from run)")
+	numbered := sqltext.With(identifier.Qualified("select epoch::text from " + f.runs + " run where " +
+		f.here("run")))
 	return d.within(ctx, patience, func(q client.Line) error {
 		for range 3 {
 			drawn, err := q.Run(ctx, sqltext.Script{client.Begin, durable, alone, draw, client.Commit})

@@ -240,7 +240,7 @@ func TestNothingIsLeftOfOnce(t *testing.T) {
 			require.ErrorIs(t, err, txlock.ErrNotInstalled)
 		}
 		var left int
-		require.NoError(t, pool.DB.QueryRow("SELECT @txlock IS NOT NULL OR @txlock_done IS NOT NULL").Scan(&left))
+		require.NoError(t, pool.DB.QueryRow("SELECT @txlock IS NOT NULL OR @txlock_isolation IS NOT NULL").Scan(&left))
 		require.Zero(t, left)
 	})
 }

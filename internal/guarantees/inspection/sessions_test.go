@@ -95,7 +95,7 @@ func breakOfStranger(t *testing.T, e *testbed.Engine) {
 	}
 }
 
-// An idle holder shows as idle, with txlock's heartbeat as its last statement.
+// An idle holder shows as idle. Its last statement is a heartbeat, which has all its keys.
 func signsOfLife(t *testing.T, e *testbed.Engine) {
 	if !e.Tells {
 		return
@@ -105,10 +105,12 @@ func signsOfLife(t *testing.T, e *testbed.Engine) {
 		key := f.Key("alive")
 		lock, err := f.Locks.Mutex(key).Lock(background)
 		require.NoError(t, err)
+		_, err = f.Locks.Mutex(f.Key("nested")).Lock(lock.Context())
+		require.NoError(t, err)
 		eventually.Every(t, "a sign of life", 20*time.Millisecond, func() bool {
 			shown := f.Look(t, key)
-			return len(shown) == 1 && shown[0].Holder.Idle &&
-				strings.Contains(shown[0].Holder.Statement, "/* txlock ping */")
+			return len(shown) == 1 && shown[0].Holder.Idle && shown[0].Key == key &&
+				strings.Contains(shown[0].Holder.Statement, " ["+key+"] ["+f.Key("nested")+"] */")
 		})
 		require.NoError(t, lock.Unlock(background))
 	}

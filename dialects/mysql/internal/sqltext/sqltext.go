@@ -130,13 +130,6 @@ func Unquoted(text string, quote byte) (inside, rest string) {
 	return b.String(), ""
 }
 
-// Variable is one of the session's, which shows its label in two places. The process list has it
-// in a comment of the locking statement while that waits. Once the lock is granted,
-// performance_schema shows it in this variable. The variable is no promise: on a pool of Open it
-// outlives the lock. Setting it costs a few microseconds, so it is not set where performance_schema
-// is off.
-const Variable = "txlock"
-
 // CommentMark begins the comments of txlock's statements. Behind it is a label, or a purpose.
 const CommentMark = "/* txlock "
 

@@ -9,14 +9,15 @@ import (
 	"net"
 
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // Pool is where a client library keeps its connections.
 type Pool[Tx any] interface {
 	// Acquire takes a connection that is alive and outside a transaction.
 	Acquire(ctx context.Context) (Conn[Tx], error)
-	// In is the line to the transaction of a caller's. Answers says that it must not be blind.
-	In(ctx context.Context, tx Tx, answers bool) (Line, error)
+	// In is the line to the transaction of a caller's.
+	In(ctx context.Context, tx Tx) (Line, error)
 }
 
 // Conn is a connection of a pool.
@@ -70,7 +71,6 @@ type Line struct {
 	Cut    func()
 	Socket net.Conn
 
-	Blind   bool   // a script that begins with a savepoint returns no columns
 	Carries bool   // a script that begins a transaction may have statements of the caller's
 	Tag     string // begins statements of the caller's, by which Interrupt finds them
 }
@@ -120,7 +120,8 @@ const MarkSetting = "txlock.held"
 // Proof is a statement in front of COMMIT. In any transaction but the one that holds the mark, it
 // fails by a division by zero, and COMMIT is not reached.
 func Proof(mark string) sqltext.Statement {
-	return sqltext.With("select 1 / (current_setting('"+MarkSetting+"', true) is not distinct from $1)::int", mark)
+	return sqltext.With("select 1 / (pg_catalog.current_setting('"+MarkSetting+"', true) is not distinct from $1)::int",
+		mark)
 }
 
 // CheckSQL is how long a dead waiter may stay in the queue.
@@ -152,10 +153,12 @@ func mayBeDead(size int) int { return max(size, 100) }
 // the driver has none, or the login told no key for one. (RDS Proxy tells none.)
 func interruptBy(ask func(context.Context, sqltext.Statement) error, tag, also string) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return ask(ctx, sqltext.With("select pg_cancel_backend(pid) from pg_stat_activity where "+
-			"state = 'active' and strpos(query, $1) > 0 and pid <> pg_backend_pid()"+also, tag))
+		return ask(ctx, sqltext.With(cancelSQL+also, tag))
 	}
 }
+
+var cancelSQL = identifier.Qualified("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' and " +
+	"strpos(query, $1) > 0 and pid <> pg_backend_pid()")
 
 // newTag begins statements, so that another session finds this one by what it runs. A wrapper may
 // put a comment of its own in front.

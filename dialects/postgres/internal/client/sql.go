@@ -57,22 +57,14 @@ func (p *sqlPool) Acquire(ctx context.Context) (none Conn[*sql.Tx], err error) {
 }
 
 // In serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
-// interrupted from another connection of the pool. What a savepoint is in front of travels with it
-// in one query where the driver is pgx's, and shows no answers. Elsewhere the savepoint, a block
-// with all between, and the release are a round trip each.
-//
-// What asks for answers runs statement by statement.
-func (p *sqlPool) In(_ context.Context, tx *sql.Tx, answers bool) (l Line, err error) {
+// interrupted from another connection of the pool.
+func (p *sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 	if tx == nil {
 		return l, errors.New("nil transaction")
 	}
 	tag := newTag()
-	l.Blind = !answers
 	l.Interrupt = interruptBy(p.ask, tag, " and wait_event_type = 'Lock'") // behind the savepoint of its query
 	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
-		if !answers && s[0].Opens {
-			return nil, p.sendBlind(ctx, tx, s, tag)
-		}
 		var options []any
 		if p.pgx.Load() { // which would prepare each text, and keep it
 			options = []any{pgx.QueryExecModeExec}
@@ -80,22 +72,6 @@ func (p *sqlPool) In(_ context.Context, tx *sql.Tx, answers bool) (l Line, err e
 		return oneByOne(ctx, tx, s, tag, options...)
 	}
 	return l, nil
-}
-
-// sendBlind sends a script that begins with a savepoint, and ends with its release.
-func (p *sqlPool) sendBlind(ctx context.Context, tx *sql.Tx, s sqltext.Script, tag string) error {
-	text, err := s[1:].Text()
-	// pg_stat_statements before 16 counts a SAVEPOINT by its text, with the comment.
-	queries := []string{s[0].SQL + "; " + tag + text}
-	if !p.pgx.Load() {
-		last := len(s) - 1
-		text, err = s[1:last].Block()
-		queries = []string{s[0].SQL, tag + text, s[last].SQL}
-	}
-	for i := 0; i < len(queries) && err == nil; i++ {
-		_, err = tx.ExecContext(ctx, queries[i])
-	}
-	return err
 }
 
 // ask asks on another connection. The arguments stand in the text: with them, some drivers prepare
