@@ -252,7 +252,7 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 	if s.conn.Status() == client.Failed {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
-	bad := cmp.Or(s.savepoints.Err(), s.usable())
+	bad := cmp.Or(s.savepoints.Stuck, s.usable())
 	if bad == nil && (peer.Conn{Conn: s.Line.Socket}).Gone() { // nothing is committed: that is no doubt
 		bad = errors.New("the server has ended the session before the COMMIT")
 	}
