@@ -138,7 +138,7 @@ func (l *Locker[Tx]) ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lines, err := l.ask(ctx, dialects.Query{SQL: found.Kinds.Ping, Table: found.Name, Reads: true})
+	lines, err := l.ask(ctx, found.Kinds.Ping)
 	switch {
 	case err == nil && len(lines) == 0:
 		_, _, err = locktable.Slots(l.config.table, nil, 0)

@@ -4,6 +4,7 @@ package kinds
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -11,22 +12,27 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
+// of is a query about the table {}. NUMBER is that of its queue locks.
+func of(table, text string) dialects.Query {
+	text = strings.NewReplacer("{}", table, "NUMBER", sqltext.NumberOf(table), "NOW", "clock_timestamp()",
+		"MICROSECONDS", "float8 * interval '1 microsecond'").Replace(text)
+	return dialects.Query{SQL: identifier.Qualified(text), Table: table}
+}
+
+func reading(table, text string) dialects.Query {
+	q := of(table, text)
+	q.Reads = true
+	return q
+}
+
 // Of are the texts for a lock table.
 func Of(table string) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)
 	queue := strconv.Itoa(locktable.QueuePermit)
-	k = dialects.Kinds{
-		Ping: "select '' from " + beside("") + " where slots > 0 limit 1", // a standby refuses BEGIN READ WRITE
+	return dialects.Kinds{
+		// A standby refuses BEGIN READ WRITE.
+		Ping: reading(beside(""), "select '' from {} where slots > 0 limit 1"),
 		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims)),
 		Permits: permitsOf(beside(locktable.Permits), queue), Leaders: leadersOf(beside(locktable.Leaders)),
-	}
-	for _, text := range []*string{
-		&k.Ping, &k.Once.Look, &k.Once.Mark, &k.Once.First, &k.Once.Forget, &k.Once.Sweep,
-		&k.Claims.Read, &k.Claims.Keep, &k.Claims.List, &k.Claims.End, &k.Claims.Take, &k.Claims.Look, &k.Claims.Sweep,
-		&k.Permits.Look, &k.Permits.Make,
-		&k.Leaders.Rows, &k.Leaders.Write, &k.Leaders.Resign, &k.Leaders.Leader,
-	} {
-		*text = identifier.Qualified(*text)
-	}
-	return k, err
+	}, err
 }
