@@ -16,7 +16,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/lookout"
 )
 
@@ -24,31 +23,33 @@ import (
 // checkout, an article that somebody edits, a step of a workflow. A row in the database says who
 // has it, and until when, by the database's clock. It holds no state: many goroutines may use one.
 type Claim[Tx any] struct {
-	mutex *Mutex[Tx] // of its row
-	key   string
-	hash  [32]byte
+	mutex     *Mutex[Tx] // of its row
+	key, hash string     // the hash is how the table knows the key
 }
 
 func (c *Claim[Tx]) made() *Mutex[Tx] { return made(c.mutex, "Claim: Locker.Claim") }
 
 const (
-	maxClaimText = 255
-	minClaim     = time.Second
-	maxClaim     = 366 * 24 * time.Hour
-	claimColumn  = "claim" // where locks of rows have the name of a column
+	maxName  = 255 // bytes
+	minClaim = time.Second
+	maxClaim = 366 * 24 * time.Hour
 )
 
 // Claim names something to be had for a while. A key is any bytes, from 1 to 255 of them; others
 // are an error from the first call. Claim sends nothing.
 func (l *Locker[Tx]) Claim(key string) *Claim[Tx] {
-	// The hash is part of what all clients agree on.
-	c := &Claim[Tx]{key: key, hash: sha256.Sum256([]byte("txlock claim 1\x00" + key))}
-	row := l.kindRow(claimColumn, key, c.hash[:], func(k dialects.Kinds) string { return k.Claims.Table })
-	c.mutex = &Mutex[Tx]{locker: l, target: row}
-	if key == "" || len(key) > maxClaimText {
-		c.mutex.err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxClaimText)
+	hash := sha256.Sum256([]byte(key)) // as label.Hash
+	c := l.claim(key, string(hash[:]))
+	if key == "" || len(key) > maxName {
+		c.mutex.err = fmt.Errorf("the key has %d bytes, and must have 1 to %d", len(key), maxName)
 	}
 	return c
+}
+
+func (l *Locker[Tx]) claim(key, hash string) *Claim[Tx] {
+	table := func(k dialects.Kinds) string { return k.Claims.Table }
+	row := l.kindRow(string(dialects.KindClaim), key, []byte(hash), table)
+	return &Claim[Tx]{&Mutex[Tx]{locker: l, target: row}, key, hash}
 }
 
 // Within returns a copy whose calls take at most d, the wait for a connection of the pool and that
@@ -67,64 +68,57 @@ type ClaimState struct {
 // State reads who has the claim now, in one round trip on a connection of the pool (the first call
 // also looks for the lock table). It waits for nobody.
 func (c *Claim[Tx]) State(ctx context.Context) (state ClaimState, err error) {
-	row, err := c.within(ctx, "Claim.State", func(ctx context.Context) (claimRow, error) {
-		return c.ask(ctx, func(sql dialects.ClaimSQL) string { return sql.Read })
-	})
-	if row.left > 0 {
+	err = c.within(ctx, "Claim.State", func(ctx context.Context) error {
+		row, err := c.ask(ctx, func(sql dialects.ClaimSQL) dialects.Query { return sql.Read.With([]byte(c.hash)) })
 		state = row.ClaimState
-	}
+		return err
+	})
 	return state, err
 }
 
 // within makes a call, which Within bounds.
-func (c *Claim[Tx]) within(ctx context.Context, verb string, call func(context.Context) (claimRow, error)) (
-	row claimRow, err error,
-) {
+func (c *Claim[Tx]) within(ctx context.Context, verb string, call func(context.Context) error) error {
 	wait, cancel, err := c.made().limitWait(ctx)
 	if err == nil {
 		defer cancel()
-		row, err = call(wait)
-		err = c.mutex.waitError(ctx, wait, err)
+		err = c.mutex.waitError(ctx, wait, call(wait))
 	}
-	return row, c.mutex.wrap(verb, err)
+	return c.mutex.wrap(verb, err)
 }
 
-// ask runs a statement about the claim by itself.
-func (c *Claim[Tx]) ask(ctx context.Context, text func(dialects.ClaimSQL) string, args ...any) (claimRow, error) {
-	found, err := c.mutex.locker.find(ctx, false)
+// ask runs a query about the claim by itself.
+func (c *Claim[Tx]) ask(ctx context.Context, query func(dialects.ClaimSQL) dialects.Query) (claimRow, error) {
+	lines, err := c.mutex.locker.askClaims(ctx, query)
+	return claimRowOf(strings.Join(lines, "")), err
+}
+
+func (l *Locker[Tx]) askClaims(ctx context.Context, query func(dialects.ClaimSQL) dialects.Query) ([]string, error) {
+	found, err := l.find(ctx, false)
 	if err != nil {
-		return claimRow{}, err
+		return nil, err
 	}
-	return rowOf(c.mutex.locker.ask(ctx, c.query(found.Kinds.Claims, text(found.Kinds.Claims), args...)))
-}
-
-func (c *Claim[Tx]) query(sql dialects.ClaimSQL, text string, args ...any) dialects.Query {
-	return dialects.Query{
-		SQL: text, Args: append([]any{c.hash[:]}, args...), Table: sql.Table, Reads: text == sql.Read,
-	}
+	return l.ask(ctx, query(found.Kinds.Claims))
 }
 
 // claimRow is what the row of a claim says. It is zero where there is none.
 type claimRow struct {
 	ClaimState
-	done   int // positive: the statement has done what it is for
-	secret int64
-	left   time.Duration // by the server's clock; not positive: nobody has it
-	hash   []byte
-	name   string // the key, for people; empty: it is hidden
+	done       bool // the statement has done what it is for
+	secret     int64
+	left       time.Duration // by the server's clock; not positive: nobody has it
+	hash, name string        // the name is for people; empty: it is hidden
 }
 
-// rowOf reads a line of dialects.ClaimSQL.
-func rowOf(lines []string, err error) (r claimRow, _ error) {
-	if err != nil || len(lines) == 0 {
-		return r, err
+// claimRowOf reads a line of dialects.ClaimSQL.
+func claimRowOf(line string) (r claimRow) {
+	var done, since, until, left int64
+	n, _ := fmt.Sscanf(line, "%d %d %d %d %d %d %x %x %x", &done, &r.Token, &r.secret, &since, &until, &left, &r.hash,
+		&r.By, &r.name)
+	if n > 0 { // what comes last may be empty
+		r.Since, r.Until = time.UnixMicro(since), time.UnixMicro(until)
+		r.done, r.left = done > 0, time.Duration(left)*time.Microsecond
 	}
-	var since, until, left int64
-	// What comes last may be empty.
-	_, _ = fmt.Sscanf(lines[0], "%d %d %d %d %d %d %x %x %x", &r.done, &r.Token, &r.secret, &since, &until, &left,
-		&r.hash, &r.By, &r.name)
-	r.Since, r.Until, r.left = time.UnixMicro(since), time.UnixMicro(until), time.Duration(left)*time.Microsecond
-	return r, nil
+	return r
 }
 
 // HeldError says who has a claim that was not to be had. It comes with [ErrNotAcquired].
@@ -141,20 +135,19 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%q has it until %s", e.By, e.Until.UTC().Format(time.RFC3339Nano))
 }
 
-// TryTake takes the claim for d, unless another has it: then it is [ErrNotAcquired], and errors.As
-// finds a [HeldError]. It waits for nobody, also not for a Do of the claim. By says who takes it,
-// in 1 to 255 bytes of UTF-8 without NUL; the same By keeps its token, and moves the end to d from
-// now. d is at least a second, and at most 366 days. After an error that is no HeldError it may
-// have been taken all the same: take it again by the same By. In a session, that of a Do or a Lock,
-// it is an error: take the claim before, or with [Apart].
+// TryTake takes the claim for d, from 1 s to 366 days, unless another has it: that is
+// [ErrNotAcquired] with a [HeldError]. It waits for nobody, also not for a Do of the claim. By is 1
+// to 255 bytes of UTF-8 without NUL; the same By keeps its token, and moves the end to d from now.
+// After an error that is no HeldError the claim may have been taken all the same: take it again by
+// the same By. In a Do or a Lock it is an error: take the claim before, or with [Apart].
 func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
 	return c.take(ctx, "Claim.TryTake", by, d, false)
 }
 
-// Take is TryTake that waits while another has the claim, until ctx or Within ends that. Who waits
-// takes no connection. When the claim is over, or is released, any of them may be next. All that
-// wait in a Locker share one look a second, and one at the end of each claim, but never more than
-// ten a second, those included that take nothing.
+// Take is TryTake that waits, without a connection, while another has the claim, until ctx or
+// Within ends that. When the claim is over, or is released, any of those who wait may be next. All
+// in a Locker share one look a second, and one at the end of each claim, but never more than ten a
+// second, those included that take nothing.
 func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
 	return c.take(ctx, "Claim.Take", by, d, true)
 }
@@ -168,12 +161,14 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 		return nil, c.mutex.wrap(verb, err)
 	}
 	ctx, trace := c.mutex.startTrace(ctx, verb, true)
-	row, err := c.within(ctx, verb, func(ctx context.Context) (row claimRow, err error) {
-		l.lookout.Wait(ctx, lookout.Want{Claim: c.hash, By: by}, func() (left time.Duration, again bool) {
+	var row claimRow
+	err = c.within(ctx, verb, func(ctx context.Context) (err error) {
+		want := lookout.Want{Claim: c.hash, By: by}
+		l.lookout.Wait(ctx, want, func() (left time.Duration, again bool) {
 			row, err = c.try(ctx, by, d)
 			return row.left, wait && errors.Is(err, ErrNotAcquired)
 		})
-		return row, err
+		return err
 	})
 	trace.answer(err)
 	trace.end(err)
@@ -188,10 +183,11 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 // try tries once.
 func (c *Claim[Tx]) try(ctx context.Context, by string, d time.Duration) (claimRow, error) {
 	random, _ := rand.Int(rand.Reader, big.NewInt(math.MaxInt64)) // which does not fail
-	take := func(sql dialects.ClaimSQL) string { return sql.Take }
-	name := c.mutex.locker.config.storedName(c.key)
-	row, err := c.ask(ctx, take, by, 1+random.Int64(), name, d.Microseconds())
-	if err != nil && !errors.Is(err, ErrDeadlock) || row.done > 0 { // a deadlock: another node of a cluster was first
+	row, err := c.ask(ctx, func(sql dialects.ClaimSQL) dialects.Query {
+		name := c.mutex.locker.config.storedName(c.key)
+		return sql.Take.With([]byte(c.hash), by, 1+random.Int64(), name, d.Microseconds())
+	})
+	if err != nil && !errors.Is(err, ErrDeadlock) || row.done { // a deadlock: another node of a cluster was first
 		return row, err
 	}
 	held, busy := &HeldError{row.By, row.Until}, ""
@@ -203,86 +199,77 @@ func (c *Claim[Tx]) try(ctx context.Context, by string, d time.Duration) (claimR
 
 // checkClaim tells whether by may have a claim for d.
 func checkClaim(by string, d time.Duration) error {
-	switch {
-	case by == "" || len(by) > maxClaimText || !utf8.ValidString(by) || strings.ContainsRune(by, 0):
-		return fmt.Errorf("by %.300q: it must be 1 to %d bytes of UTF-8 without NUL", by, maxClaimText)
-	case d < minClaim || d > maxClaim:
+	if d < minClaim || d > maxClaim {
 		return fmt.Errorf("for %v: a claim is held for at least %v, and at most %v", d, minClaim, maxClaim)
+	}
+	return checkName("by", by)
+}
+
+// checkName is for the name of a holder, as the tables of kinds have it.
+func checkName(what, name string) error {
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%s %.300q has %d bytes: it must be 1 to %d bytes of UTF-8 without NUL", what, name,
+			len(name), maxName)
 	}
 	return nil
 }
 
 // lookAtClaims is what the lookout asks. An error that does not pass by itself is for the callers
 // to see for themselves.
-func (l *Locker[Tx]) lookAtClaims(ctx context.Context, free map[lookout.Want]bool) {
+func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (free []lookout.Want) {
 	ctx, cancel := context.WithTimeout(ctx, dialects.ReleaseTimeout)
 	defer cancel()
-	var wants []lookout.Want
-	var list []string
-	for want := range free {
-		wants, list = append(wants, want), append(list, fmt.Sprintf(`["%x","%x"]`, want.Claim, want.By))
+	list := make([]string, len(wants))
+	for i, want := range wants {
+		list[i] = fmt.Sprintf(`["%x","%x"]`, want.Claim, want.By)
 	}
-	found, err := l.find(ctx, false)
-	var lines []string
-	if err == nil {
-		q := dialects.Query{SQL: found.Kinds.Claims.Look, Table: found.Kinds.Claims.Table}
-		q.Args = []any{"[" + strings.Join(list, ",") + "]"}
-		lines, err = l.ask(ctx, q)
-	}
-	final := err != nil && ctx.Err() == nil && l.driver.Classify(err) == dialects.Final
-	for want := range free {
-		free[want] = final
+	lines, err := l.askClaims(ctx, func(sql dialects.ClaimSQL) dialects.Query {
+		return sql.Look.With("[" + strings.Join(list, ",") + "]")
+	})
+	if err != nil && ctx.Err() == nil && l.driver.Classify(err) == dialects.Final {
+		return wants
 	}
 	for _, line := range lines {
 		n, _ := strconv.Atoi(line)
-		free[wants[n-1]] = true
+		free = append(free, wants[n-1])
 	}
+	return free
 }
 
-// heldClaims are those of all claims, or of these keys, that are held. An installation from before
-// there were claims has none, and its users may read none.
-func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, keys []string) ([]Holding, error) {
-	named, queries := map[string]string{}, []dialects.Query{{SQL: sql.List, Table: sql.Table, Reads: true}}
-	for i, key := range keys {
-		c := l.Claim(key)
-		named[hex.EncodeToString(c.hash[:])] = key
-		queries = append(queries[:i], c.query(sql, sql.Read))
+// heldClaims are all that are held, or those of these hashes. An installation from before there
+// were claims has none, and its users may read none.
+func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, hashes []string) (
+	entries []dialects.Entry, err error,
+) {
+	queries := []dialects.Query{sql.List}
+	for i, digits := range hashes {
+		hash, _ := hex.DecodeString(digits)
+		queries = append(queries[:i], sql.Read.With(hash))
 	}
-	var holdings []Holding
+	var lines []string
 	for _, q := range queries {
-		lines, err := l.ask(ctx, q)
-		switch {
-		case errors.Is(err, ErrNotInstalled), errors.Is(err, dialects.ErrNotPermitted):
-			return nil, nil
-		case err != nil:
-			return nil, err
-		}
-		for i := range lines {
-			row, _ := rowOf(lines[i:], nil)
-			if row.left <= 0 {
-				continue
-			}
-			hash := hex.EncodeToString(row.hash)
-			key := cmp.Or(named[hash], label.Known(hash, row.name))
-			holdings = append(holdings, Holding{
-				Table: l.config.table, Column: claimColumn, Row: hash, Key: key,
-				Holder: &Session{
-					Key: key, By: row.By, Since: row.Since, Until: row.Until,
-					For: row.Until.Add(-row.left).Sub(row.Since),
-				},
-				token: row.Token,
-			})
-		}
+		more, failed := l.ask(ctx, q)
+		lines, err = append(lines, more...), cmp.Or(err, failed)
 	}
-	return holdings, nil
+	if errors.Is(err, ErrNotInstalled) || errors.Is(err, dialects.ErrNotPermitted) {
+		return nil, nil
+	}
+	for _, line := range lines {
+		row := claimRowOf(line)
+		hash := hex.EncodeToString([]byte(row.hash))
+		entries = append(entries, dialects.Entry{Kind: dialects.KindClaim, Hash: hash, Name: row.name, Party: Session{
+			Transaction: strconv.FormatInt(row.Token, 10), By: row.By, Since: row.Since, Until: row.Until,
+			For: row.Until.Add(-row.left).Sub(row.Since),
+		}})
+	}
+	return entries, err
 }
 
 func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
-	held := &Claimed[Tx]{claim: l.Claim(h.Key), by: h.Holder.By, token: h.token}
-	if h.Row != hex.EncodeToString(held.claim.hash[:]) {
-		return errors.New("the table does not show the key of this claim: inspect it by its key, and break that")
-	}
-	_, err := held.under(Apart(ctx), "Claim.Break", noWork[Tx], released)
+	hash, _ := hex.DecodeString(h.Row)
+	token, _ := strconv.ParseInt(h.Holder.Transaction, 10, 64)
+	held := &Claimed[Tx]{claim: l.claim(h.Key, string(hash)), by: h.Holder.By, token: token}
+	_, err := held.move(Apart(ctx), "Claim.Break", 0)
 	switch {
 	case errors.Is(err, ErrClaimEnded):
 		return fmt.Errorf("%w: %q does not have it any more", ErrNotHeld, h.Holder.By)

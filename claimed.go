@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -25,10 +26,9 @@ func (h *Claimed[Tx]) made() *Claim[Tx] { return made(h.claim, "Claimed: Claim.T
 const claimText = "claim1.%d.%d.%x.%x.%d"
 
 // String is the claim as a text of letters, digits and ".", for a cookie, a job's payload or
-// another process: [Locker.Claimed] reads it. It has a random number of 63 bits, drawn with the
-// claim, which nothing else of txlock shows: who guesses cannot make the text of another's claim.
-// Who may read the table of claims, or the statements of all sessions, can. Whoever has the text
-// can use the claim: give it to nobody who may not.
+// another process: [Locker.Claimed] reads it. It has a random number of 63 bits that nothing else
+// of txlock shows: nobody guesses the text of another's claim, but who may read the table of
+// claims, or the statements of all sessions, can make it. Whoever has the text can use the claim.
 func (h *Claimed[Tx]) String() string {
 	return fmt.Sprintf(claimText, h.token, h.until.Load(), h.made().key, h.by, h.secret)
 }
@@ -64,94 +64,56 @@ func (h *Claimed[Tx]) Token() int64 { return h.token }
 // process may have extended or released it.
 func (h *Claimed[Tx]) Until() time.Time { return time.UnixMicro(h.until.Load()) }
 
-// Do is [Mutex.Do] of the claim. It commits only if the claim is still this holder's: that and the
-// end are read behind the grant of the lock, and nobody takes what is locked. So a claim that runs
-// out in the middle of work does no harm. One that was over before is [ErrClaimEnded], and work
-// does not run. In the work of another Do it is part of that Do's transaction, in a savepoint.
+// Do is [Mutex.Do] of the claim. That it is still this holder's is read behind the grant of the
+// lock, and nobody takes what is locked: a claim that runs out in the middle of work does no harm.
+// One that was over before is [ErrClaimEnded], and work does not run. In the work of another Do it
+// is part of that Do's transaction, in a savepoint.
 func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
-	_, err := h.under(ctx, "Claimed.Do", work, nil)
+	const verb = "Claimed.Do"
+	_, err := h.under(ctx, verb, false, h.keep, func(m *Mutex[Tx]) error {
+		return m.do(ctx, verb, false, work)
+	})
 	return err
 }
-
-// under does work under the claim, and then moves its end to what end says, unless that is nil.
-func (h *Claimed[Tx]) under(ctx context.Context, verb string, work func(context.Context, Tx) error,
-	end func(now time.Time) time.Time,
-) (until time.Time, err error) {
-	m := *h.made().made()
-	if err = m.ready(); err != nil {
-		return until, m.wrap(verb, err)
-	}
-	joins := m.locker.carriesOpen(ctx)
-	found, err := m.locker.find(ctx, joins)
-	if err != nil {
-		return until, m.wrap(verb, err)
-	}
-	sql, locked, row := found.Kinds.Claims, false, claimRow{}
-	m.attached = &attached{look: h.claim.query(sql, sql.Keep), judge: func(answer []string) (err error) {
-		locked = true
-		row, err = h.judge(answer, nil)
-		return m.wrap(verb, err)
-	}}
-	if end != nil {
-		m.attached.last = func() []dialects.Query {
-			until = end(row.Until.Add(-row.left))
-			return []dialects.Query{h.claim.query(sql, sql.End, until.UnixMicro())}
-		}
-	}
-	err = m.do(ctx, verb, false, work)
-	switch {
-	case !locked:
-		err = goneIsEnded(err)
-	case err == nil && end != nil && !joins:
-		h.until.Store(until.UnixMicro())
-		m.locker.lookout.Wake()
-	}
-	return until, err
-}
-
-func noWork[Tx any](context.Context, Tx) error { return nil }
-
-// released is the end of a claim that was given back.
-func released(time.Time) time.Time { return time.UnixMicro(0) }
 
 // LockTx does in the caller's transaction what Do does: when it returns nil, the claim is this
 // holder's until that transaction ends. It is [ErrClaimEnded] when the claim is over, and then the
 // transaction is usable. Otherwise it is as [Mutex.LockTx].
 func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	const verb = "Claimed.LockTx"
-	m := h.made().made()
-	ctx, trace := m.startTrace(ctx, verb, false)
-	err := goneIsEnded(m.lockIn(ctx, verb, tx, false))
-	var found *dialects.LockTable
-	if err == nil {
-		found, err = m.locker.find(ctx, true)
-	}
-	if err == nil {
-		keep := h.claim.query(found.Kinds.Claims, found.Kinds.Claims.Keep)
-		_, err = h.judge(m.locker.driver.Run(ctx, keep, tx))
-		err = m.wrap(verb, err)
-	}
-	trace.answer(err)
+	_, err := h.under(ctx, verb, true, h.keep, func(m *Mutex[Tx]) error { return m.lockTx(ctx, verb, tx, false) })
 	return err
 }
 
-// judge reads the row behind its lock. It is an error unless the claim is this holder's.
-func (h *Claimed[Tx]) judge(answer []string, err error) (claimRow, error) {
-	row, err := rowOf(answer, err)
-	known := h.secret == row.secret || h.secret == 0
-	if err == nil && (row.By != h.by || row.Token != h.token || !known || row.left <= 0) {
-		err = fmt.Errorf("%w: its time is over, it was released, or another has taken it since", ErrClaimEnded)
+// under has call lock the row. Behind that a query compares the claim with it, and has its end.
+func (h *Claimed[Tx]) under(ctx context.Context, verb string, connected bool,
+	query func(dialects.ClaimSQL) dialects.Query, call func(*Mutex[Tx]) error,
+) (end string, err error) {
+	locked := false
+	m, err := h.made().made().asking(ctx, connected, func(k dialects.Kinds) dialects.Query {
+		return query(k.Claims)
+	}, func(answer []string) error {
+		if locked = true; len(answer) == 0 {
+			return h.claim.mutex.wrap(verb, fmt.Errorf("%w: its time is over, it was released, or another has it since",
+				ErrClaimEnded))
+		}
+		end = answer[0]
+		return nil
+	})
+	if err != nil {
+		return "", m.wrap(verb, err)
 	}
-	return row, err
-}
-
-// goneIsEnded is an error of a lock, where that of a row that is gone is [ErrClaimEnded].
-func goneIsEnded(err error) error {
-	if errors.Is(err, ErrNoRow) {
+	if err = call(m); !locked && errors.Is(err, ErrNoRow) {
 		err = fmt.Errorf("%w: it is gone: %v", ErrClaimEnded, err)
 	}
-	return err
+	return end, err
 }
+
+func (h *Claimed[Tx]) args(further ...any) []any {
+	return append([]any{[]byte(h.claim.hash), h.by, h.token, h.secret}, further...)
+}
+
+func (h *Claimed[Tx]) keep(sql dialects.ClaimSQL) dialects.Query { return sql.Keep.With(h.args()...) }
 
 // Extend moves the end to d from now, by the database's clock, and returns it. A claim that is over
 // is [ErrClaimEnded], also when nobody has taken it since. It waits for a Do of the claim that is
@@ -161,7 +123,7 @@ func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.T
 	if err = checkClaim(h.by, d); err != nil {
 		return until, h.made().made().wrap(verb, err)
 	}
-	return h.under(ctx, verb, noWork[Tx], func(now time.Time) time.Time { return now.Add(d) })
+	return h.move(ctx, verb, d)
 }
 
 // Release gives the claim back. It waits for a Do of the claim that is under way, with a ctx that
@@ -173,6 +135,24 @@ func (h *Claimed[Tx]) Release(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), dialects.ReleaseTimeout)
 		defer cancel()
 	}
-	_, err := h.under(ctx, "Claimed.Release", noWork[Tx], released)
+	_, err := h.move(ctx, "Claimed.Release", 0)
 	return err
+}
+
+// move moves the end to d from now, with 0 into the past.
+func (h *Claimed[Tx]) move(ctx context.Context, verb string, d time.Duration) (until time.Time, err error) {
+	end, err := h.under(ctx, verb, false, func(sql dialects.ClaimSQL) dialects.Query {
+		return sql.Move.With(h.args(d.Microseconds())...)
+	}, func(m *Mutex[Tx]) error {
+		return m.do(ctx, verb, false, func(context.Context, Tx) error { return nil })
+	})
+	if err != nil {
+		return until, err
+	}
+	micros, err := strconv.ParseInt(end, 10, 64)
+	l := h.claim.mutex.locker
+	if l.lookout.Wake(); !l.carriesOpen(ctx) { // else the caller's Do may undo it
+		h.until.Store(micros)
+	}
+	return time.UnixMicro(micros), err
 }

@@ -32,13 +32,13 @@ type Result[T any] struct {
 	Err   error
 }
 
-// Combine returns work that is done in batches: what is called while one batch is under way is done
-// together in the next. lock names what a batch locks, and sends nothing. work runs as that of a
-// [Mutex.Do], in a goroutine of its own, with a context that ends with the lock or the Locker, and
-// returns one Result for each order, in the same order. After an error the halves of the batch are
-// tried, down to a single order, which alone gets the error: work must be fit to run again. All of
-// a batch get [ErrLost], unless the lock has a [Mutex.Retry], and [ErrPanicked]; see docs/kinds.md.
-// Set Within in lock, or a deadline for each Do: later orders wait behind a batch.
+// Combine returns work that is done in batches: what is called while one is under way is done
+// together in the next. lock names what a batch locks; set Within in it, for later orders wait
+// behind. work runs as that of a [Mutex.Do], in a goroutine of its own, with a context that ends
+// with the lock or the Locker, and returns one Result for each order, in order. After an error the
+// halves of the batch are tried, down to a single order, which alone gets it: work must be fit to
+// run again. All get [ErrLost], unless the lock has a [Mutex.Retry], and [ErrPanicked]. See
+// docs/kinds.md.
 func Combine[Tx, In, Out any](lock func(in []In) *Mutex[Tx],
 	work func(ctx context.Context, tx Tx, in []In) ([]Result[Out], error),
 ) *Combined[Tx, In, Out] {
@@ -53,10 +53,10 @@ func (c *Combined[Tx, In, Out]) AtMost(n int) *Combined[Tx, In, Out] {
 
 // Do has in done with the next batch, and returns the Result that work gave for it, once that is
 // committed. Batches are taken in the order of the calls; one that finds nobody at work begins at
-// once, alone. ctx ends the wait in the queue and for the lock: then the order is not done, which
-// is [ErrNotAcquired] and the error of ctx. Once work has begun, Do waits for it. In the work of
-// another Do of the Locker, in is done there and alone, in a savepoint, with ctx: see [Mutex.Do].
-// In a session that a Lock began, it is [ErrInsideLock].
+// once, alone. ctx ends the wait in the queue and for the lock, with [ErrNotAcquired] and its
+// error: then the order is not done. Once work has begun, Do waits for it. In the work of another
+// Do of the Locker, in is done there and alone, in a savepoint, with ctx. In a session that a Lock
+// began, it is [ErrInsideLock].
 func (c *Combined[Tx, In, Out]) Do(ctx context.Context, in In) (out Out, err error) {
 	switch {
 	case c.lock == nil, c.work == nil:

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
@@ -39,7 +38,6 @@ type Leader struct {
 
 const (
 	electionColumn     = "election" // stands where locks of rows have the name of a column
-	maxIdentity        = 255        // bytes
 	minPause, maxPause = 100 * time.Millisecond, 5 * time.Second
 
 	// officeTimeout bounds what a candidate does before it waits for the seat, and while it holds
@@ -53,34 +51,25 @@ const (
 )
 
 // Election names an election, and who campaigns in it: a host, a pod, whatever tells people which
-// process leads. A name is any text of at least one byte. Elections of different names share
-// nothing, however many there are. An identity is UTF-8 text of 1 to 255 bytes, and need not be
-// unique. A bad name or identity is an error from the first call. Election sends nothing.
-//
-// Every election that is led or awaited takes a connection of the process, and another for a moment
-// when a term begins: so the pool needs at least two.
+// process leads. A name is any text of at least one byte, an identity 1 to 255 bytes of UTF-8
+// without NUL, which need not be unique; others are an error from the first call. An election that
+// is led or awaited takes a connection of the process, and another for a moment when a term begins:
+// so the pool needs at least two. Election sends nothing.
 func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 	e := &Election[Tx]{locker: l, name: name, hash: label.Hash(name), identity: identity}
 	e.seat = e.row()
-	switch {
-	case name == "":
-		e.made().err = errors.New("the name of the election is empty")
-	case identity == "":
-		e.made().err = errors.New("the identity is empty")
-	case len(identity) > maxIdentity || !utf8.ValidString(identity) || strings.ContainsRune(identity, 0):
-		e.made().err = fmt.Errorf("identity %.100q has %d bytes: it must be 1 to %d of UTF-8 without NUL", identity,
-			len(identity), maxIdentity)
+	if e.seat.err = checkName("the identity", identity); name == "" {
+		e.seat.err = errors.New("the name of the election is empty")
 	}
 	return e
 }
 
 // Lead campaigns, and runs work while it leads. term is larger than that of every leader before:
 // send it with every write to another system, and have a smaller one refused. The context of work
-// ends with cause [ErrLost] when the session is lost, before anybody else can lead: then Lead waits
-// for work, and campaigns again. It also ends with ctx, and with work. It carries no ownership.
-// Lead returns the error of work, or nil, or that of ctx unless work returned nil; the leader has
-// resigned then, also after a panic. While the server is not to be had it waits, up to 5 s, and
-// campaigns again, as [WithLogger] tells. Other errors are returned. See docs/leaders.md.
+// ends with ctx, with work, and with cause [ErrLost] when the session is lost, before anybody else
+// can lead: then Lead waits for work, and campaigns again, as it does while the server is not to be
+// had. It carries no ownership. Lead returns the error of work, or nil, or that of ctx unless work
+// returned nil; the leader has resigned then, also after a panic. See docs/leaders.md.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
 	err := e.made().ready()
 	switch {
@@ -156,7 +145,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 		if inOffice != nil {
 			// The record says that the work has ended, so that the next need not wait for it.
 			brief, stop := context.WithTimeout(held, gracePeriod)
-			_, _ = e.locker.ask(brief, query(sql, sql.Resign, e.hash, lock.Token()))
+			_, _ = e.locker.ask(brief, sql.Resign.With(e.hash, lock.Token()))
 			stop()
 			_ = inOffice.Unlock(ctx)
 		}
@@ -184,10 +173,6 @@ func (e *Election[Tx]) row(numbers ...string) *Mutex[Tx] {
 	return &Mutex[Tx]{locker: e.locker, target: row}
 }
 
-func query(sql dialects.LeadersSQL, text string, args ...any) dialects.Query {
-	return dialects.Query{SQL: text, Args: args, Table: sql.Table, Reads: text == sql.Leader}
-}
-
 // rows finds the seat and the office, or makes them. Nobody remembers them: their table may be made
 // anew.
 func (e *Election[Tx]) rows(ctx context.Context) (sql dialects.LeadersSQL, seat, office *Mutex[Tx], err error) {
@@ -198,7 +183,7 @@ func (e *Election[Tx]) rows(ctx context.Context) (sql dialects.LeadersSQL, seat,
 		return sql, nil, nil, err
 	}
 	sql = found.Kinds.Leaders
-	lines, err := e.locker.ask(ctx, query(sql, sql.Rows, e.hash, e.locker.config.storedName(e.name)))
+	lines, err := e.locker.ask(ctx, sql.Rows.With(e.hash, e.locker.config.storedName(e.name)))
 	numbers := strings.Fields(strings.Join(lines, " "))
 	if err == nil && len(numbers) != 2 {
 		err = fmt.Errorf("%w: those of the election went as they came", ErrNoRow)
@@ -219,7 +204,7 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, sql dialects.Leader
 	held, cancel := context.WithTimeout(held, officeTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	former, err := e.locker.ask(held, query(sql, sql.Write, term, e.identity, e.hash))
+	former, err := e.locker.ask(held, sql.Write.With(term, e.identity, e.hash))
 	switch {
 	case err != nil:
 		return nil, err
@@ -237,9 +222,9 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, sql dialects.Leader
 
 // Leader tells who leads now, or [ErrNoLeader]: nobody does from the death of a leader until its
 // successor's term is written, which takes some round trips. It asks the server each time, in one
-// round trip; at the first call it also looks for the tables. The answer may be old by the time it
-// arrives, so it is for people, and for finding the leader, not for excluding anybody. A server
-// that only reads does not know who leads, and is another error.
+// round trip; the first call also looks for the tables. The answer may be old when it arrives: it
+// is for finding the leader, not for excluding anybody. A server that only reads does not know who
+// leads, and is another error.
 func (e *Election[Tx]) Leader(ctx context.Context) (l Leader, err error) {
 	var found *dialects.LockTable
 	if err = e.made().ready(); err == nil {
@@ -247,8 +232,7 @@ func (e *Election[Tx]) Leader(ctx context.Context) (l Leader, err error) {
 	}
 	var lines []string
 	if err == nil {
-		sql := found.Kinds.Leaders
-		lines, err = e.locker.ask(ctx, query(sql, sql.Leader, e.hash))
+		lines, err = e.locker.ask(ctx, found.Kinds.Leaders.Leader.With(e.hash))
 	}
 	record, free := strings.CutPrefix(strings.Join(lines, " "), "free ")
 	var serves string

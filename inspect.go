@@ -35,19 +35,17 @@ type Holding struct {
 	// "claim", and Holder has no session: By says who has it, and Until for how long. For a name
 	// that is hidden, Key is what the caller named, else "~", the beginning of the hash, and "…".
 	Permits []Session
-
-	token int64 // of a claim
 }
 
 // Session is a session of the server, as the server shows it.
 type Session = dialects.Party
 
 // Inspect returns what is held or awaited, by whichever process: slots of the lock table, in order,
-// and then, by column, rows of [Locker.Rows], claims, elections and semaphores; with keys, those of
+// then, by column, rows of [Locker.Rows], claims, elections and semaphores; with keys, those of
 // these names alone. It is a picture of a moment, and changes nothing. MariaDB lists only what
 // somebody waits for: there it waits for a moment for what keys name, on up to four further
-// connections, some half a second for each four. docs/operations.md has the privileges that it
-// takes, and what each server does not show. A driver that shows nothing is an error.
+// connections, some half a second for each four. docs/operations.md has the privileges, and what
+// each server does not show.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	if err != nil {
@@ -78,11 +76,12 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	if err != nil {
 		return nil, err
 	}
-	holdings, err := l.heldClaims(ctx, found.Kinds.Claims, keys)
+	claims, err := l.heldClaims(ctx, found.Kinds.Claims, of.Names)
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range l.holdingsOf(entries, of, keys) {
+	var holdings []Holding
+	for _, h := range l.holdingsOf(append(entries, claims...), of, keys) {
 		if h.Holder != nil {
 			h.Key = cmp.Or(h.Key, h.Holder.Key)
 		}
@@ -119,7 +118,7 @@ func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection
 	// Who waits comes first, then who has the row alone.
 	rank := func(e dialects.Entry) string { return fmt.Sprint(!e.Waits, !e.Waits && e.Shared) }
 	slices.SortStableFunc(entries, func(a, b dialects.Entry) int { return cmp.Compare(rank(a), rank(b)) })
-	holdings, seen := map[row]*Holding{}, map[[5]string]bool{}
+	holdings, seen := map[row]*Holding{}, map[[6]string]bool{}
 	for _, e := range entries {
 		at, key := row{cmp.Or(e.Table, l.config.table), e.Column, e.Value}, ""
 		wanted := of.Names == nil || e.Table == "" && slices.Contains(of.Slots, e.Value)
@@ -131,7 +130,7 @@ func (l *Locker[Tx]) holdingsOf(entries []dialects.Entry, of dialects.Inspection
 			}
 			wanted = wanted && !(e.Kind == dialects.KindSemaphore && e.Shared) // who shares it only looks
 		}
-		who := [...]string{at.table, at.column, e.Value, e.ID, e.Prepared}
+		who := [...]string{at.table, at.column, at.value, e.Value, e.ID, e.Prepared}
 		if !wanted || seen[who] {
 			continue
 		}
@@ -162,12 +161,11 @@ func (h *Holding) add(e dialects.Entry) {
 	}
 }
 
-// Break ends the session of the Holder: the server undoes what it has not committed, and gives the
-// lock to the next in the queue. Nil means that the session, and the lock with it, has ended. Of
-// several Readers, make the one to end the Holder first. A claim has no session: Break ends it,
-// behind a Do of its holder that is under way, whose next call is [ErrClaimEnded]. Break ends
-// nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect showed. For
-// a Holder without an ID it is another error. docs/operations.md says who may do it.
+// Break ends the session of the Holder: nil means that it has ended, and the lock with it. Of
+// several Readers or Permits, make the one to end the Holder first. A claim has no session: Break
+// ends it, behind a Do of its holder that is under way, whose next call is [ErrClaimEnded]. Break
+// ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect showed.
+// For a Holder without an ID it is another error. docs/operations.md says who may do it.
 func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) error {
 	err := l.breakUp(ctx, holding)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,8 +67,12 @@ func (l *Locker[Tx]) missing(ctx context.Context, layout dialects.Layout) (state
 	if err != nil {
 		return nil, err
 	}
+	bits, err := strconv.Atoi(lines[0])
+	if err != nil {
+		return nil, err
+	}
 	for i, part := range layout.Parts {
-		if lines[0][i] == '1' {
+		if bits>>i&1 == 1 {
 			statements, why = append(statements, part.SQL), locktable.Older(part.Table)
 		}
 	}
@@ -133,7 +138,7 @@ func (l *Locker[Tx]) ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lines, err := l.ask(ctx, dialects.Query{SQL: found.Kinds.Ping, Table: found.Name, Reads: true})
+	lines, err := l.ask(ctx, found.Kinds.Ping)
 	switch {
 	case err == nil && len(lines) == 0:
 		_, _, err = locktable.Slots(l.config.table, nil, 0)

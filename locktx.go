@@ -1,6 +1,10 @@
 package txlock
 
-import "context"
+import (
+	"context"
+
+	"github.com/txlock/txlock/dialects"
+)
 
 // LockTx waits for the lock in a transaction that the caller began and will end. The lock is
 // released with that, and on PostgreSQL when it is rolled back to an earlier savepoint. A limit of
@@ -34,6 +38,28 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 	if err == nil {
 		err = m.locker.driver.LockTx(wait, tx, request)
 	}
+	if err == nil && m.attached != nil {
+		var answer []string
+		if answer, err = m.locker.driver.Run(wait, m.attached.look, tx); err == nil {
+			return m.attached.judge(answer)
+		}
+	}
 	m.locker.invalidate(err)
 	return m.wrap(verb, m.waitError(ctx, wait, err))
+}
+
+// asking returns a copy with a query of a kind behind its lock, for a Do or a LockTx. Connected
+// says that the caller has a connection.
+func (m *Mutex[Tx]) asking(ctx context.Context, connected bool, query func(dialects.Kinds) dialects.Query,
+	judge func(answer []string) error,
+) (*Mutex[Tx], error) {
+	asking := *m
+	if err := m.ready(); err != nil {
+		return m, err
+	}
+	found, err := m.locker.find(ctx, connected || m.locker.carriesOpen(ctx))
+	if err == nil {
+		asking.attached = &attached{look: query(found.Kinds), judge: judge}
+	}
+	return &asking, err
 }

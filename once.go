@@ -26,13 +26,12 @@ type Once[Tx any] struct {
 
 func (o *Once[Tx]) made() *Mutex[Tx] { return made(o.mutex, "Once: Locker.Once") }
 
-// Once names work that is to be done once. A key is any bytes, at least one, of any length. The
-// database keeps a hash of each key that was done, until [Once.Forget] or [Locker.Sweep]. The key
-// shows in [Locker.Inspect] while it is locked, behind "once:". An empty key is an error from the
-// first call. Once sends nothing.
-//
-// What must be done once has to be in this database, in the transaction of the work or in that of
-// DoTx. Work that calls another system may run again after a crash: send the key there, too.
+// Once names work that is to be done once. A key is any bytes, at least one, of any length; an
+// empty one is an error from the first call. The database keeps a hash of each key that was done,
+// until [Once.Forget] or [Locker.Sweep]. What must be done once has to be in this database, in the
+// transaction of the work or of DoTx: work that calls another system may run again after a crash,
+// so send the key there, too. [Locker.Inspect] shows a locked key behind "once:". Once sends
+// nothing.
 func (l *Locker[Tx]) Once(key string) *Once[Tx] {
 	o := l.once(key, "once:", 0)
 	if key == "" {
@@ -49,12 +48,11 @@ func (l *Locker[Tx]) once(key, kind string, period time.Duration) *Once[Tx] {
 	return &Once[Tx]{m, key, period.Microseconds(), sha256.Sum256(append(encoded, key...))}
 }
 
-// Per returns a copy for work that is to be done once in each window of length d: a day, say.
-// Windows are counted from the Unix epoch, by the database's clock in UTC, which is read behind the
-// lock. When that clock is set back, what was done later than now counts as done; of one that was
-// far ahead for a while, markers stay that keep the work from running, see [Once.Forget]. There is
-// one marker for each key and d: Once(k), Once(k).Per(d) and Once(k).Per(e) are different work. d
-// must be at least a second, and whole microseconds.
+// Per returns a copy for work that is to be done once in each window of length d, at least a second
+// and whole microseconds. Windows count from the Unix epoch, by the database's clock, which is read
+// behind the lock. When that is set back, what was done later than now counts as done; of one that
+// was far ahead for a while, markers stay that keep the work from running, see [Once.Forget]. There
+// is one marker for each key and d: Once(k), Once(k).Per(d) and Once(k).Per(e) are different work.
 func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 	m := o.made()
 	per := m.locker.once(o.key, "once:"+d.String()+":", max(d, 0))
@@ -76,11 +74,10 @@ func (o *Once[Tx]) by(m *Mutex[Tx]) *Once[Tx] { return &Once[Tx]{m, o.key, o.per
 
 // Do runs work unless it was done before. Work, the lock and the marker are one transaction: ran is
 // true when that is committed. It is false without an error when the work was done before, which
-// takes one round trip and no lock. Who comes while the work runs waits for it. After an error or a
-// panic there is no marker, also when work has sent COMMIT. It is written behind work, with the
-// rights and settings that work leaves. When the connection breaks during COMMIT, call again to
-// learn the outcome. In the work of a Do, both are part of its transaction. In a session that a
-// Lock began it is [ErrInsideLock].
+// takes one round trip and no lock. Who comes meanwhile waits. After an error or a panic there is
+// no marker, also when work has sent COMMIT: it is written behind work, with the rights and
+// settings that work leaves. After [ErrUnknown] call again to learn the outcome. In the work of a
+// Do, both are part of its transaction; in a session that a Lock began it is [ErrInsideLock].
 func (o *Once[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) (ran bool, err error) {
 	return o.do(ctx, "Once.Do", false, work)
 }
@@ -111,14 +108,14 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 				m.within = max(m.within-time.Since(begun), 1)
 			}
 			m.attached = &attached{
-				look: o.query(sql, sql.Look),
+				look: sql.Look.With(o.marker[:]),
 				judge: func(answer []string) error {
 					if now, at, err = o.read(answer, nil); err == nil && (inOwn || !at.IsZero()) {
 						err = errDone
 					}
 					return err
 				},
-				last: func() []dialects.Query { return []dialects.Query{o.query(sql, sql.Mark, now, o.period)} },
+				last: func() []dialects.Query { return []dialects.Query{sql.Mark.With(o.marker[:], now, o.period)} },
 			}
 			err = m.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
 				ran = true
@@ -148,11 +145,6 @@ func (o *Once[Tx]) isRunning(ctx context.Context) bool {
 	return in != nil && ctx.Value(runningKey(o.marker)) == any(in)
 }
 
-func (o *Once[Tx]) query(sql dialects.OnceSQL, text string, args ...any) dialects.Query {
-	args = append([]any{o.marker[:]}, args...)
-	return dialects.Query{SQL: text, Args: args, Table: sql.Table, Reads: text == sql.Look}
-}
-
 // look finds the texts, and asks without a lock when the work was done. A nested call only finds.
 func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], nested bool) (sql dialects.OnceSQL, at time.Time,
 	err error,
@@ -167,7 +159,7 @@ func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], nested bool) (sql dia
 		sql = found.Kinds.Once
 	}
 	if err == nil && !nested {
-		_, at, err = o.read(m.locker.ask(wait, o.query(sql, sql.Look)))
+		_, at, err = o.read(m.locker.ask(wait, sql.Look.With(o.marker[:])))
 	}
 	return sql, at, m.waitError(ctx, wait, err)
 }
@@ -186,30 +178,26 @@ func (o *Once[Tx]) read(answer []string, err error) (now int64, at time.Time, _ 
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it
-// was not done before: do it then, in the same transaction. Of several transactions that get true,
-// one can commit: DoTx waits for the others to end, as [Mutex.LockTx] does, whose errors and
-// conditions it has. A rollback takes the marker away, so the next one is first. A second DoTx in
-// the same transaction is false, in the same window of Per. The key stays locked until the end of
-// the transaction, also when first is false. In the work of this very Once it is an error.
+// was not done before: do it then, in the same transaction. DoTx waits for others that mark it,
+// with the errors and conditions of [Mutex.LockTx]; a rollback takes the marker away, so the next
+// one is first. A second DoTx in the same transaction is false, in the same window of Per. The key
+// stays locked until the transaction ends, also when first is false. In the work of this very Once
+// it is an error.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
-	m := o.made()
-	ctx, trace := m.startTrace(ctx, verb, false)
-	defer func() { trace.answer(err) }()
 	if o.isRunning(ctx) {
-		return false, m.wrap(verb, errInOwn)
+		return false, o.made().wrap(verb, errInOwn)
 	}
-	if err = m.lockIn(ctx, verb, tx, false); err != nil {
-		return false, err
+	m, err := o.made().asking(ctx, true, func(k dialects.Kinds) dialects.Query {
+		return k.Once.First.With(o.marker[:], rand.Int64()|1, o.period)
+	}, func(answer []string) error {
+		first = len(answer) > 0
+		return nil
+	})
+	if err != nil {
+		return false, m.wrap(verb, err)
 	}
-	found, err := m.locker.find(ctx, true)
-	var lines []string
-	if err == nil {
-		sql := found.Kinds.Once
-		lines, err = m.locker.driver.Run(ctx, o.query(sql, sql.First, rand.Int64()|1, o.period), tx)
-	}
-	m.locker.invalidate(err)
-	return len(lines) > 0, m.wrap(verb, err)
+	return first, m.lockTx(ctx, verb, tx, false)
 }
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
@@ -222,27 +210,29 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
 // under way. In the work of a Do, it is part of that Do's transaction. In the work of this very
-// Once it is an error: the marker comes behind that work. It is [ErrInsideLock] where Do is.
+// Once, behind which the marker comes, it is an error, and [ErrInsideLock] where Do is.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
-	inOwn, l := o.isRunning(ctx), o.made().locker
-	return o.made().do(ctx, "Once.Forget", false, func(ctx context.Context, _ Tx) error {
+	const verb = "Once.Forget"
+	inOwn := o.isRunning(ctx)
+	m, err := o.made().asking(ctx, false, func(k dialects.Kinds) dialects.Query {
+		return k.Once.Forget.With(o.marker[:])
+	}, func([]string) error {
 		if inOwn {
 			return errInOwn
 		}
-		found, err := l.find(ctx, true)
-		if err == nil {
-			_, err = l.askInWork(ctx, o.query(found.Kinds.Once, found.Kinds.Once.Forget))
-		}
-		l.invalidate(err)
-		return err
+		return nil
 	})
+	if err != nil {
+		return m.wrap(verb, err)
+	}
+	return m.do(ctx, verb, false, func(context.Context, Tx) error { return nil })
 }
 
-// Sweep deletes the markers of work that was done longer ago than age, by the database's clock, and
-// the rows of claims that ended longer ago, or were released. It returns how many. What the markers
-// marked is not done any more. So age must be longer than duplicates may take to come, and than
-// every period of [Once.Per]; with 0 all go that are there. It works in small transactions: nobody
-// waits for it for long, and it waits for nobody. After an error, the deleted ones are deleted.
+// Sweep deletes the markers of work that was done longer ago than age, and the rows of claims that
+// ended longer ago, or were released, by the database's clock. It returns how many. What was swept
+// is not done any more: age must be longer than duplicates may take to come, and than every period
+// of [Once.Per]; with 0 all go. It works in small transactions: nobody waits for it for long, and
+// it waits for nobody. After an error, the deleted ones are deleted.
 func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int64, err error) {
 	const verb, most = "sweep", 100 // of a batch: others may wait for what it has locked
 	if err = l.ready(); err == nil && age < 0 {
@@ -255,17 +245,17 @@ func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int6
 	if err != nil {
 		return 0, wrap(verb, err)
 	}
-	once, claims := found.Kinds.Once, found.Kinds.Claims
-	for _, q := range []dialects.Query{{SQL: once.Sweep, Table: once.Table}, {SQL: claims.Sweep, Table: claims.Table}} {
-		var n, from int64
-		for again := true; again; deleted += n {
+	for _, q := range []dialects.Query{found.Kinds.Once.Sweep, found.Kinds.Claims.Sweep} {
+		n, from := int64(most), int64(0)
+		for n == most || errors.Is(err, ErrDeadlock) && ctx.Err() == nil {
 			var answer []string
-			q.Args, n = []any{from, age.Microseconds(), int64(most)}, 0
-			answer, err = l.ask(ctx, q)
+			answer, err = l.ask(ctx, q.With(from, age.Microseconds(), int64(most)))
+			n = 0
 			_, _ = fmt.Sscan(strings.Join(answer, ""), &n, &from) // there may be nothing to go on from
-			again = n == most || errors.Is(err, ErrDeadlock) && ctx.Err() == nil
+			deleted += n
 		}
-		if err != nil && (q.Table == once.Table || !errors.Is(err, ErrNotInstalled)) { // else it is older than claims
+		// An installation may be older than claims.
+		if err != nil && (q.Table == found.Kinds.Once.Table || !errors.Is(err, ErrNotInstalled)) {
 			return deleted, wrap(verb, err)
 		}
 	}

@@ -20,13 +20,12 @@ const (
 	answerLimit     = 600 * time.Millisecond // how long the answer to what waits for nobody may take at first
 )
 
-// Semaphore names a lock that n sessions may hold at once, each with one of the permits 0 to n-1,
-// which [Lock.Permit] tells. It is free again when its holder releases it or dies. Key is any text
-// of at least one byte, n from 1 to 1000; others are an error from the call that locks. Clients
-// that disagree on n keep to their own. Each permit ever named has a row, so take few keys. Waiters
-// are served in order, but in a session that holds other locks; a wait takes two connections.
-// LockTx, TryLockTx and Shared are errors. No database sees a deadlock of such waits: bound them by
-// [Mutex.Within]. docs/databases.md has more. Semaphore sends nothing.
+// Semaphore names a lock that n sessions, 1 to 1000, may hold at once, each with one of the permits
+// 0 to n-1, which [Lock.Permit] tells. Key is any text of at least one byte. Clients that disagree
+// on n keep to their own. Each permit ever named has a row, so take few keys. Waiters are served in
+// order, but in a session that holds other locks; a wait takes two connections. LockTx, TryLockTx
+// and Shared are errors. No database sees a deadlock of such waits: bound them by [Mutex.Within].
+// See docs/databases.md. It sends nothing.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 	hash := label.Hash(key)
 	known, ok := l.semaphores.Load(hash)
@@ -84,13 +83,13 @@ func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err 
 	sql, args := found.Kinds.Permits, []any{p.hash, int64(p.n), l.config.storedName(p.key)}
 	rows, err = lookUp(ctx, nested, "the permits were", "take one", func(ctx context.Context) ([]string, error) {
 		for range 5 { // others may make some at the same time, and meet in a deadlock
-			lines, err := l.ask(ctx, dialects.Query{SQL: sql.Look, Args: args[:2], Table: sql.Table, Reads: true})
+			lines, err := l.ask(ctx, sql.Look.With(args[:2]...))
 			var numbers string
 			numbers, free = strings.CutSuffix(strings.Join(lines, " "), " free")
 			if rows = strings.Fields(numbers); err != nil || len(rows) > p.n {
 				return rows, err
 			}
-			_, err = l.ask(ctx, dialects.Query{SQL: sql.Make, Args: args, Table: sql.Table})
+			_, err = l.ask(ctx, sql.Make.With(args...))
 			if err != nil && l.driver.Classify(err) == dialects.Final {
 				return nil, err
 			}

@@ -31,6 +31,7 @@ const (
 	KindRow       Kind = ""          // a row of the lock table, or of a caller's that sessions say they lock
 	KindSemaphore Kind = "semaphore" // a permit of a semaphore, or its queue
 	KindElection  Kind = "election"  // the seat of an election: its holder leads
+	KindClaim     Kind = "claim"     // of which no Inspector knows: its holder has no session
 )
 
 // Inspection says what to look at: everything, or what was named.
@@ -45,7 +46,7 @@ type Inspection struct {
 type Entry struct {
 	Kind   Kind
 	Permit int    // of a semaphore; behind the last one its queue, whose holder is the first that waits
-	Hash   string // of the name of a semaphore or an election, in 64 hexadecimal digits
+	Hash   string // of the name of a kind, in 64 hexadecimal digits
 	Name   string // of that, in ASCII, for people; empty: it is hidden
 	Table  string // of a caller's row, as its user spells it, as is Column; empty for a row of our own
 	Column string
@@ -58,7 +59,7 @@ type Entry struct {
 // role is empty.
 type Party struct {
 	ID          string // the backend's process on PostgreSQL, else the connection; empty: nobody knows
-	Transaction string // tells it from others of the same session, for Break
+	Transaction string // tells it from others of the same session, or holder of a claim, for Break
 	Permit      int    // of a semaphore, that it holds
 	Key         string // of a slot, what it named, when it says so
 	Application string

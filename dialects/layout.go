@@ -1,6 +1,9 @@
 package dialects
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Layout is what Install makes: the lock table, and beside it the tables that tokens are drawn
 // from, and those of leaders, of markers, of permits and of claims. Who asks for it is about to
@@ -8,7 +11,7 @@ import "strings"
 type Layout struct {
 	Parts  []Part // the lock table first
 	Find   string // looks the lock table up: see locktable.Find
-	Census string // reads all of it: see locktable.Census
+	Census string // reads all of it: see locktable.Slots
 	// Kinds are the texts for a lock table of that full name, behind Find.
 	Kinds func(name string) (Kinds, error)
 	// Writers has a line where all nodes of the server's cluster take writes, which says why;
@@ -27,13 +30,13 @@ type Part struct {
 	SQL     string // statements that make it, and do no harm where it is there
 }
 
-// Missing is a query whose one line has a 1 for each part that is missing, and a 0 for others.
+// Missing is a query whose one line is a number with a bit for each part that is missing.
 func (l Layout) Missing() string {
-	digits := make([]string, len(l.Parts))
+	bits := make([]string, len(l.Parts))
 	for i, part := range l.Parts {
-		digits[i] = "CASE WHEN " + part.Missing + " THEN 1 ELSE 0 END"
+		bits[i] = "CASE WHEN " + part.Missing + " THEN " + strconv.Itoa(1<<i) + " ELSE 0 END"
 	}
-	return "SELECT CONCAT(" + strings.Join(digits, ", ") + ")"
+	return "SELECT " + strings.Join(bits, " + ")
 }
 
 // Text is all of it as SQL. Semicolons separate the statements.

@@ -19,23 +19,22 @@ import (
 // locks the rows draws a count and reads the epoch behind the last of them, and writes nothing.
 //
 // runs has a row for each epoch: the server's number, and the count at which the epoch began. The
-// last row alone is good, and only on its own server, until its counts are spent. Where it is not
-// good the holder draws an epoch from epochs, which is committed, and replicated as far as the
-// server waits for replicas, before the first token is made of it. A server that takes over finds
-// another's row; one that comes back finds a later one.
+// last row alone is good, on its own server, until its counts are spent. Else the holder draws an
+// epoch from epochs, which is committed, and replicated as far as the server waits for replicas,
+// before the first token is made of it. A server that takes over finds another's row; one that
+// comes back finds a later one.
 //
 // A server that restarts counts anew, from the second of its start times 2^24 on (MySQL manual,
 // section 14.23), and finds its own row. An epoch ends with the counts of one such second, so a
-// start in another one finds it outdated. It begins when the second of the start is over: another
-// start in that second takes a clock that was set back. Then the counts are below the epoch's,
+// start in another one finds it outdated. It begins when the second of the start is over. After
+// another start in that second, by a clock that was set back, the counts are below the epoch's,
 // which begins when thousands were skipped.
 type fence struct{ epochs, runs string }
 
 const (
 	second = 1 << 24 // counts begin with the number of one
-	// skipped is how many counts of a second are skipped before an epoch, and left at its end. All
-	// tables of a server share the counts: with many more, the epochs of many tables would spend
-	// each other's.
+	// skipped is how many counts of a second are skipped before an epoch, and left at its end. With
+	// many more, the epochs of many tables of a server would spend each other's.
 	skipped = 1 << 14
 )
 

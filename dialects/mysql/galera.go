@@ -17,17 +17,16 @@ import (
 
 // On a node of Galera a row lock excludes the sessions of that node. To exclude others, the rows
 // are then changed, and the change is sent to all nodes at once, as a fragment of the transaction
-// (streaming replication). Of two fragments for one row, the cluster takes the first in its order,
-// and rolls the other transaction back. Every other node applies the fragment, and so has the row
-// locked until the transaction ends. A fragment is taken only behind all that came before it: what
-// is read behind it is not older than the lock.
+// (streaming replication). Of two fragments for one row, the cluster takes the first, and rolls the
+// other transaction back. Every other node applies it, and so has the row locked until the
+// transaction ends. What is read behind a fragment is not older than the lock.
 
 const (
-	// triesOvertaken is how often a try goes on that was overtaken: by one who has the lock, and
-	// then the row is locked here as well in a moment, or by the end of its last holder.
+	// triesOvertaken is how often a try goes on that was overtaken, by who has the lock, or by the
+	// end of its last holder.
 	triesOvertaken = 10
-	// galeraWait is how long a joined wait lasts at a time: KILL QUERY ends the transaction (error
-	// 1213), so nothing but a limit on the server ends the wait.
+	// galeraWait is how long a joined wait lasts at a time: a limit on the server ends it, for KILL
+	// QUERY would end the transaction (error 1213).
 	galeraWait = 250 * time.Millisecond
 	// soon is the part of a lease in which an answer has to come: a holder is told within a lease
 	// of it, and the others drop a node evs.suspect_timeout after its last sign of life.
@@ -107,8 +106,8 @@ func certifySQL(request dialects.Request, comment string, values []dialects.Valu
 		request.Column, numbersOf(values)), err
 }
 
-// certify makes the lock of the rows of request one of the cluster. A session that has nothing to
-// lose may be interrupted, which rolls it back.
+// certify makes the lock of the rows of request one of the cluster. A session that has nothing else
+// to lose may be interrupted.
 func (d *Driver) certify(ctx context.Context, at place, request dialects.Request) error {
 	tag := client.NewTag()
 	if at.joined {
@@ -119,26 +118,24 @@ func (d *Driver) certify(ctx context.Context, at place, request dialects.Request
 		return err
 	}
 	return d.pool.Await(ctx, false, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
-		result, err := at.ExecContext(ctx, query)
-		if err != nil {
-			return certified(err, request)
+		changed, err := at.Run(ctx, query)
+		if err == nil && changed != int64(len(request.Values)) {
+			return errKept
 		}
-		if changed, err := result.RowsAffected(); err != nil || changed != int64(len(request.Values)) {
-			return errors.Join(err, fmt.Errorf("%w: of the cluster's %d rows the session has changed %d: "+
-				"its wsrep_on must be ON, and its binlog_format ROW, on this node of Galera", dialects.ErrUnsafeEngine,
-				len(request.Values), changed))
-		}
-		return nil
+		return certified(err, request)
 	})
 }
+
+// errKept occurs when a change does not reach the other nodes at once.
+var errKept = fmt.Errorf("%w: the session does not send its change to the other nodes of the Galera cluster: its "+
+	"wsrep_on must be ON, its binlog_format ROW, and a transaction with fragments of another "+
+	"wsrep_trx_fragment_unit must take the lock first", dialects.ErrUnsafeEngine)
 
 // certified is an error of the change, with what it means.
 func certified(err error, request dialects.Request) error {
 	switch server.Number(err) {
 	case server.WrongValue, server.WrongArguments:
-		return fmt.Errorf("%w: the session does not send this change to the other nodes of the Galera cluster: its "+
-			"wsrep_on must be ON, and of a transaction that sends fragments of another wsrep_trx_fragment_unit the "+
-			"lock must come first: %w", dialects.ErrUnsafeEngine, err)
+		return fmt.Errorf("%w: %w", errKept, err)
 	case server.UnknownColumn:
 		return fmt.Errorf("%w: a lock on Galera changes a column that an older version has not made: ALTER TABLE %s "+
 			"ADD COLUMN taken BIGINT NOT NULL DEFAULT 0: %w", dialects.ErrNotInstalled, request.Table, err)
@@ -148,13 +145,12 @@ func certified(err error, request dialects.Request) error {
 
 // certifyAndDraw makes the lock of the rows of request one of the cluster, and draws its token.
 //
-// UUID_SHORT() would count on one node alone. So a node counts in a row of its own, in the table of
-// runs, whose other rows have positive epochs. A count is larger than those of all nodes, and no
-// other node's. It is committed on another connection while the session has the lock, because the
-// transaction of a Lock is rolled back. Behind that the session sends another fragment: so it had
-// the lock when the count was committed, and whoever has it next has a node that has applied the
-// count. The epoch, one for all nodes, keeps tokens above those of a server that was none before.
-// Its row has the server 0, and a start that is good for no server with counts of its own.
+// UUID_SHORT() would count on one node alone. So a node counts in a row of runs of its own, with a
+// negative epoch. A count is larger than those of all nodes, and no other node's. It is committed
+// on another connection, because the transaction of a Lock is rolled back. Behind that the session
+// sends another fragment: so it had the lock when the count was committed, and whoever has it next
+// has a node that has applied the count. The epoch, one for all nodes, keeps tokens above those of
+// a server that was none before. Its row has the server 0, and a start that is good for no server.
 //
 // A Lock is certified until the answer comes soon. What a node has said may be old when it comes,
 // as from one that was stopped in between: the others may have dropped it, and given the lock to

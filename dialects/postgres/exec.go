@@ -24,13 +24,12 @@ type behind struct {
 	sqltext.Script
 	list    []dialects.Statement
 	commits bool
-	status  func() client.Status // of the connection
 }
 
 // behindOf are the statements up to the first that may end the transaction, or change what those
 // behind mean, or whose row is asked for: that may be an argument of those behind.
-func behindOf(list []dialects.Statement, status func() client.Status) behind {
-	b := behind{commits: len(list) > 0, status: status}
+func behindOf(list []dialects.Statement) behind {
+	b := behind{commits: len(list) > 0}
 	for _, statement := range list {
 		if !isPlain(statement.SQL) {
 			break
@@ -66,13 +65,15 @@ func isPlain(text string) bool {
 // one then.
 var errUnsent = errors.New("the statements cannot travel with the lock")
 
-// read says how many rows the statements have affected. Is is false with an error of the lock,
-// which has so many statements.
-func (b behind) read(columns [][]string, lock int, err error) (affected []int64, failed error, is bool) {
-	state, closed, unsent, at := server.State(err), b.status() == client.Closed, client.IsUnsent(err), len(columns)-lock
+// read says how many rows the statements have affected, on a connection of that status. Is is false
+// with an error of the lock, which has so many statements.
+func (b behind) read(columns [][]string, lock int, status client.Status, err error) (affected []int64, failed error,
+	is bool,
+) {
+	state, closed, unsent, at := server.State(err), status == client.Closed, client.IsUnsent(err), len(columns)-lock
 	switch {
 	case err == nil:
-	case unsent && !sqlconn.Failed(err), state == "" && b.status() == client.Idle:
+	case unsent && !sqlconn.Failed(err), state == "" && status == client.Idle:
 		return nil, errUnsent, true
 	case closed && !unsent && b.commits && (!server.Answered(err) || at >= len(b.list)):
 		// All may be at the server, also while the lock is waited for, and the server's last words
@@ -100,12 +101,12 @@ func (b behind) read(columns [][]string, lock int, err error) (affected []int64,
 	return affected, nil, true
 }
 
-// ended is err, with that of the context that may have ended the statements.
-func ended(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("%w (%w)", err, ctx.Err())
+// exec is an Exec as the work of a nested Do.
+func (s *session[Tx]) exec(work *dialects.Work, got *dialects.Grant) func(Tx) error {
+	return func(Tx) (err error) {
+		got.Affected, err = s.runAll(work.Context, work.Statements)
+		return err
 	}
-	return err
 }
 
 // runAll runs statements in the transaction. They go one by one, each as the client library sends
@@ -115,8 +116,21 @@ func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]
 		if err = cmp.Or(s.usable(), ctx.Err()); err != nil {
 			return 0, err
 		}
+		statement.SQL = s.Tag + statement.SQL
 		err = s.interrupted(ctx, false, true, func(ctx context.Context) (err error) {
-			n, err = s.execOne(ctx, statement)
+			var rows pgx.Rows
+			switch tx := any(s.conn.Tx()).(type) {
+			case pgx.Tx:
+				if rows, err = tx.Query(ctx, statement.SQL, statement.Args...); err == nil {
+					n, err = client.Affected(rows, statement.Into)
+				}
+			case *sql.Tx:
+				if statement.Into != nil {
+					n, err = statements.Query(ctx, tx, statement)
+				} else {
+					n, err = statements.Exec(ctx, tx, statement)
+				}
+			}
 			return err
 		})
 		if s.conn.Status() == client.Closed {
@@ -124,22 +138,4 @@ func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]
 		}
 		return n, err
 	})
-}
-
-func (s *session[Tx]) execOne(ctx context.Context, statement dialects.Statement) (int64, error) {
-	statement.SQL = s.Tag + statement.SQL
-	switch tx := any(s.conn.Tx()).(type) {
-	case pgx.Tx:
-		rows, err := tx.Query(ctx, statement.SQL, statement.Args...)
-		if err != nil {
-			return 0, err
-		}
-		return client.Affected(rows, statement.Into)
-	case *sql.Tx:
-		if statement.Into != nil {
-			return statements.Query(ctx, tx, statement)
-		}
-		return statements.Exec(ctx, tx, statement)
-	}
-	return 0, errors.New("bug: a transaction of no client library")
 }

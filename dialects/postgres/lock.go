@@ -16,79 +16,10 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
+	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/locktable"
 )
-
-// querier runs scripts on one connection.
-type querier struct{ client.Line }
-
-// way is how rows are locked, besides the request.
-type way struct {
-	joined bool    // in a transaction that has more to lose than this lock: a savepoint guards it
-	mark   string  // of a transaction of its own, with work; see client.MarkSetting
-	fails  verdict // for what comes behind the rows
-	behind behind  // statements of the caller's
-
-	first, last sqltext.Statement
-}
-
-// lockScript locks the rows of request: the beginning of a transaction or a savepoint, the settings
-// of the wait, the queue locks, the rows, and what travels with them.
-//
-// The row is the truth. The queue lock, an advisory lock of the same transaction taken before the
-// row, is the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the
-// wake-up of the first waiter (16 tight loops: 58 of 1600 out of order). The lock manager grants an
-// advisory lock to the first waiter in the act of releasing it. Every session locks in the same
-// order, queue locks by number and then rows by value, so that two requests cannot block each
-// other. They are statements of their own, because a statement's snapshot is older than its wait: a
-// row that came meanwhile would be missed. That does not matter for one row of our own, which
-// nobody changes: see rowsSQL.
-func lockScript(request dialects.Request, on way, limit time.Duration, bounded bool) (s sqltext.Script, at answers,
-	err error,
-) {
-	t, err := textsOf(request, on.joined, on.fails)
-	if err != nil {
-		return nil, at, err
-	}
-	values, err := valuesOf(request, t.column)
-	if err != nil {
-		return nil, at, err
-	}
-	set, rows := argsOf(request, on, values)
-	if !request.Try {
-		set = append(set, sqltext.Milliseconds(limit), strconv.FormatBool(bounded))
-	}
-	s = append(make(sqltext.Script, 0, 9+len(on.behind.Script)), on.first,
-		sqltext.Statement{SQL: t.set, Args: set, Silent: true})
-	if t.queue != "" {
-		at.passed = len(s)
-		s = append(s, sqltext.Statement{SQL: t.queue, Args: []any{queueArg(request)}, Silent: !request.Try})
-	}
-	at.rows = len(s)
-	s = append(s, sqltext.Statement{SQL: t.rows, Args: rows})
-	if request.Fence != "" {
-		fence, err := fenceOf(request.Fence)
-		if err != nil {
-			return nil, at, err
-		}
-		at.token = len(s)
-		s = append(s, fence.token(request))
-	}
-	if request.Work.Looks() {
-		s = append(s, scriptOf(*request.Work.Look)...)
-		at.look = len(s) - 1
-	}
-	if on.last.SQL != "" {
-		s = append(s, on.last)
-	}
-	return s, at, nil
-}
-
-// dropSnapshot comes last in the lock of a session that then is idle. The server keeps the
-// snapshot of the last statement until the next one comes; a SET has none. A heartbeat would be too
-// late: who has begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of
-// the transaction.
-var dropSnapshot = sqltext.Silent("set local txlock.idle = ''")
 
 // A statement that waits has a snapshot as long as it waits. VACUUM keeps what was deleted since,
 // and CREATE INDEX CONCURRENTLY waits for it; if the holder of the lock runs that, they wait in a
@@ -100,16 +31,93 @@ const (
 	leasesToWait = 5
 )
 
-// limitOf is the server's limit of a wait. Bounded: ctx has a deadline. Final: the limit is that.
-func limitOf(ctx context.Context, request dialects.Request) (limit time.Duration, bounded, final bool) {
-	longest := maxWait
-	if request.Lease > 0 {
-		longest = min(maxWait, leasesToWait*request.Lease)
+// dropSnapshot comes last in the lock of a session that then is idle. The server keeps the
+// snapshot of the last statement until the next one comes; a SET has none. A heartbeat would be too
+// late: who has begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of
+// the transaction.
+var dropSnapshot = sqltext.Silent("set local txlock.idle = ''")
+
+// attempt is a lock as it is sent: the beginning of a transaction or a savepoint, the settings of
+// the wait, the queue locks, the rows, and what travels with them.
+//
+// The row is the truth. The queue lock, an advisory lock of the same transaction taken before the
+// row, is the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the
+// wake-up of the first waiter (16 tight loops: 58 of 1600 out of order). The lock manager grants an
+// advisory lock to the first waiter in the act of releasing it. Every session locks in the same
+// order, queue locks by number and then rows by value, so that two requests cannot block each
+// other. They are statements of their own, because a statement's snapshot is older than its wait: a
+// row that came meanwhile would be missed. That does not matter for one row of our own, which
+// nobody changes: see rowsSQL.
+type attempt struct {
+	request           dialects.Request
+	texts             *texts
+	script            sqltext.Script
+	rows, token, look int           // where answers are; 0: nowhere
+	again             time.Duration // how long it waits until it is to begin again; 0: it ends then
+	sent              time.Time
+}
+
+// attemptOf is an attempt between what begins it and, if it has a text, what ends it. Mark is of a
+// transaction of its own, with work; see client.MarkSetting.
+func attemptOf(ctx context.Context, request dialects.Request, w how, mark string, first, last sqltext.Statement) (
+	a attempt, err error,
+) {
+	t, err := textsOf(request, w)
+	if err != nil {
+		return a, err
 	}
-	if limit = interrupt.Limit(ctx, request); limit > 0 && limit <= longest {
-		return limit, true, true
+	values, err := valuesOf(request, t)
+	if err != nil {
+		return a, err
 	}
-	return longest, limit > 0, false
+	a = attempt{request: request, texts: t, script: append(make(sqltext.Script, 0, 10), first), sent: time.Now()}
+	set, rows := sqltext.Statement{SQL: t.set, Silent: true}, sqltext.Statement{SQL: t.rows, Args: []any{values}}
+	if t.anyOne {
+		rows.Args = append(rows.Args, request.AnyOne)
+	}
+	switch shown := request.Label; {
+	case w == own, w == carrying:
+		set.Args = []any{label.Begin + shown, sqltext.Milliseconds(request.Lease), mark}
+	case w == guest && !request.Try:
+		set.Args = []any{label.Begin + shown}
+	case w == guest:
+	case request.Try:
+		rows.Args = append(rows.Args, shown)
+	default:
+		set.Args = []any{shown}
+	}
+	if !request.Try {
+		limit, longest := interrupt.Limit(ctx, request), maxWait
+		bounded := limit > 0
+		if request.Lease > 0 {
+			longest = min(maxWait, leasesToWait*request.Lease)
+		}
+		if !bounded || limit > longest {
+			limit, a.again = longest, longest
+		}
+		set.Args = append(set.Args, sqltext.Milliseconds(limit), strconv.FormatBool(bounded))
+	}
+	if t.set != "" {
+		a.script = append(a.script, set)
+	}
+	if t.queue != "" {
+		numbers := []any{sqltext.ArrayOf(queueLocks(request))}
+		a.script = append(a.script, sqltext.Statement{SQL: t.queue, Args: numbers, Silent: true})
+	}
+	a.rows = len(a.script)
+	a.script = append(a.script, rows)
+	if t.token != "" {
+		a.token = len(a.script)
+		a.script = append(a.script, sqltext.Statement{SQL: t.token})
+	}
+	if request.Work.Looks() {
+		a.script = append(a.script, scriptOf(*request.Work.Look)...)
+		a.look = len(a.script) - 1
+	}
+	if last.SQL != "" {
+		a.script = append(a.script, last)
+	}
+	return a, nil
 }
 
 // The verdicts on a lock.
@@ -136,32 +144,10 @@ const (
 // text before the statement runs.
 func failSQL(verdict string) string { return "concat('txlock: ', '" + verdict + " " + ours + "')::int" }
 
-// lock sends the script that locks the rows of request, and reads the answers.
-func (q querier) lock(ctx context.Context, request dialects.Request, on way,
-	send func(context.Context, sqltext.Script) ([][]string, error),
-) (got dialects.Grant, err error) {
-	limit, bounded, final := limitOf(ctx, request)
-	script, at, err := lockScript(request, on, limit, bounded)
-	if err != nil {
-		return got, err
-	}
-	running, told := ctx, !request.Try
-	if on.behind.list != nil { // the limit of the wait is the server's to keep, that of the statements is not
-		running, told = request.Work.Context, false
-	}
-	asked := time.Now()
-	var columns [][]string
-	err = q.interrupted(running, told, on.joined, func(ctx context.Context) (err error) {
-		columns, err = send(ctx, append(script, on.behind.Script...))
-		return err
-	})
-	if on.behind.list != nil {
-		if affected, failed, is := on.behind.read(columns, len(script), err); is {
-			return dialects.Grant{Affected: affected}, ended(running, failed)
-		}
-	}
+// judge reads the answers, or says what an error means for the lock.
+func (a attempt) judge(columns [][]string, err error) (got dialects.Grant, _ error) {
 	if err == nil {
-		return at.read(request, columns)
+		return a.read(columns)
 	}
 	switch state := server.State(err); {
 	case state == server.InvalidText:
@@ -170,14 +156,38 @@ func (q querier) lock(ctx context.Context, request dialects.Request, on way,
 				return got, verdict
 			}
 		}
-	case state == server.LockNotAvailable && !final && time.Since(asked) >= limit:
+	case state == server.LockNotAvailable && a.again > 0 && time.Since(a.sent) >= a.again:
 		return got, errAgain
-	case state == server.Serialization && !request.Ours: // at READ COMMITTED it has no other cause
+	case state == server.Serialization && !a.request.Ours: // at READ COMMITTED it has no other cause
 		return got, fmt.Errorf("%w: while the wait lasted, the row has moved to another partition; ask again: %w",
 			dialects.ErrNotAcquired, err)
 	}
-	return got, server.Classify(err, request)
+	return got, server.Classify(err, a.request)
 }
+
+func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
+	rows := columns[a.rows]
+	switch {
+	case a.texts.anyOne && len(rows) == 0, !a.texts.anyOne && rows[0] == "-1":
+		return got, errMissed
+	case a.texts.anyOne:
+		got.Row = rows[0]
+	default:
+		if n, err := strconv.Atoi(rows[0]); err != nil || n < len(a.request.Values) {
+			return got, locktable.ErrRows
+		}
+	}
+	if a.token > 0 {
+		got.Token, err = strconv.ParseInt(columns[a.token][0], 10, 64)
+	}
+	if a.look > 0 {
+		got.Answer = columns[a.look]
+	}
+	return got, err
+}
+
+// querier runs scripts on one connection.
+type querier struct{ client.Line }
 
 // early is how long nobody interrupts a script with a savepoint in front. A cancel that came before
 // that is set would cost the transaction. It travels on a connection of its own, so only one
@@ -186,8 +196,8 @@ const early = 5 * time.Millisecond
 
 // interrupted runs statements, and ends them on the server when ctx ends first. Told says that the
 // server knows the deadline.
-func (q querier) interrupted(ctx context.Context, told, joined bool, run func(context.Context) error) error {
-	if !joined {
+func (q querier) interrupted(ctx context.Context, told, guest bool, run func(context.Context) error) error {
+	if !guest {
 		return interrupt.Await(ctx, told, interrupt.Patience, q.Interrupt, q.Cut, run)
 	}
 	sent := time.Now()
@@ -197,62 +207,32 @@ func (q querier) interrupted(ctx context.Context, told, joined bool, run func(co
 	}, q.Cut, run)
 }
 
-// answers are where they are in a script. 0: nowhere.
-type answers struct{ passed, rows, token, look int }
-
-// read judges the answers, and reads what comes with the rows.
-func (at answers) read(request dialects.Request, columns [][]string) (got dialects.Grant, err error) {
-	if len(columns) == 0 { // the client library shows no answers: all is judged by the server
-		return got, nil
-	}
-	rows := columns[at.rows]
-	switch {
-	case isAnyOne(request):
-		if len(rows) == 0 {
-			return got, errMissed
-		}
-		got.Row = rows[0]
-	case request.Try && (len(columns[at.passed]) == 0 || columns[at.passed][0] != "true"):
-		return got, errMissed
-	default:
-		if n, err := strconv.Atoi(rows[0]); err != nil || n < len(request.Values) {
-			return got, locktable.ErrRows
-		}
-	}
-	if at.token > 0 {
-		got.Token, err = strconv.ParseInt(columns[at.token][0], 10, 64)
-	}
-	if at.look > 0 {
-		got.Answer = columns[at.look]
-	}
-	return got, err
-}
-
-// join locks rows in a transaction that has more to lose than this lock. A savepoint keeps the
-// transaction safe from every error. For work it stays, with another one behind the lock.
-func (q querier) join(ctx context.Context, request dialects.Request, at client.Savepoint, work bool) (
-	got dialects.Grant, err error,
+// join locks rows in an open transaction, which has more to lose than this lock: a savepoint keeps
+// it safe from every error. Inside of that comes the savepoint for work, so that a cancel costs no
+// more than any other error.
+func (q querier) join(ctx context.Context, request dialects.Request, w how, at client.Savepoint) (got dialects.Grant,
+	err error,
 ) {
-	on := way{joined: true, fails: always, first: at.Set(), last: at.Release()}
-	switch {
-	case work: // inside the first savepoint, so that a cancel costs no more than any other
-		on.last = at.Inner().Set()
-	case request.Try && len(request.Values) == 1 && !q.Blind:
-		on.fails = ifPassed
+	last := at.Release()
+	if w == nested {
+		last = at.Inner().Set()
 	}
-	var failed error
-	ran := 0
-	got, err = q.lock(ctx, request, on, func(ctx context.Context, s sqltext.Script) ([][]string, error) {
-		columns, err := q.Run(ctx, s)
-		failed, ran = err, len(columns)
-		return columns, err
+	a, err := attemptOf(ctx, request, w, "", at.Set(), last)
+	if err != nil {
+		return got, err
+	}
+	var columns [][]string
+	failed := q.interrupted(ctx, !request.Try, true, func(ctx context.Context) (err error) {
+		columns, err = q.Run(ctx, a.script)
+		return err
 	})
+	got, err = a.judge(columns, failed)
 	if failed == nil { // a try that missed has taken nothing
 		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	return got, q.undo(clean, at, request, failed, ran, err)
+	return got, q.undo(clean, at, request, failed, len(columns), err)
 }
 
 // undo undoes a script that began with a savepoint, and has failed behind so many statements. It
@@ -293,9 +273,9 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 			return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(pg.Detail, "\n", " "))
 		}
 	case errors.Is(err, locktable.ErrRows):
-		t, _ := textsOf(request, false, never) // there was no error when the lock was sent
-		values, _ := valuesOf(request, t.column)
-		exist := "select " + t.column + "::text from " + t.table + t.where
+		t, _ := textsOf(request, own) // there was no error when the lock was sent
+		values, _ := valuesOf(request, t)
+		exist := "select " + t.column + "::pg_catalog.text from " + t.table + t.where
 		columns, failed := q.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
 		if failed != nil {
 			return server.Classify(failed, request)
@@ -305,6 +285,9 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 	return q.explainStandby(ctx, err)
 }
 
+var standbySQL = identifier.Qualified("select coalesce(host(inet_server_addr()) || ':' || inet_server_port()::text, " +
+	"'on a socket of this machine') where pg_is_in_recovery()")
+
 // explainStandby is failed, unless the server is a standby.
 func (q querier) explainStandby(ctx context.Context, failed error) error {
 	const readOnly = "25006" // FOR UPDATE
@@ -312,8 +295,7 @@ func (q querier) explainStandby(ctx context.Context, failed error) error {
 	if !errors.Is(failed, dialects.ErrIsolation) && state != readOnly && state != server.NotSupported {
 		return failed
 	}
-	columns, err := q.Run(ctx, sqltext.Script{{SQL: "select coalesce(host(inet_server_addr()) || ':' || " +
-		"inet_server_port()::text, 'on a socket of this machine') where pg_is_in_recovery()"}})
+	columns, err := q.Run(ctx, sqltext.Script{{SQL: standbySQL}})
 	if err != nil || len(columns[0]) == 0 {
 		return failed
 	}

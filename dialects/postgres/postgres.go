@@ -26,6 +26,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
@@ -110,7 +111,10 @@ type inspector = inspection.Inspector
 
 func newDriver[Tx any](pool client.Pool[Tx], size func() int) *driver[Tx] {
 	d := &driver[Tx]{pool: pool, size: size}
-	d.inspector = func(ctx context.Context, q dialects.Query) ([]string, error) { return d.Run(ctx, q) }
+	d.inspector = func(ctx context.Context, q dialects.Query) ([]string, error) {
+		q.SQL = identifier.Qualified(q.SQL)
+		return d.Run(ctx, q)
+	}
 	return d
 }
 
@@ -126,28 +130,27 @@ func (d *driver[Tx]) Info() dialects.Info {
 }
 
 // Begin implements dialects.Driver.
-func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (dialects.Session[Tx], dialects.Grant,
-	error,
+func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (_ dialects.Session[Tx], got dialects.Grant,
+	err error,
 ) {
-	locking := request
-	for numbered := 0; ; {
-		s, got, err := d.begin(ctx, locking)
-		switch {
-		case err == nil && s.committed:
-			return nil, got, nil
-		case err == nil && request.Work.IsExec():
-			got.Affected, err = statements.Finish(s, request, got.Affected, s.runAll)
-			return nil, got, err
-		case err == nil:
-			return s, got, nil
-		case errors.Is(err, errUnsent):
-			locking.Work = &dialects.Work{}
-		default:
-			if err = d.again(ctx, interrupt.Longest, request, &numbered, err); err != nil {
-				return nil, got, err
-			}
+	var s *session[Tx]
+	err = d.repeat(ctx, interrupt.Longest, request, func() error {
+		s, got, err = d.begin(ctx, request)
+		if errors.Is(err, errUnsent) {
+			alone := request
+			alone.Work = &dialects.Work{}
+			s, got, err = d.begin(ctx, alone)
 		}
+		return err
+	})
+	switch {
+	case err != nil || s.committed:
+		return nil, got, err
+	case request.Work.IsExec():
+		got.Affected, err = statements.Finish(s, request, got.Affected, s.runAll)
+		return nil, got, err
 	}
+	return s, got, nil
 }
 
 // begin gives the connection back where nothing is left to be done in the session. When the client
@@ -176,37 +179,40 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	return s, got, err
 }
 
-// again is err, unless the lock is to be asked for again: the wait was long, or the server's run
-// has an epoch now. Patience bounds the wait for a connection to number it.
-func (d *driver[Tx]) again(ctx context.Context, patience time.Duration, request dialects.Request, numbered *int,
-	err error,
-) error {
-	switch {
-	case errors.Is(err, errAgain):
-		return nil
-	case errors.Is(err, fencing.ErrNoRun) && *numbered < fencing.Tries:
-		*numbered++
-		return d.numberRun(ctx, patience, request.Fence)
+// repeat asks for a lock again where the wait was long, or the server's run has an epoch now.
+// Patience bounds the wait for a connection to number it.
+func (d *driver[Tx]) repeat(ctx context.Context, patience time.Duration, request dialects.Request,
+	lock func() error,
+) (err error) {
+	for numbered := 0; err == nil; {
+		switch err = lock(); {
+		case errors.Is(err, errAgain):
+			err = nil
+		case errors.Is(err, fencing.ErrNoRun) && numbered < fencing.Tries:
+			numbered++
+			err = d.numberRun(ctx, patience, request.Fence)
+		default:
+			return err
+		}
 	}
 	return err
 }
 
 // LockTx implements dialects.Driver.
 func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request) error {
-	q, err := d.in(ctx, tx, false)
+	q, err := d.in(ctx, tx)
 	if err != nil {
 		return err
 	}
-	for {
-		if _, err = q.join(ctx, request, client.InCallers, false); !errors.Is(err, errAgain) {
-			return err
-		}
-	}
+	return d.repeat(ctx, fencing.SecondConn, request, func() error {
+		_, err := q.join(ctx, request, guest, client.InCallers)
+		return err
+	})
 }
 
 // in is the way to a transaction of the caller's, whose server is known to exclude.
-func (d *driver[Tx]) in(ctx context.Context, tx Tx, answers bool) (q querier, err error) {
-	line, err := d.pool.In(ctx, tx, answers)
+func (d *driver[Tx]) in(ctx context.Context, tx Tx) (q querier, err error) {
+	line, err := d.pool.In(ctx, tx)
 	if err != nil {
 		return q, err
 	}
@@ -230,13 +236,9 @@ func (d *driver[Tx]) Close() error {
 	return nil
 }
 
-// with runs work on a connection of the pool, whose server is known to exclude. What work has left
-// open is rolled back after an error. Where that fails, the connection is closed: pgxpool does it
-// at once, database/sql when the connection is taken again.
-func (d *driver[Tx]) with(ctx context.Context, work func(client.Line) error) error {
-	return d.within(ctx, interrupt.Longest, work)
-}
-
+// within runs work on a connection of the pool, whose server is known to exclude. What work has
+// left open is rolled back after an error. Where that fails, the connection is closed: pgxpool does
+// it at once, database/sql when the connection is taken again.
 func (d *driver[Tx]) within(ctx context.Context, patience time.Duration, work func(client.Line) error) error {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -287,7 +289,7 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines
 	if len(in) > 0 {
 		return d.runIn(ctx, in[0], q)
 	}
-	err = d.with(ctx, func(l client.Line) error {
+	err = d.within(ctx, interrupt.Longest, func(l client.Line) error {
 		// Where statements travel one by one, this process may be stopped in between.
 		leased := sqltext.With("select "+client.LeaseSQL("$1"), sqltext.Milliseconds(interrupt.CleanUp))
 		script := slices.Concat(sqltext.Script{client.Begin, leased}, scriptOf(q), sqltext.Script{client.Commit})
@@ -308,7 +310,7 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines
 // runIn runs a query in a transaction of the caller's, which a savepoint keeps safe from every
 // error.
 func (d *driver[Tx]) runIn(ctx context.Context, tx Tx, q dialects.Query) (lines []string, err error) {
-	l, err := d.in(ctx, tx, true)
+	l, err := d.in(ctx, tx)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -31,13 +32,6 @@ import (
 // request up in the memory of the process, and never comes to the table in which locks conflict
 // (LockAcquireExtended). The requests are tries all the same: where one ever had to wait, the
 // renewal would fail at once.
-type renewal struct {
-	locked []dialects.Request
-	every  time.Duration
-	next   time.Time
-	barred bool // it is not renewed
-	needed bool // the transaction has a number, or may have one: a token takes one now and then
-}
 
 // renewAtLeast is how often a held lock is renewed. With a short lease it is once in two of them.
 const (
@@ -45,136 +39,96 @@ const (
 	leasesToRenew = 2
 )
 
-// note says what the session has locked.
-func (r *renewal) note(request dialects.Request, got dialects.Grant) {
+// hold notes what a session without work has locked.
+func (s *session[Tx]) hold(request dialects.Request, got dialects.Grant) {
 	if got.Row != "" {
 		request.Values = []dialects.Value{{Text: got.Row}}
 	}
-	if r.barred = r.barred || request.Work != nil || !request.Ours; r.barred {
-		return
-	}
-	r.locked = append(r.locked, request)
-	r.needed = r.needed || rowLock(request) != "" || request.Fence != ""
-	if r.every == 0 {
-		r.every = min(renewAtLeast, leasesToRenew*request.Lease)
-		r.plan()
+	if s.held = append(s.held, request); len(s.held) == 1 {
+		s.planRenewal()
 	}
 }
 
-// plan chooses when the next renewal is due: at a random time, because all sessions of a Locker
-// have their heartbeats in one moment. Those that began together, or were stopped together, are
-// renewed a few at a time.
-func (r *renewal) plan() { r.next = time.Now().Add(r.every/2 + rand.N(r.every/2)) }
+// planRenewal chooses a random time, because all sessions of a Locker have their heartbeats in one
+// moment. Those that began together, or were stopped together, are renewed a few at a time.
+func (s *session[Tx]) planRenewal() {
+	every := min(renewAtLeast, leasesToRenew*s.lease)
+	s.renewAt = time.Now().Add(every/2 + rand.N(every/2))
+}
 
-func (r *renewal) due() bool { return r.needed && !r.barred && !time.Now().Before(r.next) }
+// renewable tells whether others can be kept out of all that the session holds.
+func (s *session[Tx]) renewable() bool {
+	return s.mark == "" && !slices.ContainsFunc(s.held, func(r dialects.Request) bool { return !r.Ours })
+}
+
+// mustRenew tells whether it is time, and the transaction has a number, or may have one: a token
+// takes one now and then.
+func (s *session[Tx]) mustRenew() bool {
+	return !time.Now().Before(s.renewAt) && s.renewable() && slices.ContainsFunc(s.held,
+		func(r dialects.Request) bool { return rowLock(r) != "" || r.Fence != "" })
+}
 
 // renew is one simple query, so that a pooler in transaction mode, which sees no end of a
-// transaction in between, leaves the server's session to this connection. After an error the
-// session still has the queue locks, so nobody gets in before the owner knows of the loss, when the
-// connection is closed. That is what the savepoints are for: without them a statement that fails
-// would end the transaction, and with it what the session does not keep for itself yet, or no
-// longer.
+// transaction in between, leaves the server's session to this connection. After an error, as by
+// somebody's cancel, the session still has the queue locks, so nobody gets in before the owner
+// knows of the loss, when the connection is closed. That is what the savepoints are for: without
+// them a statement that fails would end the transaction, and with it what the session does not keep
+// for itself yet, or no longer.
 func (s *session[Tx]) renew(ctx context.Context) error {
 	s.renewing = true // unless all goes well, also when the client library panics: see rollback
 	const savepoint = "savepoint txlock_renew"
-	columns, err := s.Line.Run(ctx, sqltext.Script{
-		{SQL: savepoint, Silent: true, Opens: true},
-		{SQL: "select concat(extract(epoch from now()), ' ', " + nameSQL + ")"},
-		sqltext.Silent("release " + savepoint),
-	})
-	if server.State(err) == server.QueryCanceled { // nothing is kept yet: the next heartbeat tries again
-		if s.Line.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint) == nil {
-			s.renewing = false
-			return nil
-		}
+	columns, err := s.Line.Run(ctx, sqltext.Script{{SQL: savepoint, Silent: true, Opens: true}, {SQL: sinceSQL}})
+	if server.State(err) == server.QueryCanceled && s.Line.Exec(ctx, "rollback to "+savepoint) == nil {
+		s.renewing = false // nothing is kept yet: the next heartbeat tries again
+		return nil
 	}
 	if err == nil {
 		since, name, _ := strings.Cut(columns[1][0], " ")
 		begun, _ := strconv.ParseFloat(since, 64)
-		r, unkeep := s.renewal.locked, queueLocksSQL(s.renewal.locked, sqltext.Unkeeping)
-		lock := append([]string{"rollback and chain"}, relockSQL(r, s.lease, label.Since(name, begun))...)
-		lock = append(lock, savepoint, unkeep, "release "+savepoint)
-		keep := []string{sqltext.Ping + "\n" + savepoint, queueLocksSQL(r, sqltext.Keeping)}
-		err = s.Line.Exec(ctx, strings.Join(append(keep, lock...), "; "))
-		// Somebody's cancel. Behind one of the savepoints the transaction has the rows, so what the
-		// session keeps is given up. In between the transaction is aborted: if the session keeps
-		// the queue locks, the rows are locked again as if nothing had happened, else the cancel
-		// came before the first savepoint, and the lock is lost.
-		for tries := 0; server.State(err) == server.QueryCanceled && tries < cancelsWithstood; tries++ {
-			err = s.Line.Exec(ctx, "rollback to "+savepoint+"; "+unkeep+"; release "+savepoint)
-			if server.State(err) == server.UnknownSavepoint {
-				err = s.Line.Exec(ctx, strings.Join(slices.Insert(slices.Clone(lock), 1, keptSQL(r)), "; "))
-			}
-		}
+		settings := "select " + sqltext.Set("application_name", sqltext.Escaped(label.Since(name, begun))) + ", " +
+			client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)))
+		query := slices.Concat(
+			[]string{sqltext.Ping + "\n" + savepoint}, queueLocksSQL(s.held, sqltext.Keeping),
+			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, sqltext.Trying), relockSQL(s.held),
+			[]string{savepoint}, queueLocksSQL(s.held, sqltext.Unkeeping), []string{"release " + savepoint},
+		)
+		err = s.Line.Exec(ctx, identifier.Qualified(strings.Join(query, "; ")))
 	}
 	if err != nil {
 		return fmt.Errorf("the renewal of the lock failed: %w", err)
 	}
 	s.renewing = false // the last statements gave up what the session kept
-	s.renewal.plan()
+	s.planRenewal()
 	return nil
 }
 
-// cancelsWithstood is how many cancels one renewal takes, each of which hits what the one before
-// has made necessary.
-const cancelsWithstood = 10
-
-// keptSQL fails by a division by zero unless the session keeps all queue locks for itself. The
-// transaction must have none.
-func keptSQL(locked []dialects.Request) string {
-	return each(locked, func(request dialects.Request) string {
-		numbers := queueLocks(request)
-		return "select 1 / (count(distinct objid) = " + strconv.Itoa(len(numbers)) + ")::int from pg_locks where " +
-			"locktype = 'advisory' and granted and pid = pg_backend_pid() and objsubid = 2 and classid = " +
-			sqltext.NumberOf(request.Table) + "::oid and objid in (select n::oid from unnest(" +
-			sqltext.Literal(sqltext.ArrayOf(numbers)) + "::int[]) n)"
-	})
-}
-
-func each(locked []dialects.Request, sql func(dialects.Request) string) string {
-	var statements []string
-	for _, request := range locked {
-		if one := sql(request); one != "" {
-			statements = append(statements, one)
-		}
-	}
-	return strings.Join(statements, "; ")
-}
+var sinceSQL = identifier.Qualified("select concat(extract(epoch from now()), ' ', " + nameSQL + ")")
 
 // queueLocksSQL calls function for the queue locks. It fails by a division by zero when one is not
-// granted. What is given up may have been given up before, by a statement that was cancelled then.
-func queueLocksSQL(locked []dialects.Request, function string) string {
-	return each(locked, func(request dialects.Request) string {
-		all := "bool_and(" + sqltext.Pass(request, function, "n") + ")"
-		if function != sqltext.Unkeeping {
-			all = "1 / (" + all + ")::int"
-		}
-		return "select " + all + " from unnest(" + sqltext.Literal(sqltext.ArrayOf(queueLocks(request))) + "::int[]) n"
-	})
+// granted, or was not kept.
+func queueLocksSQL(held []dialects.Request, function string) (statements []string) {
+	for _, request := range held {
+		numbers := sqltext.Literal(sqltext.ArrayOf(queueLocks(request)))
+		statements = append(statements, "select 1 / bool_and("+sqltext.Pass(request, function, "n")+")::int from "+
+			"unnest("+numbers+"::int[]) n")
+	}
+	return statements
 }
 
 // relockSQL locks in a new transaction what was locked in the last. A row that is missing is a
 // division by zero. One that somebody has got who passes no queue locks is an error too. Either is
 // the end of the session.
-func relockSQL(locked []dialects.Request, lease time.Duration, shown string) []string {
-	calls := []string{
-		"select " + sqltext.Set("application_name", sqltext.Escaped(shown)) + ", " +
-			client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(lease))),
-		queueLocksSQL(locked, sqltext.Trying),
-	}
-	rows := each(locked, func(request dialects.Request) string {
+func relockSQL(held []dialects.Request) (statements []string) {
+	for _, request := range held {
 		mode := rowLock(request)
-		t, err := textsOf(request, false, never)
+		t, err := textsOf(request, own)
 		if mode == "" || err != nil { // it has been locked by the same text
-			return ""
+			continue
 		}
-		values, _ := valuesOf(request, t.column)
-		return "select 1 / (count(*) = " + strconv.Itoa(len(request.Values)) + ")::int from (select from " + t.table +
-			strings.ReplaceAll(t.where, "$1", sqltext.Literal(values)) + " order by " + t.column + mode +
-			" nowait) locked"
-	})
-	if rows == "" {
-		return calls
+		values, _ := valuesOf(request, t)
+		where := strings.ReplaceAll(t.where, "$1", sqltext.Literal(values))
+		statements = append(statements, "select 1 / (count(*) = "+strconv.Itoa(len(request.Values))+")::int from "+
+			"(select from "+t.table+where+" order by "+t.column+mode+" nowait) locked")
 	}
-	return append(calls, rows)
+	return statements
 }

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects"
@@ -27,20 +28,22 @@ func TestWhenARenewalIsDue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				due.request.Lease = due.lease
-				var r renewal
-				r.note(due.request, dialects.Grant{})
+				s := session[pgx.Tx]{lease: due.lease}
+				if due.request.Work != nil {
+					s.mark = "work"
+				}
+				s.hold(due.request, dialects.Grant{})
 				if due.after == 0 {
 					<-time.After(24 * time.Hour)
-					require.False(t, r.due())
+					require.False(t, s.mustRenew())
 					return
 				}
 				for range 3 {
 					<-time.After(due.after/2 - time.Nanosecond)
-					require.False(t, r.due())
+					require.False(t, s.mustRenew())
 					<-time.After(due.after / 2)
-					require.True(t, r.due())
-					r.plan()
+					require.True(t, s.mustRenew())
+					s.planRenewal()
 				}
 			})
 		})
@@ -51,9 +54,10 @@ func TestWhenARenewalIsDue(t *testing.T) {
 func TestRenewalsAreSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const sessions, looks = 1200, 12 // from half a minute to a minute, every 2.5 s
-		all := make([]renewal, sessions)
+		all := make([]session[pgx.Tx], sessions)
 		for i := range all {
-			all[i].note(dialects.Request{Ours: true, Slots: 64, Lease: 30 * time.Second}, dialects.Grant{})
+			all[i].lease = 30 * time.Second
+			all[i].hold(dialects.Request{Ours: true, Slots: 64}, dialects.Grant{})
 		}
 		<-time.After(30 * time.Second)
 		renewed := 0
@@ -61,8 +65,8 @@ func TestRenewalsAreSpread(t *testing.T) {
 			<-time.After(2500 * time.Millisecond)
 			now := 0
 			for i := range all {
-				if all[i].due() {
-					all[i].barred = true
+				if all[i].mustRenew() {
+					all[i].mark = "renewed"
 					now++
 				}
 			}

@@ -28,30 +28,53 @@ type session[Tx any] struct {
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints savepoint.Stack
 	lease      time.Duration
-	renewal    renewal
+	held       []dialects.Request // where no work runs
+	renewAt    time.Time
 	renewing   bool // the connection may have what a renewal keeps beside the transaction
 	committed  bool // with the statements that came with the lock
 }
 
 // begin leaves the connection outside a transaction, or closed, when it fails.
 func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got dialects.Grant, err error) {
+	way, last := own, dropSnapshot
+	running, told := ctx, !request.Try
+	var exec behind
 	if request.Work != nil {
-		s.mark = rand.Text()
+		s.mark, last = rand.Text(), sqltext.Statement{}
 	}
-	on := way{mark: s.mark, first: client.Begin}
-	switch {
-	case request.Work == nil:
-		on.last = dropSnapshot
-	case request.Work.IsExec() && s.Carries:
-		on.behind = behindOf(request.Work.Statements, s.conn.Status)
-		on.fails = always
+	if request.Work.IsExec() && s.Carries {
+		exec = behindOf(request.Work.Statements)
 	}
-	got, err = s.lock(ctx, request, on, func(ctx context.Context, lock sqltext.Script) ([][]string, error) {
-		return s.conn.Begin(ctx, s.mark, lock)
+	if len(exec.list) > 0 { // the server keeps the limit of the wait, not that of the statements
+		way, running, told = carrying, request.Work.Context, false
+	}
+	a, err := attemptOf(ctx, request, way, s.mark, client.Begin, last)
+	if err != nil {
+		return got, err
+	}
+	var columns [][]string
+	err = s.interrupted(running, told, false, func(ctx context.Context) (err error) {
+		columns, err = s.conn.Begin(ctx, s.mark, append(a.script, exec.Script...))
+		return err
 	})
+	var failed error
+	is := false
+	if way == carrying {
+		got.Affected, failed, is = exec.read(columns, len(a.script), s.conn.Status(), err)
+	}
+	switch {
+	case !is:
+		got, err = a.judge(columns, err)
+	case failed != nil && running.Err() != nil: // which may have ended the statements
+		err = fmt.Errorf("%w (%w)", failed, running.Err())
+	default:
+		err = failed
+	}
 	if err == nil {
-		s.committed = on.behind.commits
-		s.renewal.note(request, got)
+		s.committed = exec.commits
+		if request.Work == nil {
+			s.hold(request, got)
+		}
 		return got, nil
 	}
 	clean, cancel := interrupt.Detached(ctx)
@@ -72,7 +95,7 @@ func (s *session[Tx]) Socket() net.Conn { return s.Line.Socket }
 // Ping implements dialects.Session. An error of the server is an answer too, unless it is that of a
 // renewal: the state of the session says whether the transaction goes on.
 func (s *session[Tx]) Ping(ctx context.Context) error {
-	if s.renewal.due() {
+	if s.mustRenew() {
 		return s.renew(ctx)
 	}
 	ping := sqltext.Ping
@@ -91,70 +114,21 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 	return err
 }
 
-// Join implements dialects.Session.
+// Join implements dialects.Session. Work runs in a savepoint, which travels behind the lock.
 func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work func(Tx) error) (
 	got dialects.Grant, err error,
-) {
-	switch {
-	case request.Work == nil:
-		return s.joinHere(ctx, request, false)
-	case request.Work.IsExec():
-		var affected []int64
-		got, err = s.nest(ctx, request, func(Tx) (err error) {
-			affected, err = s.runAll(request.Work.Context, request.Work.Statements)
-			return err
-		})
-		got.Affected = affected
-		return got, err
-	}
-	return s.nest(ctx, request, work)
-}
-
-// savepoint is the next one.
-func (s *session[Tx]) savepoint() client.Savepoint { return client.Savepoint(s.savepoints.Name()) }
-
-// joinHere locks in the next savepoint.
-func (s *session[Tx]) joinHere(ctx context.Context, request dialects.Request, work bool) (got dialects.Grant,
-	err error,
 ) {
 	if err = s.usable(); err != nil {
 		return got, err
 	}
-	request.Lease = s.lease
-	for numbered := 0; ; {
-		if got, err = s.join(ctx, request, s.savepoint(), work); err == nil {
-			s.renewal.note(request, got)
-			return got, nil
-		}
-		if errors.Is(err, errAgain) && !s.renewal.barred {
-			// A new snapshot is as old as the transaction, which somebody may wait for, and no
-			// heartbeat comes beside a wait.
-			clean, cancel := interrupt.Detached(ctx)
-			failed := s.renew(clean)
-			if cancel(); failed != nil {
-				return got, dialects.Lost(failed)
-			}
-		}
-		if err = s.driver.again(ctx, fencing.SecondConn, request, &numbered, err); err != nil {
-			return got, err
-		}
-	}
-}
-
-// nest runs work in a savepoint, which travels behind the lock.
-func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work func(tx Tx) error) (
-	got dialects.Grant, err error,
-) {
-	if s.conn.Status() == client.Failed {
-		return got, errOuterAborted
-	}
-	at := s.savepoint()
-	undo := at
-	if len(request.Values) > 0 {
-		undo = at.Inner()
-		got, err = s.joinHere(ctx, request, true)
-	} else if err = s.usable(); err == nil {
-		err = dialects.Lost(s.send(ctx, at.Set()))
+	at := client.Savepoint(s.savepoints.Name())
+	switch {
+	case request.Work == nil:
+		return s.lockMore(ctx, request, joined, at)
+	case len(request.Values) > 0:
+		got, err = s.lockMore(ctx, request, nested, at)
+	default:
+		err = dialects.Lost(s.send(ctx, at.Set(), at.Inner().Set()))
 	}
 	if server.State(err) == server.AbortedBefore {
 		err = errOuterAborted
@@ -162,11 +136,14 @@ func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work f
 	if err != nil {
 		return got, err
 	}
-	return got, s.savepoints.Run(func() error {
+	if request.Work.IsExec() {
+		work = s.exec(request.Work, &got)
+	}
+	err = s.savepoints.Run(func() error {
 		if err := work(s.conn.Tx()); err != nil {
 			return err
 		}
-		err := cmp.Or(s.gone(), s.send(ctx, at.Release()))
+		err := s.send(ctx, at.Release())
 		if server.State(err) == server.AbortedBefore {
 			err = errAborted
 		}
@@ -175,12 +152,40 @@ func (s *session[Tx]) nest(ctx context.Context, request dialects.Request, work f
 		if !failed {
 			return nil
 		}
-		return cmp.Or(s.gone(), dialects.Lost(s.send(ctx, undo.Undo(), at.Release())))
+		return dialects.Lost(s.send(ctx, at.Inner().Undo(), at.Release()))
 	})
+	return got, err
+}
+
+// lockMore locks in a savepoint.
+func (s *session[Tx]) lockMore(ctx context.Context, request dialects.Request, w how, at client.Savepoint) (
+	got dialects.Grant, err error,
+) {
+	request.Lease = s.lease
+	err = s.driver.repeat(ctx, fencing.SecondConn, request, func() error {
+		got, err = s.join(ctx, request, w, at)
+		if errors.Is(err, errAgain) && s.renewable() {
+			// A new snapshot is as old as the transaction, which somebody may wait for, and no
+			// heartbeat comes beside a wait.
+			clean, cancel := interrupt.Detached(ctx)
+			defer cancel()
+			if failed := s.renew(clean); failed != nil {
+				return dialects.Lost(failed)
+			}
+		}
+		return err
+	})
+	if err == nil && s.mark == "" {
+		s.hold(request, got)
+	}
+	return got, err
 }
 
 // send sends what must be sent also when ctx has ended. Pgx would close the connection.
 func (s *session[Tx]) send(ctx context.Context, statements ...sqltext.Statement) error {
+	if err := s.gone(); err != nil {
+		return err
+	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	text, _ := sqltext.Script(statements).Text()
@@ -250,9 +255,13 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 	if s.conn.Status() == client.Failed {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
-	if err := cmp.Or(s.savepoints.Err(), s.usable(), s.dead()); err != nil {
+	bad := cmp.Or(s.savepoints.Stuck, s.usable())
+	if bad == nil && (peer.Conn{Conn: s.Line.Socket}).Gone() { // nothing is committed: that is no doubt
+		bad = errors.New("the server has ended the session before the COMMIT")
+	}
+	if bad != nil {
 		_ = s.rollback(ctx)
-		return dialects.Lost(err)
+		return dialects.Lost(bad)
 	}
 	var behind sqltext.Script
 	for _, q := range last {
@@ -274,15 +283,6 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 		return errors.Join(err, s.rollback(ctx))
 	}
 	return fmt.Errorf("%w: the connection broke during it: %w", dialects.ErrUnknown, err)
-}
-
-// dead is an error when the kernel knows that the server has closed the connection. Before the
-// COMMIT was sent that is no doubt: nothing is committed.
-func (s *session[Tx]) dead() error {
-	if (peer.Conn{Conn: s.Line.Socket}).Gone() {
-		return fmt.Errorf("%w: the server has ended the session before the COMMIT", dialects.ErrLost)
-	}
-	return nil
 }
 
 // rollback ends whatever transaction is open. A connection on which that cannot be confirmed is

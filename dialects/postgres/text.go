@@ -11,37 +11,35 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/label"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 // texts are the statements of a lock. They are constant: prepared statements serve them, and to put
 // them together would take longer than to lock.
 type texts struct {
-	table, column, where string // quoted
-	set, rows            string
-	queue                string // empty: in rows
+	table, column, where    string // quoted
+	set, queue, rows, token string // empty: there is none
+	anyOne, list            bool   // one free row is enough; rows are named by an array
 }
+
+// how is the way of a lock.
+type how byte
+
+const (
+	own      how = iota // it begins a transaction
+	carrying            // and has statements of the caller's behind it
+	joined              // it joins the locks of a session, in a savepoint that is released
+	nested              // and in one that stays, with another one behind it, for work
+	guest               // in a transaction of the caller's, in a savepoint that is released
+)
 
 // shape is what texts depend on.
 type shape struct {
-	table, column             string
+	table, column, fence      string
 	slots, values             int
-	ours, shared, permit, try bool
-	joined                    bool
-	fails                     verdict
+	ours, shared, anyOne, try bool
+	how                       how
 }
-
-// verdict is when the server is to fail with fewer rows than were named, because something travels
-// behind that must not come without the lock.
-type verdict byte
-
-const (
-	never verdict = iota
-	// ifPassed is for a joined try of one row. One that has not passed its queue lock has taken
-	// nothing, and an error of the server's would stand in its log.
-	ifPassed
-	always
-)
 
 // known are texts, by their shapes. A program has some for each of its tables, and for each number
 // of values.
@@ -52,33 +50,40 @@ var known = struct {
 
 const mostKnown = 1000
 
-func textsOf(r dialects.Request, joined bool, fails verdict) (t *texts, err error) {
-	s := shape{
-		r.Table, r.Column, r.Slots, len(r.Values), r.Ours, r.Shared, r.AnyOne != "", r.Try, joined, fails,
-	}
+func textsOf(r dialects.Request, w how) (t *texts, err error) {
+	s := shape{r.Table, r.Column, r.Fence, r.Slots, len(r.Values), r.Ours, r.Shared, r.AnyOne != "", r.Try, w}
 	known.Lock()
 	defer known.Unlock()
 	if t = known.texts[s]; t != nil {
 		return t, nil
 	}
-	t = &texts{set: settingsSQL(joined, r.Try)}
+	t = &texts{set: settingsSQL(w, r.Try), anyOne: r.AnyOne != "" && r.Try}
 	if t.table, err = sqltext.QuoteTable(r.Table); err != nil {
 		return nil, err
 	}
 	if t.column, err = sqltext.QuoteColumn(r.Column); err != nil {
 		return nil, err
 	}
+	t.list = t.anyOne || len(r.Values) > 1
 	t.where = " where " + t.column + " = any($1)"
-	if len(r.Values) == 1 { // the server plans an array anew each time
+	if !t.list { // the server plans an array anew each time
 		t.where = " where " + t.column + " = $1"
 	}
 	if r.Slots > 0 {
 		t.where += " and slots = " + strconv.Itoa(r.Slots)
 	}
-	if isAnyOne(r) {
-		t.rows = anyOneSQL(r, t, joined)
+	if t.anyOne {
+		t.rows = anyOneSQL(r, t, w)
 	} else {
-		t.queue, t.rows = queueSQL(r), rowsSQL(r, t, joined, fails)
+		t.queue, t.rows = queueSQL(r), rowsSQL(r, t, w)
+	}
+	if r.Fence != "" {
+		if t.token, err = tokenSQL(r); err != nil {
+			return nil, err
+		}
+	}
+	for _, text := range []*string{&t.set, &t.queue, &t.rows, &t.token} {
+		*text = identifier.Qualified(*text)
 	}
 	if len(known.texts) == mostKnown {
 		clear(known.texts)
@@ -86,9 +91,6 @@ func textsOf(r dialects.Request, joined bool, fails verdict) (t *texts, err erro
 	known.texts[s] = t
 	return t, nil
 }
-
-// isAnyOne tells whether one free row is enough.
-func isAnyOne(r dialects.Request) bool { return r.AnyOne != "" && r.Try }
 
 // queueLocks are the numbers of queue locks, in the order in which every session passes them.
 //
@@ -113,17 +115,8 @@ func queueLocks(request dialects.Request) []int64 {
 	return slices.Compact(numbers)
 }
 
-// queueArg is the argument that names the queue locks.
-func queueArg(r dialects.Request) string {
-	numbers := queueLocks(r)
-	if len(r.Values) == 1 && !r.Try {
-		return strconv.FormatInt(numbers[0], 10)
-	}
-	return sqltext.ArrayOf(numbers)
-}
-
 // valuesOf is the argument that names the rows.
-func valuesOf(request dialects.Request, column string) (string, error) {
+func valuesOf(request dialects.Request, t *texts) (string, error) {
 	list := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		list[i] = value.Text
@@ -132,93 +125,85 @@ func valuesOf(request dialects.Request, column string) (string, error) {
 			list[i] = fmt.Sprintf(`\x%x`, value.Text)
 		case strings.ContainsRune(value.Text, 0) || !utf8.ValidString(value.Text):
 			return "", dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid UTF-8 "+
-				"without NUL; give a []byte for a bytea column", value.Text, column)}
+				"without NUL; give a []byte for a bytea column", value.Text, t.column)}
 		}
 	}
-	if len(list) == 1 && !isAnyOne(request) {
+	if !t.list {
 		return list[0], nil
 	}
 	return sqltext.ArrayOf(list), nil
 }
 
-// settingsSQL prepares a wait. A limit of the session's own is kept where nobody has asked for
-// another. A joined lock waits for nothing, and locks nothing, where the snapshot of the
-// transaction is older than the wait, and on a standby, which grants an advisory lock apart from
-// its primary.
-func settingsSQL(joined, try bool) string {
-	calls := []string{
-		client.LeaseSQL("$1"), sqltext.Set("application_name", "left(left("+nameSQL+", 20) || $2, 50)"),
-		sqltext.Set(client.MarkSetting, "$3"),
+// A session shows its label behind the application's name, as long as the transaction lasts: every
+// role sees that name in pg_stat_activity. The prepared statements do not show what they lock. The
+// server cuts names at 63 bytes. The last 13 are kept for a renewal, see label.Since.
+const (
+	nameSQL  = "current_setting('application_name')"
+	labelSQL = "left(left(" + nameSQL + ", 20) || $1::text, 50)"
+)
+
+// furtherSQL shows a further lock of the same transaction, if there is room.
+func furtherSQL(of string) string {
+	longer := nameSQL + " || ' ' || " + of + "::text"
+	return "case when length(" + longer + ") <= 50 then " + longer + " else " + nameSQL + " end"
+}
+
+// suitsSQL fails where the snapshot of a caller's transaction is older than the wait, and on a
+// standby, which grants an advisory lock apart from its primary: nothing is waited for then.
+var suitsSQL = "case when current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') or " +
+	"pg_is_in_recovery() then " + failSQL(unsuitable) + " end"
+
+// settingsSQL prepares a wait. $1 is the label, and the last two bound the wait: a limit of the
+// session's own is kept where nobody has asked for another.
+func settingsSQL(w how, try bool) string {
+	var calls []string
+	limit, bounded, shown := "$2", "$3", labelSQL
+	switch w {
+	case own, carrying:
+		calls = []string{
+			sqltext.Set("application_name", labelSQL), client.LeaseSQL("$2"), sqltext.Set(client.MarkSetting, "$3"),
+		}
+		limit, bounded = "$4", "$5"
+	case joined, nested:
+		shown = furtherSQL("$1")
+		if !try { // what is joined without a wait is shown when it is there
+			calls = []string{sqltext.Set("application_name", shown)}
+		}
+	case guest:
+		calls = []string{suitsSQL}
 	}
-	limit, bounded := "$4", "$5"
-	if joined {
-		calls = []string{"case when current_setting('transaction_isolation') not in ('read committed', " +
-			"'read uncommitted') or pg_is_in_recovery() then " + failSQL(unsuitable) + " end"}
-		limit, bounded = "$3", "$4"
+	during := map[string]string{
+		"lock_timeout": "case when " + bounded + "::boolean or current_setting('lock_timeout') = '0' then " + limit +
+			" else current_setting('lock_timeout') end",
+		"application_name":                 shown,
+		"client_connection_check_interval": client.CheckSQL,
 	}
-	during := func(setting, value string) {
+	for _, setting := range ofTheWait(w, try) {
 		calls = append(calls, sqltext.Set("txlock."+setting, "current_setting('"+setting+"')"),
-			sqltext.Set(setting, value))
+			sqltext.Set(setting, during[setting]))
 	}
-	if joined && !try { // what is joined without a wait is shown when it is there
-		during("client_connection_check_interval", client.CheckSQL)
-		during("application_name", furtherSQL("$1", "$2"))
-	}
-	if !try {
-		const current = "current_setting('lock_timeout')"
-		during("lock_timeout", "case when "+bounded+"::boolean or "+current+" = '0' then "+limit+" else "+current+
-			" end")
+	if calls == nil {
+		return ""
 	}
 	return "select " + strings.Join(calls, ", ")
 }
 
-// argsOf are the arguments of the settings, but for those of the limit, and of the rows.
-func argsOf(r dialects.Request, on way, values string) (set, rows []any) {
-	rows = append(make([]any, 0, 4), values)
-	if isAnyOne(r) {
-		rows = append(rows, r.AnyOne)
-	}
+// ofTheWait are settings that are restored behind the wait.
+func ofTheWait(w how, try bool) []string {
 	switch {
-	case !on.joined:
-		return append(make([]any, 0, 5), sqltext.Milliseconds(r.Lease), label.Begin+r.Label, on.mark), rows
-	case r.Try:
-		return nil, append(rows, label.Begin, r.Label)
-	default:
-		return append(make([]any, 0, 4), label.Begin, r.Label), append(rows, label.Begin)
+	case try:
+		return nil
+	case w == guest:
+		return []string{"lock_timeout", "application_name", "client_connection_check_interval"}
 	}
+	return []string{"lock_timeout"}
 }
 
-// restored ends a setting of the wait.
-func restored(setting string) string {
-	return sqltext.Set(setting, "current_setting('txlock."+setting+"')")
-}
-
-// A session shows its label behind the application's name, as long as the transaction lasts: every
-// role sees that name in pg_stat_activity. The prepared statements do not show what they lock. The
-// server cuts names at 63 bytes. The last 13 are kept for a renewal, see label.Since.
-const nameSQL = "current_setting('application_name')"
-
-// furtherSQL is that name with a further lock of the same transaction, if there is room. Begin is
-// what each label of this process begins with.
-func furtherSQL(begin, of string) string {
-	longer := nameSQL + " || ' ' || " + of + "::text"
-	return "case when strpos(" + nameSQL + ", " + begin + "::text) = 0 then left(left(" + nameSQL + ", 20) || " +
-		begin + "::text || " + of + "::text, 50) when length(" + longer + ") <= 50 then " + longer + " else " +
-		nameSQL + " end"
-}
-
-// shownSQL shows a try that has got its rows, on a condition. In a caller's transaction nothing is
-// shown: its settings are its own.
-func shownSQL(begin, of, got string) string {
-	return "case when " + got + "strpos(" + nameSQL + ", " + begin + "::text) > 0 then " +
-		sqltext.Set("application_name", furtherSQL(begin, of)) + " end"
-}
-
-// together tells whether the queue lock is in the statement of the row. See [lockScript].
+// together tells whether the queue lock is in the statement of the row. See [attemptOf].
 func together(r dialects.Request) bool { return r.Ours && len(r.Values) == 1 && !r.Try }
 
 func queueSQL(r dialects.Request) string {
-	from := " from unnest($1::bigint[]) t"
+	from := " from unnest($1::bigint[]) t" // in the order of the list
 	if r.Ours {
 		from = " from unnest($1::int[]) t"
 	}
@@ -228,10 +213,8 @@ func queueSQL(r dialects.Request) string {
 	case r.Try:
 		all := "bool_and(" + sqltext.Pass(r, sqltext.Trying, "t") + ")::text"
 		return "select " + sqltext.Set(passedSetting, all) + from
-	case len(r.Values) == 1:
-		return "select " + sqltext.Pass(r, sqltext.Passing, "$1")
 	}
-	return "select count(" + sqltext.Pass(r, sqltext.Passing, "t") + ")" + from // in the order of the list
+	return "select count(" + sqltext.Pass(r, sqltext.Passing, "t") + ")" + from
 }
 
 // passedSetting says whether a try has passed its queue locks. A try that has not must not touch
@@ -242,12 +225,17 @@ const (
 	passedSQL     = "current_setting('" + passedSetting + "', true) = 'true'"
 )
 
-// rowsSQL locks the rows, counts them, and ends the settings of the wait. A queue lock in it is a
-// condition that is about no row: the server looks at that once, before it begins to scan (the
-// plan's "One-Time Filter"). One on the row would keep VACUUM from the page as long as it waits.
-func rowsSQL(r dialects.Request, t *texts, joined bool, fails verdict) string {
+// rowsSQL locks the rows, counts them, and ends the settings of the wait. A try that has not passed
+// its queue locks counts -1. With fewer than were named the server fails where something travels
+// behind that must not come without the lock. A joined try of one row that has not passed has taken
+// nothing, and an error of the server's would stand in its log.
+//
+// A queue lock in it is a condition that is about no row: the server looks at that once, before it
+// begins to scan (the plan's "One-Time Filter"). One on the row would keep VACUUM from the page as
+// long as it waits.
+func rowsSQL(r dialects.Request, t *texts, w how) string {
 	lock, count, order := "select 1 from "+t.table+t.where, "count(*)", ""
-	if len(r.Values) > 1 {
+	if t.list {
 		lock, count, order = "select "+t.column+" from "+t.table+t.where, "count(distinct locked)", " order by 1"
 	}
 	mode := rowLock(r)
@@ -261,23 +249,22 @@ func rowsSQL(r dialects.Request, t *texts, joined bool, fails verdict) string {
 	default:
 		lock += order + mode
 	}
-	answer := count
-	if fails != never {
-		missed := count + " < " + strconv.Itoa(len(r.Values))
-		if fails == ifPassed {
-			missed += " and " + passedSQL
+	missed := " < " + strconv.Itoa(len(r.Values))
+	if r.Try {
+		count = "case when " + passedSQL + " then " + count + " else -1 end"
+		if !t.list && (w == joined || w == guest) {
+			missed = " = 0"
 		}
-		answer = "case when " + missed + " then " + failSQL(others) + " else " + count + " end"
 	}
-	switch {
-	case r.Try && joined:
-		answer += ", " + shownSQL("$2", "$3", count+" > 0 and ")
-	case joined:
-		answer += ", " + restored("client_connection_check_interval") + ", case when strpos(" +
-			"current_setting('txlock.application_name'), $2::text) = 0 then " + restored("application_name") + " end"
+	answer := count
+	if w != own {
+		answer = "case when " + count + missed + " then " + failSQL(others) + " else " + count + " end"
 	}
-	if !r.Try {
-		answer += ", " + restored("lock_timeout")
+	if r.Try && (w == joined || w == nested) {
+		answer += ", case when " + count + " > 0 then " + sqltext.Set("application_name", furtherSQL("$2")) + " end"
+	}
+	for _, setting := range ofTheWait(w, r.Try) {
+		answer += ", " + sqltext.Set(setting, "current_setting('txlock."+setting+"')")
 	}
 	return "select " + answer + " from (" + lock + ") rows (locked)"
 }
@@ -305,12 +292,12 @@ func rowLock(r dialects.Request) string {
 
 // anyOneSQL takes the first row of the list that is free. A row of another semaphore, in a table
 // that was made anew, is none of them. The CASE keeps the server from trying it first.
-func anyOneSQL(r dialects.Request, t *texts, joined bool) string {
-	shown := "null"
-	if joined {
-		shown = shownSQL("$3", "$4", "")
+func anyOneSQL(r dialects.Request, t *texts, w how) string {
+	further := ""
+	if w == joined || w == nested {
+		further = ", " + sqltext.Set("application_name", furtherSQL("$3"))
 	}
-	return "select n::text, " + shown + " from (select n from unnest($1::int[]) n where case when exists " +
+	return "select n::text" + further + " from (select n from unnest($1::int[]) n where case when exists " +
 		"(select from " + t.table + " own where own.id = n and own.hash = $2) then " +
 		sqltext.Pass(r, sqltext.Trying, "n") + " end limit 1) permit"
 }

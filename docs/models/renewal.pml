@@ -7,9 +7,7 @@
  * give up at any point, and come back without end. A renewal asks for turnstiles that its own
  * transaction has. The server grants these at once, so it waits for nobody. Each statement of a
  * renewal may fail. PostgreSQL then aborts the transaction, or what came after the last savepoint;
- * locks of the session stay. Where that was a cancel, the client goes on: back to the savepoint, or,
- * where the session keeps all turnstiles, with the next transaction. Else it tells the owner, and
- * then closes the connection.
+ * locks of the session stay. The client tells the owner, and then closes the connection.
  *
  * Claims: never two inside, where an owner is inside until it is told or leaves. A renewal finds
  * its turnstiles passed and its rows free. No advisory lock of the session outlives the hold.
@@ -22,9 +20,8 @@
  * Mutation NO_FIRST_SAVEPOINT: a first statement that fails ends the transaction, and a waiter gets
  * in before the owner is told.
  * Mutation NO_LAST_SAVEPOINT: so does a last statement that fails after it has unlocked.
- * Mutation RESUMES_UNKEPT: after a cancel the client goes on whatever the session keeps.
- * Mutation LEAVES_KEPT: after a cancel behind a savepoint the client goes on with what the session
- * keeps for itself.
+ * Mutation GOES_ON: after a failure behind a savepoint the client goes on with what the session keeps
+ * for itself.
  * Mutation CLOSE_BEFORE_TELLING: the connection is closed before the owner is told.
  */
 #define N 3 /* sessions; their numbers are 1 to N */
@@ -42,7 +39,6 @@ byte inside[2];                 /* who works under the lock, by its own view */
 #else
 #define PASSES(r) WANTS(r)
 #endif
-#define KEPT ((!WANTS(0) || bySession[0]) && (!WANTS(1) || bySession[1]))
 
 inline grantTurnstile(r) { /* to the first who waits, in the act of releasing */
 	if
@@ -190,13 +186,7 @@ held:
 	fi;
 
 	/* The renewal. A cancel in front of its first statement ends the transaction, so the lock is free
-	 * before the owner can know. To the model that is an unlock, unless the client goes on. */
-#ifdef RESUMES_UNKEPT
-	if
-	:: true
-	:: leave(); endTransaction(); goto again
-	fi;
-#endif
+	 * before the owner can know. To the model that is an unlock. */
 #ifndef NO_FIRST_SAVEPOINT
 	undoable = true; /* savepoint */
 #endif
@@ -217,7 +207,6 @@ held:
 	undoable = false;
 	endTransaction(); /* rollback and chain */
 	mayFail();
-again:
 	passAgain(0);
 	passAgain(1);
 	mayFail();
@@ -227,7 +216,7 @@ again:
 #ifndef NO_LAST_SAVEPOINT
 	undoable = true; /* savepoint */
 #endif
-unkeep: /* pg_advisory_unlock(t), of what the session keeps */
+	/* pg_advisory_unlock(t), of what the session keeps */
 	bySession[0] = (turnstile[0] == me -> false : bySession[0]);
 	mayFail();
 	bySession[1] = (turnstile[1] == me -> false : bySession[1]);
@@ -237,21 +226,11 @@ unkeep: /* pg_advisory_unlock(t), of what the session keeps */
 
 failed:
 	if
-	:: undoable -> /* the transaction stands, with its locks */
-		if
-#ifdef LEAVES_KEPT
-		:: undoable = false; goto held
-#else
-		:: goto unkeep /* after a cancel; rollback to savepoint */
+	:: undoable /* the transaction stands, with its locks */
+#ifdef GOES_ON
+		-> undoable = false; goto held
 #endif
-		:: true
-		fi
-	:: else ->
-		endTransaction();
-		if
-		:: KEPT -> goto again /* after a cancel */
-		:: true
-		fi
+	:: else -> endTransaction()
 	fi;
 	undoable = false;
 #ifdef CLOSE_BEFORE_TELLING

@@ -3,8 +3,6 @@ package anydriver
 import (
 	"context"
 	"database/sql/driver"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // byName connects by the oldest way that a driver has.
@@ -43,36 +41,3 @@ type passing interface {
 }
 
 type opaqueConn struct{ passing }
-
-// single is an opaque driver of pgx's that takes one statement in a query, in one round trip.
-type single struct{ opaque }
-
-// Open implements driver.Driver.
-func (s single) Open(dsn string) (driver.Conn, error) {
-	conn, err := s.opaque.Open(dsn)
-	if err != nil {
-		return nil, err
-	}
-	return &singleConn{conn.(passing)}, nil
-}
-
-type singleConn struct{ passing }
-
-// ExecContext implements driver.ExecerContext.
-func (s *singleConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	rows, err := s.QueryContext(ctx, query, args)
-	if err == nil {
-		err = rows.Close()
-	}
-	return driver.ResultNoRows, err
-}
-
-// QueryContext implements driver.QueryerContext.
-func (s *singleConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return s.passing.QueryContext(ctx, query, byItself(args))
-}
-
-// byItself has pgx send a statement in the extended protocol, which takes no other beside it.
-func byItself(args []driver.NamedValue) []driver.NamedValue {
-	return append([]driver.NamedValue{{Value: pgx.QueryExecModeExec}}, args...)
-}

@@ -52,7 +52,7 @@ func (s seat[Tx]) expire(t *testing.T, held *txlock.Claimed[Tx]) {
 
 // hash is what clients agree on.
 func (s seat[Tx]) hash(held *txlock.Claimed[Tx]) string {
-	return fmt.Sprintf("%x", sha256.Sum256([]byte("txlock claim 1\x00"+held.Key())))
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(held.Key())))
 }
 
 func (s seat[Tx]) literal(held *txlock.Claimed[Tx]) string {
@@ -365,9 +365,7 @@ func ClaimShown[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s.refused(t, "cart")
 	h = shown()[0]
 	require.Equal(t, s.name, h.Key)
-	unknown := h
-	unknown.Key = "~1234…"
-	require.ErrorContains(t, s.Locks.Break(background, unknown), "inspect it by its key")
+	h.Key = "~1234…" // as who does not know it sees it
 	require.NoError(t, hidden.Locks.Break(background, h))
 	require.Empty(t, shown())
 }

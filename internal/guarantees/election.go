@@ -285,17 +285,17 @@ func LateRecord[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	sql, hash := found.Kinds.Leaders, testbed.HashOf(name)
 	record := " WHERE hash = '" + hash + "' AND part = 'record'"
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+leaders+record+" AND identity = 'me'"))
-	late := func(text string, args ...any) {
+	late := func(query dialects.Query) {
 		t.Helper()
-		lines, err := driver.Run(background, dialects.Query{SQL: text, Args: args, Table: sql.Table})
+		lines, err := driver.Run(background, query)
 		require.NoError(t, err)
 		require.NotEqual(t, []string{"1"}, lines)
 		require.NotContains(t, lines, "lost")
 		require.NotContains(t, lines, "resigned")
 	}
-	lateRecord := func() { late(sql.Write, leading.number-1, "late", hash) }
+	lateRecord := func() { late(sql.Write.With(leading.number-1, "late", hash)) }
 	lateRecord()
-	late(sql.Resign, hash, leading.number-1)
+	late(sql.Resign.With(hash, leading.number-1))
 	leader, err := f.Locks.Election(name, "me").Leader(background)
 	require.NoError(t, err)
 	require.Equal(t, "me", leader.Identity)

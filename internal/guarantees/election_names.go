@@ -53,7 +53,7 @@ func ElectionNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	work := func(context.Context, int64) error { t.Error("the work must not run"); return nil }
 	for text, bad := range map[string]*txlock.Election[Tx]{
 		"the name of the election is empty": f.Locks.Election("", "me"),
-		"the identity is empty":             f.Locks.Election(base, ""),
+		"the identity \"\" has 0 bytes":     f.Locks.Election(base, ""),
 		"has 256 bytes":                     f.Locks.Election(base, strings.Repeat("i", 256)),
 		"UTF-8":                             f.Locks.Election(base, "\xff"),
 		"without NUL":                       f.Locks.Election(base, "a\x00"),
@@ -75,7 +75,7 @@ func ElectionInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		require.ErrorIs(t, me.Lead(background, work), txlock.ErrNotInstalled)
 		_, err := me.Leader(background)
 		require.ErrorIs(t, err, txlock.ErrNotInstalled)
-		require.ErrorContains(t, err, "run Install")
+		require.ErrorContains(t, err, "run install")
 	}
 	missing()
 	require.NoError(t, f.Locks.Install(background))

@@ -4,6 +4,7 @@ package lookout
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,21 +17,18 @@ const (
 )
 
 // Want is a claim, and who wants it.
-type Want struct {
-	Claim [32]byte
-	By    string
-}
+type Want struct{ Claim, By string }
 
 // Lookout is where callers wait. As long as somebody does, it looks at all of their claims at once,
 // and then has one after the other try, in the order in which they came: so many claims that end
 // together take one connection. A miss says that the look is out of date.
 type Lookout struct {
 	closing context.Context
-	look    func(ctx context.Context, free map[Want]bool)
+	look    func(ctx context.Context, wants []Want) (free []Want)
 	soon    chan struct{} // has the next look come soon
 
 	mu      sync.Mutex
-	callers []*caller
+	callers []caller
 	running bool
 }
 
@@ -39,8 +37,8 @@ type caller struct {
 	turn chan chan<- bool // gets where to say whether the claim was taken, with room for that
 }
 
-// New returns a Lookout whose waits end with closing. Look says which of its keys are free.
-func New(closing context.Context, look func(ctx context.Context, free map[Want]bool)) *Lookout {
+// New returns a Lookout whose waits end with closing. Look says which claims may be taken.
+func New(closing context.Context, look func(ctx context.Context, wants []Want) (free []Want)) *Lookout {
 	return &Lookout{closing: closing, look: look, soon: make(chan struct{}, 1)}
 }
 
@@ -48,30 +46,35 @@ func New(closing context.Context, look func(ctx context.Context, free map[Want]b
 // called again. Left is how long another has the claim.
 func (o *Lookout) Wait(ctx context.Context, want Want, try func() (left time.Duration, again bool)) {
 	for left, again := try(); again; {
-		c := &caller{want, make(chan chan<- bool)}
-		o.mu.Lock()
-		o.callers = append(o.callers, c)
-		if !o.running {
-			o.running = true
-			go o.run()
+		taken := o.awaitTurn(ctx, want, left)
+		if taken == nil {
+			return
 		}
-		o.mu.Unlock()
-		ends := time.AfterFunc(left, o.Wake)
-		var turn chan<- bool
-		select {
-		case turn = <-c.turn:
-		case <-ctx.Done():
-		case <-o.closing.Done():
-		}
-		ends.Stop()
-		o.mu.Lock()
-		o.callers = slices.DeleteFunc(o.callers, func(other *caller) bool { return other == c })
-		o.mu.Unlock()
-		if again = turn != nil; again { // try may panic: the caller has left before
-			left, again = try()
-			turn <- !again
-		}
+		left, again = try() // may panic: then the turn ends by itself
+		taken <- !again
 	}
+}
+
+// awaitTurn returns where to say whether the claim was taken, or nil when the wait was ended.
+func (o *Lookout) awaitTurn(ctx context.Context, want Want, left time.Duration) (taken chan<- bool) {
+	c := caller{want, make(chan chan<- bool)}
+	o.mu.Lock()
+	o.callers = append(o.callers, c)
+	if !o.running {
+		o.running = true
+		go o.run()
+	}
+	o.mu.Unlock()
+	defer time.AfterFunc(left, o.Wake).Stop()
+	select {
+	case taken = <-c.turn:
+	case <-ctx.Done():
+	case <-o.closing.Done():
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.callers = slices.DeleteFunc(o.callers, func(other caller) bool { return other == c })
+	return taken
 }
 
 // Wake has the next look come soon.
@@ -84,12 +87,11 @@ func (o *Lookout) Wake() {
 
 // run looks as long as somebody waits.
 func (o *Lookout) run() {
-	for {
+	for ; ; time.Sleep(apart) {
 		select {
 		case <-time.After(every):
 		case <-o.soon:
 		}
-		free, taken := map[Want]bool{}, map[[32]byte]string{}
 		o.mu.Lock()
 		callers := slices.Clone(o.callers)
 		o.running = len(callers) > 0
@@ -97,27 +99,29 @@ func (o *Lookout) run() {
 		if len(callers) == 0 {
 			return
 		}
+		free, holder := map[Want]bool{}, map[string]string{} // of a claim, who has taken it since the look
 		for _, c := range callers {
 			free[c.Want] = false
 		}
-		o.look(o.closing, free)
+		for _, want := range o.look(o.closing, slices.Collect(maps.Keys(free))) {
+			free[want] = true
+		}
 		for _, c := range callers {
-			if by, is := taken[c.Claim]; !free[c.Want] || is && by != c.By {
+			if by, is := holder[c.Claim]; !free[c.Want] || is && by != c.By {
 				continue
 			}
-			answer := make(chan bool, 1)
+			taken := make(chan bool, 1)
 			select {
-			case c.turn <- answer:
-			default: // it has gone, or has a turn already
+			case c.turn <- taken:
+			default: // it has gone
 				continue
 			}
-			time.AfterFunc(longestTurn, func() { answer <- false })
-			if taken[c.Claim] = c.By; !<-answer {
+			time.AfterFunc(longestTurn, func() { taken <- false })
+			if holder[c.Claim] = c.By; !<-taken {
 				o.Wake()
 				time.Sleep(apart)
 				break
 			}
 		}
-		time.Sleep(apart)
 	}
 }

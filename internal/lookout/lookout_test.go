@@ -28,15 +28,20 @@ func (c *table) sent() []time.Time {
 	return c.looks
 }
 
-func want(claim byte, by string) lookout.Want { return lookout.Want{Claim: [32]byte{claim}, By: by} }
+func want(claim byte, by string) lookout.Want {
+	return lookout.Want{Claim: string([]byte{claim}), By: by}
+}
 
-func (c *table) look(_ context.Context, free map[lookout.Want]bool) {
+func (c *table) look(_ context.Context, wants []lookout.Want) (free []lookout.Want) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looks = append(c.looks, time.Now())
-	for want := range free {
-		free[want] = time.Until(c.ends[want.Claim[0]]) <= 0 && !c.locked[want.Claim[0]]
+	for _, want := range wants {
+		if time.Until(c.ends[want.Claim[0]]) <= 0 && !c.locked[want.Claim[0]] {
+			free = append(free, want)
+		}
 	}
+	return free
 }
 
 // wait waits for a claim in a goroutine, which another has for as long as left says, and says when

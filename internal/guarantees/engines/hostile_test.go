@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -105,6 +106,7 @@ func hostileNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 
 	everyVerb(t, c, tapped, c.Begin(t, dsn, sql.LevelReadCommitted))
+	untilRenewed(t, c, tapped, log)
 	log.qualified(t)
 	names := log.functions()
 	require.Contains(t, names, "set_config")
@@ -177,6 +179,7 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 	ok(locks.Mutex("tx2", "tx3").TryLockTx(background, tx))
 	ok(locks.Mutex("tx4").Within(time.Minute).LockTx(background, tx))
 	ok(locks.Rows("mine", "id", 2).LockTx(background, tx))
+	require.ErrorIs(t, locks.Rows("mine", "id", 2, 3).LockTx(background, tx), txlock.ErrNoRow)
 	ok(locks.Mutex("tx5").Shared().LockTx(background, tx))
 	_, err = locks.Once("tx").DoTx(background, tx)
 	ok(err)
@@ -212,6 +215,21 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 	})
 	ok(locks.Close())
 	pool.Close()
+}
+
+// untilRenewed holds locks, exclusive and shared, until they are renewed.
+func untilRenewed[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, log *ear) {
+	t.Helper()
+	driver, pool := c.Connect(t, dsn, 2)
+	defer pool.Close()
+	locks := txlock.New(driver, txlock.WithLease(shortLease))
+	lock, err := locks.Mutex("a", "b").Lock(background)
+	require.NoError(t, err)
+	shared, err := locks.Mutex("c").Shared().Lock(lock.Context())
+	require.NoError(t, err)
+	eventually.True(t, "a renewal", func() bool { return log.heard("rollback and chain") })
+	require.NoError(t, shared.Unlock(background))
+	require.NoError(t, lock.Unlock(background))
 }
 
 // ear forwards connections to a server, and keeps what clients send.
@@ -288,6 +306,15 @@ func (e *ear) note(text string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.texts[text] = true
+}
+
+func (e *ear) heard(part string) (heard bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for text := range e.texts {
+		heard = heard || strings.Contains(text, part)
+	}
+	return heard
 }
 
 var (

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -65,7 +64,7 @@ func recordGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx])
 	found, err := locktable.Find(background, driver, e.Table())
 	require.NoError(t, err)
 	of, hash := found.Kinds.Leaders, testbed.HashOf(f.Key("appoint"))
-	_, err = driver.Run(background, dialects.Query{SQL: of.Rows, Args: []any{hash, ""}, Table: of.Table})
+	_, err = driver.Run(background, of.Rows.With(hash, ""))
 	require.NoError(t, err)
 	locks := txlock.New(driver, txlock.WithTable(e.Table()))
 	settings := func() (text string) {
@@ -83,7 +82,7 @@ func recordGivesBack(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx])
 		}
 		ctx, cancel := context.WithTimeout(background, limit)
 		term := limit.Microseconds()
-		write := dialects.Query{SQL: of.Write, Args: []any{term, "me", hash}, Table: of.Table}
+		write := of.Write.With(term, "me", hash)
 		_, err := driver.Run(ctx, write)
 		cancel()
 		require.True(t, err != nil || limit < 2*time.Millisecond)

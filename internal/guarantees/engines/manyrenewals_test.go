@@ -132,7 +132,7 @@ func holdMany(t *testing.T, f *testbed.Fixture[pgx.Tx], locks []*txlock.Lock, ma
 	return len(transactions) - len(locks), oldest
 }
 
-// Cancels hit renewals at every point. One in front of all is a loss. Whatever becomes of a lock,
+// Cancels hit renewals at every point. Whatever becomes of a lock,
 // no session goes back to its pool with what it has kept for itself.
 func TestCancelledRenewalsLeaveNothing(t *testing.T) {
 	t.Parallel()

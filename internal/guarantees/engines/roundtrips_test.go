@@ -54,10 +54,10 @@ func TestRoundTrips(t *testing.T) {
 	onPgx.exec = exec{alone: 2, texts: 1, into: 2, judged: 2, nested: 4, further: 4}
 	inText := onPgx // the server would read a text as a whole, so the statements go one by one
 	inText.exec = exec{alone: 4, texts: 4, into: 4, judged: 4, nested: 4, further: 4}
-	blind := inText // BEGIN and COMMIT are the client library's
-	blind.lock, blind.do, blind.once = 3, 4, 5
-	blind.exec = exec{alone: 6, texts: 6, into: 6, judged: 5, nested: 4, further: 4}
-	blind.in.missedTx = 4 // the error, the way back, and what it means
+	onSQL := inText // BEGIN and COMMIT are the client library's
+	onSQL.lock, onSQL.do, onSQL.once = 3, 4, 5
+	onSQL.exec = exec{alone: 6, texts: 6, into: 6, judged: 5, nested: 4, further: 4}
+	onSQL.in.lockTx, onSQL.in.missedTx = 4, 4 // statement by statement
 	for _, e := range testbed.Engines {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
@@ -95,7 +95,7 @@ func TestRoundTrips(t *testing.T) {
 				})
 			}
 			c := testbed.PostgresSQL[0]
-			t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, blind) })
+			t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, onSQL) })
 		})
 	}
 }

@@ -14,18 +14,12 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// connector opens the connections of a pool of Open. Their settings save round trips, and keep what
-// is read and written under the lock:
-//
-//   - autocommit=0: the first statement begins a transaction, without a trip for BEGIN. And a
-//     deadlock, whose error the work may swallow, is followed by a new transaction: the next
-//     statements do not commit one by one.
-//   - READ COMMITTED: what is read under a lock is never older than the lock.
-//   - innodb_lock_wait_timeout: a waiter stays in the queue as long as its context allows, not for
-//     50 s.
+// connector opens the connections of a pool of Open.
 type connector struct{ config *mysql.Config }
 
-// Settings is the statement that gives a connection of Open its settings. A lease may follow.
+// Settings is the statement that gives a connection of Open its settings. A lease may follow. With
+// autocommit = 0 the first statement begins a transaction, without a trip for BEGIN, and behind a
+// deadlock, whose error the work may swallow, statements do not commit one by one.
 const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.AtReadCommitted + ", " +
 	"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */ = 0"
 
@@ -137,7 +131,8 @@ func isPlain(query string) bool {
 }
 
 var (
-	plain   = regexp.MustCompile(`(?i)^[\s(]*(select|insert|update|delete|replace|with|savepoint|release|show)\b[^;]*$`)
+	plain = regexp.MustCompile(`(?i)^[\s(]*(select|insert|update|delete|replace|with|savepoint|release|` +
+		`rollback\s+to|show)\b[^;]*$`)
 	getLock = regexp.MustCompile(`(?i)\bget_lock\b`)
 )
 

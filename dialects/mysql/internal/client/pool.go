@@ -37,9 +37,12 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit, err := poolLimit(config)
-	if err != nil {
-		return nil, err
+	limit := defaultLimit
+	if text, given := config.Params[limitParameter]; given {
+		delete(config.Params, limitParameter) // the driver would set it as a variable of the server
+		if limit, err = strconv.Atoi(text); err != nil || limit < 1 {
+			return nil, fmt.Errorf("%s=%s: must be a number of connections, at least 1", limitParameter, text)
+		}
 	}
 	config.Logger = &mysql.NopLogger{} // no dsn can set it
 	plain, err := mysql.NewConnector(config.Clone())
@@ -74,20 +77,6 @@ const (
 	defaultLimit = 16
 	idleTime     = 30 * time.Minute // as pgxpool has it
 )
-
-// poolLimit takes out of config how many connections the pool may open.
-func poolLimit(config *mysql.Config) (int, error) {
-	text, given := config.Params[limitParameter]
-	if !given {
-		return defaultLimit, nil
-	}
-	delete(config.Params, limitParameter) // the driver would set it as a variable of the server
-	limit, err := strconv.Atoi(text)
-	if err != nil || limit < 1 {
-		return 0, fmt.Errorf("%s=%s: must be a number of connections, at least 1", limitParameter, text)
-	}
-	return limit, nil
-}
 
 // Acquire takes a connection from the pool, to a server that is not refused.
 func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
@@ -163,8 +152,9 @@ func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 	for _, line := range lines {
 		identity[line[0]] = line[1]
 	}
-	if err = refuse(identity); err == nil { // else it is not what others on this pool may be locking on
-		p.Galera.Store(isGalera(identity))
+	galera, err := refuse(identity)
+	if err == nil { // else it is not what others on this pool may be locking on
+		p.Galera.Store(galera)
 		p.identified.Store(true)
 	}
 	return err
@@ -173,36 +163,27 @@ func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
 // Forget has the next call of Identify ask again: a group may have another mode now.
 func (p *Pool) Forget() { p.identified.Store(false) }
 
-func isGalera(identity map[string]string) bool {
-	provider := identity["wsrep_provider"]
-	return provider != "" && provider != "none"
-}
-
-// refuse is an error for a server that is known not to exclude. What may exclude, or fails where it
-// does not, is left to the proof of Check.
+// refuse is an error for a server that is known not to exclude, else it says whether that is a node
+// of Galera. What may exclude, or fails where it does not, is left to the proof of Check.
 //
 // TiDB keeps locks in memory alone, and loses them when a store fails or after an hour, and COMMIT
-// goes on (pingcap/tidb#66571). It ignores FOR UPDATE in a statement with SKIP LOCKED
-// (pingcap/tidb#69720). Vitess is a proxy whose clients share sessions: it ignores wait_timeout, so
-// no lock has a lease, ends transactions by a timer, and a KILL QUERY may hit another client.
-// Dolt, and go-mysql-server below it, take FOR UPDATE and lock nothing. In a cluster whose nodes
-// all take writes, row locks do not reach the other nodes. A binary log of statements alone would
-// take REPEATABLE READ, at which work may read what is older than its second lock.
-func refuse(identity map[string]string) error {
+// goes on (pingcap/tidb#66571, #69720). In Vitess a KILL QUERY may hit another client. A binary log
+// of statements alone would take REPEATABLE READ, at which work may read what is older than its
+// second lock.
+func refuse(identity map[string]string) (galera bool, err error) {
 	const oneNode = ", where row locks exclude the sessions of one node only"
-	version, what := identity["version"], ""
+	version, provider, what := identity["version"], identity["wsrep_provider"], ""
+	galera = provider != "" && provider != "none"
 	switch {
 	case strings.Contains(version, "TiDB"):
-		what = "TiDB, which can lose a lock while its holder goes on to COMMIT, and ignores FOR UPDATE in a " +
-			"statement with SKIP LOCKED"
+		what = "TiDB, which can lose a lock while its holder goes on to COMMIT"
 	case strings.Contains(strings.ToLower(version+identity["version_comment"]), "vitess"):
-		what = "Vitess, which ends transactions by a timer of its own, keeps no lease (wait_timeout), and shares the " +
-			"server's sessions among clients"
+		what = "Vitess, which ends transactions by a timer of its own, and keeps no lease (wait_timeout)"
 	case identity["version_comment"] == "Dolt":
 		what = "Dolt or go-mysql-server, which takes FOR UPDATE and locks nothing"
-	case isGalera(identity) && !strings.Contains(version, "MariaDB"):
+	case galera && !strings.Contains(version, "MariaDB"):
 		what = "a node of a Galera cluster of MySQL" + oneNode + ": txlock knows that of MariaDB only"
-	case isGalera(identity) && identity["wsrep_on"] == "OFF":
+	case galera && identity["wsrep_on"] == "OFF":
 		what = "a server with a wsrep_provider, and the session has wsrep_on = OFF: its locks would not reach the " +
 			"other nodes of a Galera cluster (where there is none, set wsrep_provider = none)"
 	case identity["group_replication_group_name"] != "" && identity["group_replication_single_primary_mode"] == "OFF":
@@ -211,7 +192,7 @@ func refuse(identity map[string]string) error {
 		what = "a server with binlog_format = STATEMENT, with which it locks no row at READ COMMITTED: set it to ROW " +
 			"or MIXED, in the server's configuration and by SET GLOBAL, and connect anew"
 	default:
-		return nil
+		return galera, nil
 	}
-	return fmt.Errorf("%w: this is %s (version %s)", dialects.ErrUnsafeEngine, what, version)
+	return galera, fmt.Errorf("%w: this is %s (version %s)", dialects.ErrUnsafeEngine, what, version)
 }

@@ -17,14 +17,15 @@ func TestPoolLimit(t *testing.T) {
 
 func TestIsPlain(t *testing.T) {
 	for _, plain := range []string{
-		"SAVEPOINT mine", "-- name: Use :exec\nSELECT 1", " (SELECT 1)", "update t set a = 1",
+		"SAVEPOINT mine", "ROLLBACK TO SAVEPOINT mine",
+		"-- name: Use :exec\nSELECT 1", " (SELECT 1)", "update t set a = 1",
 	} {
 		require.True(t, isPlain(plain), plain)
 	}
 	for _, other := range []string{
 		"SET autocommit = 1", "USE other", "/*! SET autocommit = 1 */", "SELECT 1; SET autocommit = 1", "CALL f()",
 		"SAVEPOINT txlock_1; SET autocommit = 1", "/* SELECT",
-		"SELECT GET_LOCK('a', 1)", "HANDLER t OPEN", "-- x\n/*!50000 SET autocommit = 1, */ SELECT 1",
+		"SELECT GET_LOCK('a', 1)", "ROLLBACK", "HANDLER t OPEN", "-- x\n/*!50000 SET autocommit = 1, */ SELECT 1",
 	} {
 		require.False(t, isPlain(other), other)
 	}

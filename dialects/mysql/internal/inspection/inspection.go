@@ -58,7 +58,8 @@ func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
 		err = take(p)
 		switch server.Number(err) {
 		case server.NoPrivilege, server.NoDatabasePrivilege, server.NoGlobalPrivilege:
-			err = fmt.Errorf("this user may not see who holds locks (%s): %w", p.grant, err)
+			err = fmt.Errorf("this user may not see who holds locks (GRANT SELECT ON performance_schema.* TO …; on "+
+				"MariaDB GRANT PROCESS ON *.* TO …): %w", err)
 		}
 		return err
 	})
@@ -70,11 +71,7 @@ func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 		return dialects.ErrChanged
 	}
 	return i.look(ctx, func(p *picture) error {
-		err := p.renew(ctx)
-		if err == nil {
-			err = p.readPeople(ctx)
-		}
-		if err != nil {
+		if err := p.readPeople(ctx); err != nil {
 			return err
 		}
 		transactions, err := p.ask(ctx, "SELECT number FROM ("+p.ownersSQL+") o WHERE session = "+party.ID)

@@ -102,10 +102,7 @@ func (p *picture) readTables(ctx context.Context) error {
 
 // read reads the sessions, and the locks just behind them, so that their owners are there.
 func (p *picture) read(ctx context.Context) error {
-	err := p.renew(ctx)
-	if err == nil {
-		err = p.readPeople(ctx)
-	}
+	err := p.readPeople(ctx)
 	if err == nil && p.of.Slots == nil {
 		err = p.readCallers(ctx)
 	}
@@ -130,6 +127,9 @@ func (p *picture) read(ctx context.Context) error {
 }
 
 func (p *picture) readPeople(ctx context.Context) error {
+	if err := p.renew(ctx); err != nil {
+		return err
+	}
 	lines, err := p.ask(ctx, p.peopleSQL)
 	p.people = map[string]*person{"": {}} // of whom nothing is known
 	for _, line := range lines {

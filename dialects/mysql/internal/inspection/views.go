@@ -5,7 +5,6 @@ import "github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 // views are the texts by which a server shows sessions and their locks.
 type views struct {
 	mariadb bool
-	grant   string // of the privilege to see them
 	// peopleSQL has for each session: its number, user, host, database, command and statement, for
 	// how many seconds that and the transaction last, the time, what tells the transaction from
 	// others if its number does not, and the name of the application.
@@ -31,7 +30,6 @@ const saidSQL = `(SELECT t.PROCESSLIST_ID, s.SQL_TEXT FROM performance_schema.th
 // sessions of all users. TIMER_WAIT, in picoseconds, grows as long as a statement or a transaction
 // lasts.
 var mysql = views{
-	grant: "GRANT SELECT ON performance_schema.* TO …",
 	peopleSQL: `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_DB,
 		t.PROCESSLIST_COMMAND, t.PROCESSLIST_INFO, s.TIMER_WAIT / 1e12, x.TIMER_WAIT / 1e12, UNIX_TIMESTAMP(NOW(6)),
 		x.EVENT_ID, (SELECT MAX(a.ATTR_VALUE) FROM performance_schema.session_connect_attrs a
@@ -61,7 +59,7 @@ var mysql = views{
 // A shared lock shows as that of each unnumbered transaction: of several, nobody knows which of
 // them has it. One that blocks nobody is that of one that waits. A probe is no waiter.
 var mariadb = views{
-	mariadb: true, grant: "GRANT PROCESS ON *.* TO …",
+	mariadb: true,
 	// The view has the time in the server's time zone, whatever the session's is, and in whole
 	// seconds. A transaction that began in this second may be followed by another that did.
 	peopleSQL: `SELECT p.ID, p.USER, p.HOST, p.DB, p.COMMAND, p.INFO, p.TIME_MS / 1000, now - begun, now,

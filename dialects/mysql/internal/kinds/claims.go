@@ -1,8 +1,6 @@
 package kinds
 
 import (
-	"strings"
-
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -20,34 +18,36 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 	}
 	list := "JSON_TABLE(CONVERT($1 USING utf8mb4), '$[*]' COLUMNS (n FOR ORDINALITY, claim VARCHAR(64) PATH '$[0]', " +
 		"holder VARCHAR(510) PATH '$[1]'))"
-	fill := func(text string) string {
-		return of(table, strings.NewReplacer("NOW", now, "SKIPPING", sqltext.OnMariaDB(sqltext.SomeWait)).Replace(text))
-	}
+	skipping := sqltext.OnMariaDB(sqltext.SomeWait)
+	mine := "WHERE claim = $1 AND holder = $2 AND token = $3 AND $4 IN (secret, 0) AND "
+	end := "SELECT " + micros("until") + " FROM {} " + mine
 	sql := dialects.ClaimSQL{
 		Table: table,
-		Read:  fill(line("1", "WHERE claim = $1")),
-		List:  fill(line("1", "WHERE until > NOW ORDER BY until LIMIT 10000")),
-		Keep:  fill(line("1", "WHERE claim = $1 FOR UPDATE")),
-		End:   fill("UPDATE {} SET until = " + at2 + " WHERE claim = $1"),
-		Take: fill("INSERT IGNORE INTO {} (claim, holder, token, secret, since, until) SELECT $1, '', " + micros(now) +
-			", 0, '1970-01-01', '1970-01-01' FROM (SELECT 1) AS new WHERE NOT EXISTS (SELECT 1 FROM {} AS former " +
-			"WHERE former.claim = $1);\n" +
-			"SKIPPING INSERT INTO {} (claim, holder, name, token, secret, since, until) SELECT claim, $2, " +
-			"NULLIF($4, ''), token + 1 - held, IF(held, secret, $3), IF(held, since, NOW), NOW + INTERVAL $5 " +
-			"MICROSECOND FROM (SELECT claim, token, secret, since, until > NOW AS held FROM {} WHERE claim = (SELECT " +
-			"seen.claim FROM {} AS seen WHERE seen.claim = $1 AND (seen.until <= NOW OR seen.holder = $2)) AND " +
-			"(until <= NOW OR holder = $2) LIMIT 1 FOR UPDATE SKIP LOCKED) AS mine ON DUPLICATE KEY UPDATE " +
-			"holder = VALUES(holder), name = VALUES(name), token = VALUES(token), secret = VALUES(secret), " +
-			"since = VALUES(since), until = VALUES(until);\n" +
+		Read:  reading(table, line("1", "WHERE claim = $1 AND until > NOW")),
+		List:  reading(table, line("1", "WHERE until > NOW ORDER BY until LIMIT 10000")),
+		Keep:  of(table, end+"until > NOW FOR UPDATE"),
+		// No row is changed where the end is moved to where it was.
+		Move: of(table, "UPDATE {} SET until = IF($5 > 0, NOW + INTERVAL $5 MICROSECOND, "+at("0")+") "+mine+
+			"until > NOW;\n"+end+"(ROW_COUNT() > 0 OR until > NOW)"),
+		Take: of(table, "INSERT IGNORE INTO {} (claim, holder, token, secret, since, until) SELECT $1, '', "+
+			micros("NOW")+", 0, '1970-01-01', '1970-01-01' FROM (SELECT 1) AS new WHERE NOT EXISTS (SELECT 1 FROM {} "+
+			"AS former WHERE former.claim = $1);\n"+
+			skipping+"INSERT INTO {} (claim, holder, name, token, secret, since, until) SELECT claim, $2, "+
+			"NULLIF($4, ''), token + 1 - held, IF(held, secret, $3), IF(held, since, NOW), NOW + INTERVAL $5 "+
+			"MICROSECOND FROM (SELECT claim, token, secret, since, until > NOW AS held FROM {} WHERE claim = (SELECT "+
+			"seen.claim FROM {} AS seen WHERE seen.claim = $1 AND (seen.until <= NOW OR seen.holder = $2)) AND "+
+			"(until <= NOW OR holder = $2) LIMIT 1 FOR UPDATE SKIP LOCKED) AS mine ON DUPLICATE KEY UPDATE "+
+			"holder = VALUES(holder), name = VALUES(name), token = VALUES(token), secret = VALUES(secret), "+
+			"since = VALUES(since), until = VALUES(until);\n"+
 			line("ROW_COUNT()", "WHERE claim = $1")),
-		Look: fill("SKIPPING (SELECT n FROM " + list + " AS a STRAIGHT_JOIN {} AS c ON c.claim = UNHEX(a.claim) " +
-			"WHERE c.until <= NOW OR c.holder = UNHEX(a.holder) FOR UPDATE /*!80001 OF c */ SKIP LOCKED) UNION ALL " +
-			"(SELECT n FROM " + list + " AS b LEFT JOIN {} AS d ON d.claim = UNHEX(b.claim) WHERE d.claim IS NULL)"),
+		Look: of(table, skipping+"(SELECT n FROM "+list+" AS a STRAIGHT_JOIN {} AS c ON c.claim = UNHEX(a.claim) "+
+			"WHERE c.until <= NOW OR c.holder = UNHEX(a.holder) FOR UPDATE /*!80001 OF c */ SKIP LOCKED) UNION ALL "+
+			"(SELECT n FROM "+list+" AS b LEFT JOIN {} AS d ON d.claim = UNHEX(b.claim) WHERE d.claim IS NULL)"),
 		Sweep: sweep(table, "claim", "until"),
 	}
 	if galera { // the lock of the row becomes one of the cluster
-		sql.Keep = fill(sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1")+
-			"UPDATE {} SET since = since + INTERVAL 1 MICROSECOND WHERE claim = $1;\n") + sql.Keep
+		sql.Keep.SQL = of(table, sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1")+
+			"UPDATE {} SET since = since + INTERVAL 1 MICROSECOND WHERE claim = $1;\n").SQL + sql.Keep.SQL
 	}
 	return sql
 }

@@ -16,31 +16,33 @@ import (
 // argument stands in a text in front of the number of one. No name of a table has it.
 const argument = "\x00"
 
-const (
-	// now is the same in all of a statement: the time at which it began.
-	now = "UTC_TIMESTAMP(6)"
-	// at1 is a time of so many microseconds since the Unix epoch as the first argument says.
-	at1 = "(TIMESTAMP '1970-01-01 00:00:00' + INTERVAL $1 MICROSECOND)"
-	at2 = "(TIMESTAMP '1970-01-01 00:00:00' + INTERVAL $2 MICROSECOND)"
-)
+// at is a time of that many microseconds since the Unix epoch.
+func at(micros string) string {
+	return "(TIMESTAMP '1970-01-01 00:00:00' + INTERVAL " + micros + " MICROSECOND)"
+}
 
 func micros(time string) string { return "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', " + time + ")" }
 
-// of is a text about the table {}, with $1 and so on for its arguments.
-func of(table, text string) string {
-	for i := range 9 {
-		text = strings.ReplaceAll(text, "$"+strconv.Itoa(i+1), argument+strconv.Itoa(i+1))
-	}
-	return strings.ReplaceAll(text, "{}", table)
+// of is a query about the table {}, with $1 and so on for its arguments; $[ begins a path of JSON.
+// NOW is the same in all of a statement: the time at which it began.
+func of(table, text string) dialects.Query {
+	text = strings.NewReplacer("$[", "$[", "$", argument, "{}", table, "NOW", "UTC_TIMESTAMP(6)").Replace(text)
+	return dialects.Query{SQL: text, Table: table}
+}
+
+func reading(table, text string) dialects.Query {
+	q := of(table, text)
+	q.Reads = true
+	return q
 }
 
 // Of are the texts for a lock table.
 func Of(table string, galera bool) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)
 	ping := "SELECT IF(" + sqltext.Writable + ", '', CONCAT('the server ', @@hostname, ':', @@port, ' is read_only, " +
-		"and takes no writes')) FROM " + table + " LIMIT 1"
+		"and takes no writes')) FROM {} LIMIT 1"
 	return dialects.Kinds{
-		Ping: ping, Certified: galera,
+		Ping: reading(table, ping), Certified: galera,
 		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims), galera),
 		Permits: permitsOf(beside(locktable.Permits), strconv.Itoa(locktable.QueuePermit)),
 		Leaders: leadersOf(beside(locktable.Leaders)),

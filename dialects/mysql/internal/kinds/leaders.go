@@ -14,19 +14,16 @@ func leadersOf(table string) dialects.LeadersSQL {
 			"SELECT CONCAT(seat.id, ' ', office.id) FROM {} AS seat JOIN {} AS office ON office.hash = seat.hash AND "+
 			"office.part = 'office' WHERE seat.hash = $1 AND seat.part = 'seat'"),
 		// Assignments are made from left to right: the identity is the former leader's.
-		Write: of(table, "UPDATE {} SET term = IF(LAST_INSERT_ID(IF(identity IS NULL, 2, 1)) > 0, $1, 0), identity "+
-			"= $2, "+
-			"since = UTC_TIMESTAMP(6) WHERE hash = $3 AND part = 'record' AND term < $1;\n"+
+		Write: of(table, "UPDATE {} SET term = IF(LAST_INSERT_ID(IF(identity IS NULL, 2, 1)) > 0, $1, 0), "+
+			"identity = $2, since = NOW WHERE hash = $3 AND part = 'record' AND term < $1;\n"+
 			"SELECT IF(LAST_INSERT_ID() = 2, 'resigned', 'lost') FROM DUAL WHERE ROW_COUNT() = 1"),
 		Resign: of(table, "UPDATE {} SET identity = NULL WHERE hash = $1 AND part = 'record' AND term = $2;\n"+
 			"SELECT ROW_COUNT()"),
 		// The office is read with a column that is in no index: who has it has locked the row
 		// alone. The record is not looked up by a unique key: that would be read before the
 		// statement begins.
-		Leader: of(table, "(SELECT IF(term < 0, '', 'free') FROM {} WHERE hash = $1 AND part = 'office' "+
+		Leader: reading(table, "(SELECT IF(term < 0, '', 'free') FROM {} WHERE hash = $1 AND part = 'office' "+
 			sqltext.Sharing+sqltext.SkipLocked+") UNION ALL (SELECT CONCAT_WS(' ', IF("+sqltext.Writable+", 'writes', "+
-			"'reads'), term, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), HEX(identity)) FROM {} WHERE hash = "+
-			"$1 AND "+
-			"CONCAT(part) = 'record')"),
+			"'reads'), term, "+micros("since")+", HEX(identity)) FROM {} WHERE hash = $1 AND CONCAT(part) = 'record')"),
 	}
 }

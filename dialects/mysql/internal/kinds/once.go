@@ -20,12 +20,12 @@ func onceOf(table string) dialects.OnceSQL {
 	}
 	return dialects.OnceSQL{
 		Table: table,
-		Look: of(table, "SELECT CONCAT_WS(' ', "+micros(now)+", (SELECT "+micros("done_at")+" FROM {} WHERE "+
+		Look: reading(table, "SELECT CONCAT_WS(' ', "+micros("NOW")+", (SELECT "+micros("done_at")+" FROM {} WHERE "+
 			"marker = $1))"),
-		Mark: of(table, insert(at2+", 0")+"done_at = IF("+old("$3")+", VALUES(done_at), (SELECT 1 UNION ALL "+
+		Mark: of(table, insert(at("$2")+", 0")+"done_at = IF("+old("$3")+", VALUES(done_at), (SELECT 1 UNION ALL "+
 			"SELECT 2))"),
-		Forget: of(table, "DELETE FROM {} WHERE marker = $1"),
-		First: of(table, insert(now+", $2")+strings.ReplaceAll("run = IF(OLD, VALUES(run), run), done_at = IF(OLD, "+
+		Forget: of(table, "DELETE FROM {} WHERE marker = $1;\nSELECT 1"), // a query behind a lock has rows
+		First: of(table, insert("NOW, $2")+strings.ReplaceAll("run = IF(OLD, VALUES(run), run), done_at = IF(OLD, "+
 			"VALUES(done_at), done_at);\nSELECT run FROM {} WHERE marker = $1 AND run = $2 FOR "+
 			"UPDATE", "OLD", old("$3"))),
 		Sweep: sweep(table, "marker", "done_at"),
@@ -35,10 +35,10 @@ func onceOf(table string) dialects.OnceSQL {
 // sweep deletes rows, known by their key, whose time is long ago: see dialects.OnceSQL. Each part
 // names its index: the server would read all of a small table otherwise, and would lock what it
 // reads.
-func sweep(table, key, time string) string {
-	old := " FROM {} FORCE INDEX (" + time + ") WHERE " + time + " >= " + at1
+func sweep(table, key, time string) dialects.Query {
+	old := " FROM {} FORCE INDEX (" + time + ") WHERE " + time + " >= " + at("$1")
 	return of(table, sqltext.OnMariaDB(sqltext.SomeWait)+"DELETE gone FROM (SELECT "+key+" AS it"+old+" AND "+time+
-		" < "+now+" - INTERVAL $2 MICROSECOND ORDER BY "+time+" LIMIT $3 FOR UPDATE SKIP LOCKED) AS old "+
+		" < NOW - INTERVAL $2 MICROSECOND ORDER BY "+time+" LIMIT $3 FOR UPDATE SKIP LOCKED) AS old "+
 		"STRAIGHT_JOIN {} AS gone FORCE INDEX (PRIMARY) ON gone."+key+" = old.it;\n"+
 		"SELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT "+micros("MIN("+time+")")+old+"))")
 }

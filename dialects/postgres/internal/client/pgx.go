@@ -49,7 +49,7 @@ func (p pgxPool) Acquire(ctx context.Context) (none Conn[pgx.Tx], err error) {
 	}
 }
 
-func (p pgxPool) In(ctx context.Context, tx pgx.Tx, _ bool) (l Line, err error) {
+func (p pgxPool) In(ctx context.Context, tx pgx.Tx) (l Line, err error) {
 	if pooled, ok := tx.(*pgxpool.Tx); tx == nil || ok && pooled == nil || tx.Conn() == nil {
 		return l, errors.New("nil transaction")
 	}
@@ -82,7 +82,7 @@ func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
 	}
 	defer conn.Release()
 	// Outside a transaction, a pooler may execute what somebody else has prepared.
-	_, err = conn.Exec(ctx, s.Sent(), append([]any{pgx.QueryExecModeSimpleProtocol}, s.Args...)...)
+	_, err = conn.Exec(ctx, s.SQL, append([]any{pgx.QueryExecModeSimpleProtocol}, s.Args...)...)
 	return err
 }
 
@@ -137,7 +137,7 @@ func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
 // not guard from an error there.
 func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	if len(s) == 1 && s[0].Silent && len(s[0].Args) == 0 { // pgx has nothing to prepare then
-		if _, err = c.through.Exec(ctx, s[0].Sent()); err != nil {
+		if _, err = c.through.Exec(ctx, s[0].SQL); err != nil {
 			return nil, err
 		}
 		return [][]string{nil}, nil
@@ -154,7 +154,7 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, len(s))}
 	queries := make([]pgx.QueuedQuery, len(s))
 	for i, statement := range s {
-		queries[i] = pgx.QueuedQuery{SQL: statement.Sent(), Arguments: statement.Args}
+		queries[i] = pgx.QueuedQuery{SQL: statement.SQL, Arguments: statement.Args}
 		if c.line.Tag != "" && !statement.Opens {
 			queries[i].SQL = c.line.Tag + queries[i].SQL
 		}
@@ -245,8 +245,8 @@ type pooledPgx struct {
 }
 
 // Begin makes pgx's own handle of the transaction: that of a batch that begins one, and has nothing
-// to send. Its Close closes the handle once the transaction has ended, so that nobody who has kept
-// it sends anything in the next one of the connection.
+// to send. Its Close closes the handle, so that nobody who has kept it sends anything in the next
+// transaction of the connection.
 func (c *pooledPgx) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
 	columns, err := c.run(ctx, s)
 	if err == nil && mark != "" {

@@ -8,6 +8,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -20,13 +21,12 @@ import (
 // It also asks for the settings without which the library's texts and the caller's names would mean
 // something else: see [server.Unfit]. Where pg_catalog is not the first schema in which an
 // operator is looked for, anybody's could run. So those of this text say whose they are.
-var identity = sqltext.Statement{
-	SQL: "select concat('it has the extension ', extname) from pg_extension " +
+var identity = sqltext.With(identifier.Qualified(
+	"select concat('it has the extension ', extname) from pg_extension " +
 		"where extname operator(pg_catalog.=) any(array['pgactive', 'bdr']::name[]) " +
 		"union all select concat('client_encoding=', current_setting('client_encoding')) " +
 		"union all select concat('standard_conforming_strings=', current_setting('standard_conforming_strings')) " +
-		"union all select concat('search_path=', array_to_string(current_schemas(true), ','))",
-}
+		"union all select concat('search_path=', array_to_string(current_schemas(true), ','))"))
 
 // Identity is what is known of the servers of a pool, and its sessions, which are all alike.
 type Identity struct{ known atomic.Bool }

@@ -19,7 +19,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	part := func(missing, suffix, sql string) { // {} is the table
 		name := beside(suffix)
 		sql = strings.ReplaceAll(sql, "{}", name)
-		l.Parts = append(l.Parts, dialects.Part{Table: name, Missing: missing, SQL: sql})
+		l.Parts = append(l.Parts, dialects.Part{Table: name, Missing: identifier.Qualified(missing), SQL: sql})
 	}
 	table := func(kind, suffix, definition string) {
 		part("to_regclass("+sqltext.Literal(beside(suffix))+") IS NULL", suffix,
@@ -38,16 +38,15 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	}
 
 	// The primary key is unnamed: the server finds a free name. Every row states the number of
-	// slots: missing rows show, and a client with an old number finds no row to lock instead of
-	// a wrong one.
+	// slots: a client with an old number finds no row to lock instead of a wrong one.
 	table("TABLE", "", ` (
     slot integer NOT NULL PRIMARY KEY,
     slots integer NOT NULL,
     CHECK (slot >= 0 AND slot < slots)
 )`)
 
-	// What tokens are drawn from. The first holder inserts the row of runs. The epochs of
-	// version 0.1 lack a column. To add it waits for all who hold a lock with a token.
+	// What tokens are drawn from. The first holder inserts the row of runs. The epochs of version
+	// 0.1 lack a column, and to add it waits for all who hold a lock with a token.
 	table("TABLE", locktable.Epochs, ` (
     epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     begun boolean NOT NULL DEFAULT false,
@@ -101,19 +100,20 @@ func Layout(locks string) (l dialects.Layout, err error) {
     until timestamptz NOT NULL
 )`+index(locktable.Claims, "_until", "until"))
 
-	l.Census = locktable.CensusSQL(beside(""))
-	l.Find = locktable.LastSQL(beside(""), "(select format('%I.%I', nspname, relname) from pg_class c "+
-		"join pg_namespace n on n.oid = relnamespace where c.oid = "+sqltext.Literal(beside(""))+"::regclass::oid)")
+	l.Census = identifier.Qualified(locktable.CensusSQL(beside("")))
+	l.Find = identifier.Qualified(locktable.LastSQL(beside(""), "(select format('%I.%I', nspname, relname) from "+
+		"pg_class c join pg_namespace n on n.oid = relnamespace where c.oid = "+
+		sqltext.Literal(beside(""))+"::regclass::oid)"))
 	l.Kinds = kinds.Of
 	// For clusters that Identity does not know of, because what it would ask for may serve others,
 	// too: Spock, and a lock table that is replicated both ways.
-	l.Writers = "select concat('it has the extension ', extname) " +
+	l.Writers = identifier.Qualified("select concat('it has the extension ', extname) " +
 		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all " +
 		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, " +
 		"' carries them out') from pg_subscription s join pg_subscription_rel r on r.srsubid = s.oid " +
 		"join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace " +
 		"join pg_publication_tables p on p.tablename = c.relname and p.schemaname = n.nspname " +
-		"where s.subenabled and c.oid = " + sqltext.Literal(beside("")) + "::regclass::oid"
+		"where s.subenabled and c.oid = " + sqltext.Literal(beside("")) + "::regclass::oid")
 	l.Seed = func(slots int) string {
 		return fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT slot, %d FROM generate_series(0, %[2]d - 1) AS slot\n"+
 			"WHERE NOT EXISTS (SELECT FROM %[1]s WHERE slots <> %[2]d)\nON CONFLICT DO NOTHING", beside(""), slots)
@@ -130,5 +130,5 @@ func together(locks string, statements []string) string {
 	lock.Write([]byte("txlock install\x00" + locks))
 	body := identifier.Qualified(fmt.Sprintf("begin perform pg_advisory_xact_lock(%d); %s; end", int64(lock.Sum64()),
 		strings.ReplaceAll(strings.Join(statements, "; "), ";\n", "; ")))
-	return "select set_config('statement_timeout', '0', true);\ndo " + sqltext.Literal(body)
+	return "select pg_catalog.set_config('statement_timeout', '0', true);\ndo " + sqltext.Literal(body)
 }

@@ -4,18 +4,34 @@ package kinds
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
+
+// of is a query about the table {}. NUMBER is that of its queue locks.
+func of(table, text string) dialects.Query {
+	text = strings.NewReplacer("{}", table, "NUMBER", sqltext.NumberOf(table), "NOW", "clock_timestamp()",
+		"MICROSECONDS", "float8 * interval '1 microsecond'").Replace(text)
+	return dialects.Query{SQL: identifier.Qualified(text), Table: table}
+}
+
+func reading(table, text string) dialects.Query {
+	q := of(table, text)
+	q.Reads = true
+	return q
+}
 
 // Of are the texts for a lock table.
 func Of(table string) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)
 	queue := strconv.Itoa(locktable.QueuePermit)
 	return dialects.Kinds{
-		Ping: "select '' from " + beside("") + " where slots > 0 limit 1", // a standby refuses BEGIN READ WRITE
+		// A standby refuses BEGIN READ WRITE.
+		Ping: reading(beside(""), "select '' from {} where slots > 0 limit 1"),
 		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims)),
 		Permits: permitsOf(beside(locktable.Permits), queue), Leaders: leadersOf(beside(locktable.Leaders)),
 	}, err

@@ -11,14 +11,10 @@ import (
 )
 
 // QuoteTable quotes the name of a table as its user spells it, with its schema or without.
-func QuoteTable(name string) (string, error) { return quote(name, 2) }
+func QuoteTable(name string) (string, error) { return identifier.Quote(name, '"', 2) }
 
 // QuoteColumn quotes the name of a column.
-func QuoteColumn(name string) (string, error) { return quote(name, 1) }
-
-func quote(name string, maxParts int) (string, error) {
-	return identifier.Quote(name, '"', maxParts)
-}
+func QuoteColumn(name string) (string, error) { return identifier.Quote(name, '"', 1) }
 
 // Tokens is what the name of the sequence ends with that tokens are drawn from. See locktable for
 // the tables beside a lock table.
@@ -54,19 +50,19 @@ func Pass(request dialects.Request, function, number string) string {
 	if request.Ours {
 		number = NumberOf(request.Table) + ", " + number
 	}
-	return function + "(" + number + ")"
+	return "pg_catalog." + function + "(" + number + ")"
 }
 
 // NumberOf is the table's number. A prepared statement looks it up anew when the table is made
 // anew.
 func NumberOf(table string) string {
 	quoted, _ := QuoteTable(table) // the row's statement has the error
-	return Literal(quoted) + "::regclass::oid::int"
+	return Literal(quoted) + "::pg_catalog.regclass::pg_catalog.oid::int"
 }
 
 // Set sets a setting until the end of the transaction.
 func Set(setting, argument string) string {
-	return "set_config('" + setting + "', " + argument + ", true)"
+	return "pg_catalog.set_config('" + setting + "', " + argument + ", true)"
 }
 
 // Turnstile is the number of the turnstile in front of a row of the caller's.

@@ -6,13 +6,10 @@ package sqltext
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/txlock/txlock/internal/identifier"
 )
 
 // Script is what one round trip carries. Texts are few and constant, so that prepared statements
@@ -21,7 +18,8 @@ import (
 type Script []Statement
 
 // Statement is one of them, with $1 and so on for its arguments. It says what a sender would else
-// have to read in its text.
+// have to read in its text. That is sent as it is: whoever makes one of the library's own has it
+// [identifier.Qualified].
 type Statement struct {
 	SQL  string
 	Args []any // strings, unless it is the caller's
@@ -39,114 +37,39 @@ func With(sql string, args ...any) Statement { return Statement{SQL: sql, Args: 
 // Silent is a statement that returns no rows.
 func Silent(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args, Silent: true} }
 
-// Sent is the text of a statement as the server gets it: see [identifier.Qualified]. The caller's
-// own is as it is. So is one that names nothing of the server's: a savepoint, of which there is
-// one for each number.
-func (s Statement) Sent() string {
-	if s.Work || !strings.ContainsAny(s.SQL, "(:") && !strings.Contains(s.SQL, "pg_") {
-		return s.SQL
-	}
-	if text, known := sent.Load(s.SQL); known {
-		return text.(string)
-	}
-	if kept.Add(1) > maxSent {
-		kept.Store(0)
-		sent.Clear()
-	}
-	text := identifier.Qualified(s.SQL)
-	sent.Store(s.SQL, text)
-	return text
-}
-
-// maxSent bounds the texts that are kept. A program has some for each of its tables, and for each
-// number of values.
-const maxSent = 1000
-
-var (
-	sent sync.Map     // what Sent returns
-	kept atomic.Int32 // how many of them there are, or a few more
-)
-
 // Text is a script as one query without arguments: they stand in the text as literals. Quotes and
 // quoted names are left as they are.
 func (s Script) Text() (string, error) {
-	var b strings.Builder
+	var failed error
+	texts := make([]string, len(s))
 	for i, statement := range s {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		if err := statement.writeTo(&b); err != nil {
-			return "", err
-		}
-	}
-	return b.String(), nil
-}
-
-// Block is a script as one statement, which shows no answers.
-func (s Script) Block() (string, error) {
-	body := make(Script, len(s))
-	for i := range s {
-		text, err := s[i : i+1].Text()
-		if err != nil {
-			return "", err
-		}
-		body[i] = With("execute $1", text)
-	}
-	text, err := body.Text()
-	if err != nil {
-		return "", err
-	}
-	return Script{With("do $1", "begin "+text+"; end")}.Text()
-}
-
-func (s Statement) writeTo(b *strings.Builder) error {
-	literals, err := s.literals()
-	text := s.Sent()
-	if err != nil {
-		return err
-	}
-	var quote byte // that is open
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		switch {
-		case quote != 0:
-			if c == quote { // a doubled one opens again at once
-				quote = 0
-			}
-		case c == '\'' || c == '"':
-			quote = c
-		case c == '$' && len(literals) > 0:
-			end := i + 1
-			for end < len(text) && text[end] >= '0' && text[end] <= '9' {
-				end++
-			}
-			number, err := strconv.Atoi(text[i+1 : end])
-			if err != nil || number < 1 || number > len(literals) {
-				return fmt.Errorf("bug: no argument for %s in %s", text[i:end], text)
-			}
-			b.WriteString(literals[number-1])
-			i = end - 1
+		if texts[i] = statement.SQL; len(statement.Args) == 0 {
 			continue
 		}
-		b.WriteByte(c)
+		texts[i] = places.ReplaceAllStringFunc(statement.SQL, func(place string) string {
+			number, err := strconv.Atoi(strings.TrimPrefix(place, "$"))
+			if err != nil { // in quotes
+				return place
+			}
+			if number < 1 || number > len(statement.Args) {
+				failed = fmt.Errorf("bug: no argument for %s in %s", place, statement.SQL)
+				return place
+			}
+			text := statement.Args[number-1].(string)
+			switch {
+			case strings.ContainsRune(text, 0):
+				failed = errors.New("text in PostgreSQL is without NUL")
+			case strings.Contains(text, `\`):
+				return " " + Escaped(text) // the space keeps it apart from a name
+			}
+			return Literal(text)
+		})
 	}
-	return nil
+	return strings.Join(texts, "; "), failed
 }
 
-// literals are the arguments as they stand in a text.
-func (s Statement) literals() ([]string, error) {
-	literals := make([]string, len(s.Args))
-	for i, arg := range s.Args {
-		text := arg.(string)
-		if strings.ContainsRune(text, 0) {
-			return nil, errors.New("text in PostgreSQL is without NUL")
-		}
-		if literals[i] = Literal(text); strings.Contains(text, `\`) {
-			literals[i] = " " + Escaped(text) // the space keeps it apart from a name
-		}
-	}
-	return literals, nil
-}
+// places are those of arguments, and quotes and quoted names, where none is one.
+var places = regexp.MustCompile(`'[^']*'|"[^"]*"|\$\d+`)
 
 // Literal is a text in quotes. See [Escaped] for one that may contain a backslash.
 func Literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

@@ -11,14 +11,14 @@ import (
 func TestText(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[string]Script{
-		"begin; select 'a'":                  {{SQL: "begin"}, With("select $1", "a")},
-		"select 'a''b', 'c'":                 {With("select $1, $2", "a'b", "c")},
-		`select  E'a\\''b'::pg_catalog.text`: {With("select $1::text", `a\'b`)},
-		`select '$1', "$1", 'it''s $1'`:      {With(`select '$1', "$1", 'it''s $1'`, "a")},
-		`select '""', 'a', "x""y$1"`:         {With(`select '""', $1, "x""y$1"`, "a")},
-		"select '$2', 'b'":                   {With("select $1, $2", "$2", "b")},
-		"select '1', '10'":                   {With("select $1, $10", "1", "", "", "", "", "", "", "", "", "10")},
-		"select 'Zoë; drop table slots'":     {With("select $1", "Zoë; drop table slots")},
+		"begin; select 'a'":              {{SQL: "begin"}, With("select $1", "a")},
+		"select 'a''b', 'c'":             {With("select $1, $2", "a'b", "c")},
+		`select  E'a\\''b'::text`:        {With("select $1::text", `a\'b`)},
+		`select '$1', "$1", 'it''s $1'`:  {With(`select '$1', "$1", 'it''s $1'`, "a")},
+		`select '""', 'a', "x""y$1"`:     {With(`select '""', $1, "x""y$1"`, "a")},
+		"select '$2', 'b'":               {With("select $1, $2", "$2", "b")},
+		"select '1', '10'":               {With("select $1, $10", "1", "", "", "", "", "", "", "", "", "10")},
+		"select 'Zoë; drop table slots'": {With("select $1", "Zoë; drop table slots")},
 	} {
 		text, err := s.Text()
 		require.NoError(t, err)
