@@ -21,7 +21,7 @@ func (l *Locker[Tx]) slots(keys ...string) target {
 		if l.config.hidden {
 			shown = make([]string, len(values))
 			for i, slot := range values {
-				shown[i] = label.HiddenKey(slot.Text)
+				shown[i] = label.Hidden(slot.Text)
 			}
 		}
 		return dialects.Request{
@@ -107,7 +107,7 @@ func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string,
 // shownName is what a session shows of the key of a semaphore.
 func (c *config) shownName(key string) string {
 	if c.hidden {
-		return label.HiddenName(label.Hash(key))
+		return label.Hidden(label.Hash(key))
 	}
 	return key
 }

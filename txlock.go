@@ -168,14 +168,13 @@ type Locker[Tx any] struct {
 	close    context.CancelCauseFunc
 	atServer sync.WaitGroup // waits there that Close ends; added to with mu held, in front of close
 	mu       sync.Mutex
-	sessions *heartbeat.Sessions[*session[Tx]]
+	sessions heartbeat.Sessions[*session[Tx]]
 }
 
 // New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from
 // the first call that can return one.
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options)}
-	l.sessions = heartbeat.NewSessions[*session[Tx]](l.config.lease)
 	l.info = sync.OnceValue(func() dialects.Info { return driver.Info() })
 	l.lines = sync.OnceValue(l.newLines)
 	l.closing, l.close = context.WithCancelCause(context.Background())
