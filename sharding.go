@@ -17,7 +17,7 @@ func (l *Locker[Tx]) slots(keys ...string) target {
 		if l.config.hidden {
 			shown = make([]string, len(values))
 			for i, slot := range values {
-				shown[i] = label.HiddenKey(slot.Text)
+				shown[i] = label.Hidden(slot.Text)
 			}
 		}
 		return dialects.Request{
@@ -49,7 +49,7 @@ func slotsOf(keys []string, n int) []dialects.Value {
 // shownName is what a session shows of the key of a semaphore.
 func (c *config) shownName(key string) string {
 	if c.hidden {
-		return label.HiddenName(label.Hash(key))
+		return label.Hidden(label.Hash(key))
 	}
 	return key
 }

@@ -175,14 +175,13 @@ type Locker[Tx any] struct {
 	atServer sync.WaitGroup // waits there that Close ends; added to with mu held
 	mu       sync.Mutex
 	closed   atomic.Bool // set with mu held
-	sessions *heartbeat.Sessions[*session[Tx]]
+	sessions heartbeat.Sessions[*session[Tx]]
 }
 
 // New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from
 // the first call that can return one.
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options)}
-	l.sessions = heartbeat.NewSessions[*session[Tx]](l.config.lease)
 	l.info = sync.OnceValue(func() dialects.Info { return driver.Info() })
 	l.lines = sync.OnceValue(l.newLines)
 	l.closing, l.close = context.WithCancelCause(context.Background())

@@ -11,7 +11,7 @@ import (
 type Layout struct {
 	Parts  []Part // the lock table first
 	Find   string // looks the lock table up: see locktable.Find
-	Census string // reads all of it: see locktable.Census
+	Census string // reads all of it: see locktable.Slots
 	// Kinds are the texts for a lock table of that full name, behind Find.
 	Kinds func(name string) (Kinds, error)
 	// Writers has a line where all nodes of the server's cluster take writes, which says why;

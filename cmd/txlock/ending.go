@@ -15,7 +15,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
-	"github.com/txlock/txlock/internal/locktable"
 )
 
 // The exit codes; 64 to 78 are those of sysexits.h, which mail and cron know.
@@ -62,7 +61,7 @@ func (o *options) failed(ctx context.Context, doing string, err error) error {
 
 // reasonOf is the text of an error, for people.
 func reasonOf(err error) string {
-	return strings.TrimPrefix(oneLine(locktable.WithoutAdvice(err)), "txlock: ")
+	return strings.TrimPrefix(oneLine(err.Error()), "txlock: ")
 }
 
 // oneLine joins the lines of joined errors into one.

@@ -43,6 +43,10 @@ func (p place) interruptLimit() time.Duration {
 	return interrupt.Patience
 }
 
+// patient says that on MariaDB innodb_lock_wait_timeout is the caller's, and ours to overrule: at 0
+// nobody stands in the queue. On a connection of Open it is long.
+func (p place) patient() bool { return !p.joined && !p.Several }
+
 // errWaitOn says that a limit of the session, and not the caller's, has ended a wait.
 var errWaitOn = errors.New("a limit of the session has ended the wait")
 
@@ -224,18 +228,14 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if request.Shared {
-		name, err := at.Ask(clean, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+
-			sqltext.Writable+")")
-		if err == nil && len(name) > 0 {
-			return fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to "+
-				"the server that takes the writes", dialects.ErrUnsafeEngine, name[0])
+		if err := writes(clean, at.Link); err != nil {
+			return err
 		}
 	}
 	if request.Try && at.joined && request.Slots > 0 {
 		return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
-	request.Fence = ""
-	query, err := lockSQL(place{joined: true}, request, nowait, 0, sqltext.Comment(labelOf(request), ""))
+	query, err := lockSQL(place{joined: true}, request, nowait, 0, "")
 	if err != nil {
 		return err
 	}
@@ -244,6 +244,16 @@ func (d *Driver) explain(ctx context.Context, at place, request dialects.Request
 		return server.Classify(err, request)
 	}
 	return locktable.MissingRows(request, valuesOf(request, existing))
+}
+
+// writes refuses a server that takes no writes, where a shared lock finds no row.
+func writes(ctx context.Context, link client.Link) error {
+	name, err := link.Ask(ctx, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+sqltext.Writable+")")
+	if err != nil || len(name) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to the server "+
+		"that takes the writes", dialects.ErrUnsafeEngine, name[0])
 }
 
 // refusesWrites says whether err is that of a server which is read only, as a former primary is.

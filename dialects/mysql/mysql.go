@@ -189,8 +189,12 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	for i := range script {
 		script[i] = sqltext.Comment("", tag) + script[i]
 	}
-	if q.Reads {
-		script[0] = reading(d.pool.Galera.Load()) + script[0]
+	if q.Reads { // it skips what is locked, also where the session would not wait
+		settings := []string{sqltext.SomeWait}
+		if d.pool.Galera.Load() { // it reads what other nodes have committed
+			settings = append(settings, "wsrep_sync_wait=1")
+		}
+		script[0] = sqltext.OnMariaDB(settings...) + script[0]
 	}
 	// The server of a caller's pool sees them one by one, and this process may be stopped in
 	// between: hence the lease.
@@ -209,16 +213,6 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 		_ = s.rollback(clean, "ROLLBACK")
 	}
 	return lines, server.Ours(err, q.Table)
-}
-
-// reading has a query skip what is locked, also where the session would not wait. On Galera it
-// reads what other nodes have committed.
-func reading(galera bool) string {
-	settings := []string{sqltext.SomeWait}
-	if galera {
-		settings = append(settings, "wsrep_sync_wait=1")
-	}
-	return sqltext.OnMariaDB(settings...)
 }
 
 // Run implements dialects.Session. Without autocommit, what it writes behind the end of the

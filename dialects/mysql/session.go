@@ -222,7 +222,7 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 	if !commit {
 		return server.Lost(s.rollback(ctx, undo))
 	}
-	if err = cmp.Or(s.savepoints.Err(), server.Lost(ended)); err == nil {
+	if err = cmp.Or(s.savepoints.Stuck, server.Lost(ended)); err == nil {
 		err = s.commit(ctx, last)
 	}
 	if err != nil {

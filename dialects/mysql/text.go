@@ -13,7 +13,7 @@ import (
 	"github.com/txlock/txlock/internal/label"
 )
 
-// nowait has a lock that is not free fail at once. SKIP LOCKED, for a try, leaves it out.
+// nowait has a lock that is not free fail at once, and draws no token. SKIP LOCKED leaves it out.
 const nowait = " NOWAIT"
 
 // lockSQL is the one statement that locks the rows of request, in the order of its values. It
@@ -23,21 +23,17 @@ const nowait = " NOWAIT"
 //
 // Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
 // the time is over), MariaDB the executable comment (error 1969), and each takes the other's for a
-// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it. In a
-// transaction of ours it is overruled: at 0, MariaDB lets nobody stand in the queue.
+// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it. A
+// patient place overrules it.
 func lockSQL(at place, request dialects.Request, clause string, limit time.Duration, comment string) (string, error) {
 	if permitOf(request) {
 		return permitSQL(request, comment)
 	}
-	locking := " " + sqltext.Owning
-	if request.Shared {
-		locking = " " + sqltext.Sharing
-	}
-	selects, err := selectsOf(at, request, locking+clause)
+	selects, err := selectsOf(at, request, clause)
 	if err != nil {
 		return "", err
 	}
-	if request.Fence != "" {
+	if request.Fence != "" && clause != nowait {
 		selects = append(selects, fenceOf(request.Fence).counted("'token'"))
 	}
 	selects[0] = comment + selects[0]
@@ -45,7 +41,7 @@ func lockSQL(at place, request dialects.Request, clause string, limit time.Durat
 	switch {
 	case clause == sqltext.SkipLocked:
 		settings = []string{sqltext.SomeWait}
-	case !at.joined && !at.Several: // on a connection of Open it is long
+	case at.patient():
 		settings = []string{sqltext.LongWait}
 	}
 	if limit > 0 {
@@ -94,7 +90,7 @@ func numbersOf(values []dialects.Value) string {
 // FOR UPDATE by a secondary index locks the row itself as well. A shared lock does so only when the
 // query reads a column that is not in that index; else a writer could have the row by its primary
 // key. Hence a query inside that reads all columns, and a LIMIT, so that the two are not merged.
-func selectsOf(at place, request dialects.Request, locking string) ([]string, error) {
+func selectsOf(at place, request dialects.Request, clause string) ([]string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	if err != nil {
 		return nil, err
@@ -103,9 +99,9 @@ func selectsOf(at place, request dialects.Request, locking string) ([]string, er
 	if err != nil {
 		return nil, err
 	}
-	condition := ""
+	condition, locking := "", " "+sqltext.Owning+clause
 	if request.Shared {
-		condition = " AND " + sqltext.Writable
+		condition, locking = " AND "+sqltext.Writable, " "+sqltext.Sharing+clause
 	}
 	if request.Slots > 0 {
 		numbers := numbersOf(request.Values)

@@ -18,28 +18,24 @@ import (
 // standby is promoted. An epoch is the number of a run. A token is an epoch and a count in its run,
 // which comes from a sequence.
 //
-// A rollback does not undo nextval, which takes no lasting lock and does not touch the lock row.
-// But the server writes it to the log without waiting for the disk: after a crash the sequence may
-// stand where it stood before, and would give out counts again. So runs has the epoch of this run
-// and the count at which it began, and epochs has the server whose run it is: see serverSQL. On any
-// other no token comes. The next holder first draws an epoch from epochs, an ordinary table, in a
-// transaction that waits for the disk and for synchronous standbys. When that is committed, it
-// writes the epoch to runs in another transaction: in one whose wait for a standby was broken off,
-// it would be visible all the same.
+// A rollback does not undo nextval, which takes no lasting lock. But the server writes it to the
+// log without waiting for the disk: after a crash the sequence may give out counts again. So runs
+// has the epoch of this run and the count at which it began, and epochs has the server whose run it
+// is: see serverSQL. On any other no token comes. The next holder first draws an epoch from epochs,
+// an ordinary table, in a transaction that waits for the disk and for synchronous standbys. When
+// that is committed, it writes the epoch to runs in another: in one whose wait for a standby was
+// broken off, it would be visible all the same.
 //
-// Runs is an unlogged table, which a crash empties, and so does the promotion of a standby (manual,
-// CREATE TABLE, UNLOGGED). Not so on Aurora, where such tables outlive both.
+// Runs is unlogged: a crash empties it, and the promotion of a standby (manual, CREATE TABLE,
+// UNLOGGED). Not so on Aurora, where such tables outlive both.
 type fence struct{ epochs, runs, sequence string }
 
 // serverSQL tells this run of this server from all others: by when the server was started, and by
-// when its statistics began, which is anew after each crash, also when the server outlives that of
-// one of its processes. Before PostgreSQL 15 to ask for the latter takes milliseconds, and runs has
-// been emptied. Any role may ask for both. A reset of the statistics costs an epoch.
+// when its statistics began, which is anew after each crash, also of one of its processes. Before
+// PostgreSQL 15 to ask for the latter takes milliseconds, and runs has been emptied. Any role may
+// ask for both. A reset of the statistics costs an epoch.
 const serverSQL = "array[pg_postmaster_start_time(), case when current_setting('server_version_num')::int >= 150000 " +
 	"then pg_stat_get_bgwriter_stat_reset_time() end]"
-
-// sameServer compares an array, for which somebody else's operator could fit better.
-const sameServer = " operator(pg_catalog.=) " + serverSQL
 
 // fenceOf derives the quoted names from the lock table's.
 func fenceOf(table string) (fence, error) {
@@ -47,9 +43,11 @@ func fenceOf(table string) (fence, error) {
 	return fence{epochs: beside(locktable.Epochs), runs: beside(locktable.Runs), sequence: beside(sqltext.Tokens)}, err
 }
 
-// here is the condition that a row of runs is of this server.
+// here is the condition that a row of runs is of this server. For an array somebody else's
+// operator could fit better.
 func (f fence) here(run string) string {
-	return "(select server from " + f.epochs + " drawn where drawn.epoch = " + run + ".epoch)" + sameServer
+	return "(select server from " + f.epochs + " drawn where drawn.epoch = " + run +
+		".epoch) operator(pg_catalog.=) " + serverSQL
 }
 
 // tokenSQL is sent behind the statement that locks the rows. Within that, the server would evaluate
@@ -69,9 +67,9 @@ func tokenSQL(request dialects.Request) (string, error) {
 
 // numberRun gives the server's run an epoch, unless it has one with counts left, on a connection of
 // its own: that must be committed now. Of several sessions that try at once, one numbers it. The
-// others wait for its commit, and their epochs are skipped. An epoch is refused when a run with a
-// higher one has begun: the server has crashed since it was drawn, behind a pooler that keeps this
-// connection.
+// others wait for its commit, and their epochs are skipped. So is one when a run with a higher one
+// has begun: the server has crashed since it was drawn, behind a pooler that keeps this connection.
+// Then the lock finds no run again.
 func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, table string) error {
 	f, err := fenceOf(table)
 	if err != nil {
@@ -96,24 +94,15 @@ func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, tabl
 		"excluded.start - former.start >= " + strconv.Itoa(fencing.Spent-1) + " or (" + f.here("former") +
 		") is not true returning epoch) update " + f.epochs + " set begun = true, server = " + serverSQL +
 		" where epoch in (select epoch from run)")
-	numbered := sqltext.With(identifier.Qualified("select epoch::text from " + f.runs + " run where " +
-		f.here("run")))
 	return d.within(ctx, patience, func(q client.Line) error {
-		for range 3 {
-			drawn, err := q.Run(ctx, sqltext.Script{client.Begin, durable, alone, draw, client.Commit})
-			var run [][]string
-			if err == nil {
-				run, err = q.Run(ctx, sqltext.Script{
-					client.Begin, durable, alone, sqltext.Silent(begin, drawn[3][0]), client.Commit, numbered,
-				})
-			}
-			if err != nil {
-				return fmt.Errorf("number the server's run in %s: %w", f.epochs, err)
-			}
-			if len(run[5]) > 0 {
-				return nil
-			}
+		drawn, err := q.Run(ctx, sqltext.Script{client.Begin, durable, alone, draw, client.Commit})
+		if err == nil {
+			number := sqltext.Silent(begin, drawn[3][0])
+			_, err = q.Run(ctx, sqltext.Script{client.Begin, durable, alone, number, client.Commit})
 		}
-		return fencing.ErrNoRun
+		if err != nil {
+			return fmt.Errorf("number the server's run in %s: %w", f.epochs, err)
+		}
+		return nil
 	})
 }

@@ -42,8 +42,11 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	if request.Work != nil {
 		s.mark, last = rand.Text(), sqltext.Statement{}
 	}
-	if request.Work.IsExec() && s.Carries { // the server keeps the limit of the wait, not that of the statements
-		way, exec, running, told = carrying, behindOf(request.Work.Statements), request.Work.Context, false
+	if request.Work.IsExec() && s.Carries {
+		exec = behindOf(request.Work.Statements)
+	}
+	if len(exec.list) > 0 { // the server keeps the limit of the wait, not that of the statements
+		way, running, told = carrying, request.Work.Context, false
 	}
 	a, err := attemptOf(ctx, request, way, s.mark, client.Begin, last)
 	if err != nil {
@@ -252,7 +255,7 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 	if s.conn.Status() == client.Failed {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
-	bad := cmp.Or(s.savepoints.Err(), s.usable())
+	bad := cmp.Or(s.savepoints.Stuck, s.usable())
 	if bad == nil && (peer.Conn{Conn: s.Line.Socket}).Gone() { // nothing is committed: that is no doubt
 		bad = errors.New("the server has ended the session before the COMMIT")
 	}

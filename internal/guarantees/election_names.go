@@ -75,7 +75,7 @@ func ElectionInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		require.ErrorIs(t, me.Lead(background, work), txlock.ErrNotInstalled)
 		_, err := me.Leader(background)
 		require.ErrorIs(t, err, txlock.ErrNotInstalled)
-		require.ErrorContains(t, err, "run Install")
+		require.ErrorContains(t, err, "run install")
 	}
 	missing()
 	require.NoError(t, f.Locks.Install(background))

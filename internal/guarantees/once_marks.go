@@ -295,7 +295,7 @@ func OnceNotInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	for verb, call := range verbs {
 		err := call(f.Locks.Once("k"))
 		require.ErrorIs(t, err, txlock.ErrNotInstalled, verb)
-		require.ErrorContains(t, err, "run Install, or the SQL of Schema", verb)
+		require.ErrorContains(t, err, "run install, or the SQL of schema", verb)
 		require.ErrorContains(t, err, "_once", verb)
 	}
 	_, err = f.Locks.Sweep(background, 0)

@@ -113,7 +113,7 @@ func FenceMissing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		t.Helper()
 		_, err := f.Locks.Mutex(f.Key("a")).Lock(background)
 		require.ErrorIs(t, err, txlock.ErrNotInstalled)
-		require.ErrorContains(t, err, "run Install")
+		require.ErrorContains(t, err, "run install")
 		require.NoError(t, f.Locks.Install(background))
 	}
 	missing()

@@ -11,17 +11,11 @@ import (
 	"time"
 )
 
-// Wire is what can be known of a connection, and done to it, without using it: a peer.Conn.
+// Wire is what can be known of a connection, and done to it, without using it: see peer.Conn.
 type Wire interface {
-	// Watch calls gone, in a goroutine of its own, when the peer closes the connection.
 	Watch(gone func()) (stop func())
-	// Look tells whether the connection is dead, and how long ago the peer's kernel was last heard
-	// of: 0 where nobody can say.
 	Look() (gone bool, silence time.Duration)
-	// KeepAlive has the kernels ask each other, until restore is called, and give the connection up
-	// after silence.
 	KeepAlive(silence time.Duration) (restore func())
-	// Close closes the connection under whoever uses it.
 	Close() error
 }
 
@@ -29,10 +23,10 @@ type Wire interface {
 //
 //   - When the server ends the session, its kernel closes the connection, and ours reports that at
 //     once.
-//   - When the network goes silent, nothing is reported. The server ends the session by its lease.
-//     A ping keeps that from running out; a missing answer tells the owner, before the server can
-//     have given the lock to another. While a call uses the connection, and in a Do, the kernels
-//     ask each other instead. A ping that is due queues, so that no row of calls keeps it away.
+//   - When the network goes silent, nothing is reported, and the server ends the session by its
+//     lease. A ping keeps that from running out; a missing answer tells the owner, before the
+//     server can have given the lock to another. While a call uses the connection, and in a Do, the
+//     kernels ask each other instead.
 type Heartbeat struct {
 	Lease time.Duration
 	Wire  Wire
@@ -87,7 +81,7 @@ func (h *Heartbeat) Heard(asked time.Time) {
 
 // Look pings the server, if that is due, and waits for the answer as long as the lease allows: a
 // shorter hiccup does no harm. Where somebody else uses the connection it asks the kernel, and
-// waits if a ping is due. It is called a beat after the last time.
+// queues if a ping is due, so that no row of calls keeps that away.
 func (h *Heartbeat) Look() {
 	if h.Ping == nil {
 		h.askKernel()
@@ -155,8 +149,7 @@ const leastSilence = 2500 * time.Millisecond
 
 // askKernel declares the session lost when its connection is dead, or when the server's kernel has
 // been silent for so long that the server may end the session before the next look. The first look
-// has the kernels ask each other, and judges nothing: silence from before may mean that this
-// process was stopped.
+// has the kernels ask each other, and judges no silence: this process may have been stopped.
 func (h *Heartbeat) askKernel() {
 	gone, silence := h.Wire.Look()
 	h.mu.Lock()
@@ -178,9 +171,8 @@ func (h *Heartbeat) askKernel() {
 
 var errConnectionClosed = errors.New("the connection is closed")
 
-// Check declares the session lost if that can be seen from here. It is for a call that gives a
-// session to somebody and asks the server nothing: this process may have been stopped, so that
-// nobody has noticed yet.
+// Check declares the session lost if that can be seen from here. It is for a call that asks the
+// server nothing: this process may have been stopped, so that nobody has noticed yet.
 func (h *Heartbeat) Check() {
 	h.mu.Lock()
 	overdue := h.Ping != nil && time.Since(h.heard) >= h.Lease-margin(h.Lease)
@@ -235,29 +227,25 @@ func (h *Heartbeat) Cut() {
 	_ = h.Wire.Close()
 }
 
-// Sessions are open ones, which are looked after by one timer: so a lock that is held briefly costs
-// nothing for it.
+// Sessions are open ones, which one timer looks after: a lock that is held briefly costs none.
+// They all have the same lease.
 type Sessions[S comparable] struct {
-	lease time.Duration
-
 	mu    sync.Mutex
 	open  map[S]*Heartbeat
 	timed bool // a timer is set, which calls look
-}
-
-// NewSessions returns Sessions of that lease, of which there is none yet.
-func NewSessions[S comparable](lease time.Duration) *Sessions[S] {
-	return &Sessions[S]{lease: lease, open: make(map[S]*Heartbeat)}
 }
 
 // Add adds an open session, and its heartbeat.
 func (s *Sessions[S]) Add(one S, h *Heartbeat) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = make(map[S]*Heartbeat)
+	}
 	s.open[one] = h
 	if !s.timed {
 		s.timed = true
-		time.AfterFunc(beatOf(s.lease), s.look)
+		time.AfterFunc(beatOf(h.Lease), s.look)
 	}
 }
 
@@ -279,10 +267,12 @@ func (s *Sessions[S]) All() []S {
 func (s *Sessions[S]) look() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.timed = len(s.open) > 0; s.timed {
-		time.AfterFunc(beatOf(s.lease), s.look)
-	}
+	var beat time.Duration
 	for _, h := range s.open {
 		go h.Look()
+		beat = beatOf(h.Lease)
+	}
+	if s.timed = beat > 0; s.timed {
+		time.AfterFunc(beat, s.look)
 	}
 }

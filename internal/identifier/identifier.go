@@ -6,78 +6,61 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
-// isPlain tells whether a part needs no quotes: it consists of letters and _, and behind the first
-// character also of digits and $.
-func isPlain(part string) bool {
-	for i, r := range part {
-		if r != '_' && !unicode.IsLetter(r) && (i == 0 || r != '$' && !unicode.IsNumber(r)) {
-			return false
-		}
-	}
-	return part != ""
-}
-
-// further are parts that are not plain: in quotes, or without any, and the dot behind them.
-var further = map[rune]*regexp.Regexp{
+// parts are the first part of a name, in quotes or without, and the dot behind it.
+var parts = map[rune]*regexp.Regexp{
 	'"': regexp.MustCompile(`^(?:"((?:[^"]|"")+)"|([^."'` + "`" + `]+))(\.|$)`),
 	'`': regexp.MustCompile("^(?:`((?:[^`]|``)+)`|([^.\"'`]+))(\\.|$)"),
 }
 
-// Quote turns a name as its user spells it into quoted SQL. Parts are separated by dots. Each is
-// plain or in quotes, where a doubled quote stands for one. Where quote is a double quote, plain
-// parts are folded as by PostgreSQL. A part without quotes that is no plain SQL name is taken to
-// the letter. A name with more than maxParts parts, or one that cannot be quoted, is an error.
+// plain is a part that PostgreSQL folds: it needs no quotes.
+var plain = regexp.MustCompile(`^[\pL_][\pL\pN_$]*$`)
+
+// Quote turns a name as its user spells it into quoted SQL. Parts are separated by dots. In quotes
+// a doubled quote stands for one. Where quote is a double quote, parts that need none are folded as
+// by PostgreSQL; other parts without quotes are taken to the letter. A name with more than maxParts
+// parts, or one that cannot be quoted, is an error.
 func Quote(name string, quote rune, maxParts int) (string, error) {
 	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
 		return "", fmt.Errorf("invalid name %.100q: it is not valid UTF-8 text without NUL", name)
 	}
-	var quoted strings.Builder
-	parts := 0
-	for rest, more := name, true; more; parts++ {
-		part, after, dot := strings.Cut(rest, ".")
-		if isPlain(part) {
-			if quote == '"' {
-				part = lower(part)
-			}
-		} else if other := further[quote].FindStringSubmatch(rest); other != nil {
-			part, after, dot = other[1]+other[2], rest[len(other[0]):], other[3] != ""
-		} else {
+	var quoted []string
+	for rest, more := name, true; more; {
+		match := parts[quote].FindStringSubmatch(rest)
+		if match == nil {
 			return "", fmt.Errorf("invalid name %.100q: a part is empty, or a quote %c does not open, close and "+
 				"double around the whole of it", name, quote)
 		}
-		if parts > 0 {
-			quoted.WriteByte('.')
+		part := match[1] + match[2]
+		if match[1] == "" && quote == '"' && plain.MatchString(part) {
+			part = strings.Map(lower, part)
 		}
-		quoted.WriteString(string(quote) + part + string(quote))
-		rest, more = after, dot
+		quoted = append(quoted, string(quote)+part+string(quote))
+		rest, more = rest[len(match[0]):], match[3] != ""
 	}
-	if parts > maxParts {
-		return "", fmt.Errorf("invalid name %.100q: it has %d parts, and makes sense with %d at most", name, parts,
-			maxParts)
+	if len(quoted) > maxParts {
+		return "", fmt.Errorf("invalid name %.100q: it has %d parts, and makes sense with %d at most", name,
+			len(quoted), maxParts)
 	}
-	return quoted.String(), nil
+	return strings.Join(quoted, "."), nil
 }
 
-// lower folds a part as PostgreSQL does: A to Z alone. (In a database with an encoding of one byte
-// for each character it may fold others too, by its locale.)
-func lower(part string) string {
-	return strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			r += 'a' - 'A'
-		}
-		return r
-	}, part)
+// lower folds as PostgreSQL does: A to Z alone. (In a database with an encoding of one byte for
+// each character it may fold others too, by its locale.)
+func lower(r rune) rune {
+	if 'A' <= r && r <= 'Z' {
+		r += 'a' - 'A'
+	}
+	return r
 }
 
 // Qualified is a text of the library's in which each function, type and view of the server's is
-// that of pg_catalog. Anybody who may create in the search_path could make another one whose
-// parameters fit better, and have it run with the rights of whoever locks. Operators are left:
-// their operands have just the types of pg_catalog's, which come first, unless the search_path says
-// otherwise; see [Needed].
+// that of pg_catalog. Anybody who may create in the search_path could make another whose parameters
+// fit better, and have it run with the rights of whoever locks. Operators are left: their operands
+// have just the types of pg_catalog's, which come first, unless the search_path says otherwise; see
+// [Needed].
 //
 // A function has its parenthesis right behind it; anything else has a space in between.
 func Qualified(text string) string {
@@ -100,10 +83,8 @@ var (
 	words = regexp.MustCompile(`'[^']*'|"[^"]*"|::[a-z_0-9]+|[A-Za-z_$][\w$.]*\(?`)
 
 	// grammar are the words of the language that look like a function, or a type.
-	grammar = []string{
-		"coalesce", "nullif", "greatest", "least", "extract", "any", "array", "exists", "row", "operator",
-		"int", "bigint", "boolean", "interval", "pg_catalog",
-	}
+	grammar = strings.Fields("coalesce nullif greatest least extract any array exists row operator int bigint " +
+		"boolean interval pg_catalog")
 )
 
 // Needed is the value of a setting of PostgreSQL's without which texts and names in SQL mean

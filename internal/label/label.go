@@ -36,26 +36,22 @@ var Begin = "#" + strconv.Itoa(os.Getpid()) + " "
 func Keys(keys ...string) string { return bracket("[", keys, "]") }
 
 // Permits shows the key of a semaphore of so many permits.
-func Permits(n int, key string) string { return bracket("("+strconv.Itoa(n)+" ", []string{key}, ")") }
+func Permits(n int, key string) string { return bracket("("+strconv.Itoa(n), []string{key}, ")") }
 
 // Rows shows rows of a caller's table. Hidden ones have no values.
 func Rows(table, column string, values ...dialects.Value) string {
-	opening := "(" + escape(table) + "." + strings.ReplaceAll(escape(column), ".", "%2E")
 	var texts []string
 	for _, value := range values {
 		texts = append(texts, value.Text)
 	}
-	if len(texts) > 0 {
-		opening += " "
-	}
-	return bracket(opening, texts, ")")
+	return bracket("("+escape(table)+"."+strings.ReplaceAll(escape(column), ".", "%2E"), texts, ")")
 }
 
 // bracket leaves the bracket open when there is no room for all items.
 func bracket(opening string, items []string, closing string) string {
 	text := append(make([]byte, 0, longest), opening...)
-	for i, item := range items {
-		if i > 0 {
+	for _, item := range items {
+		if text[len(text)-1] != '[' {
 			text = append(text, ' ')
 		}
 		if text = append(text, escape(item)...); len(text) >= longest {
@@ -103,12 +99,14 @@ type Label struct {
 	shown   []shown
 }
 
-// shown is a bracket.
+// shown is a key of a slot, or a row of a caller's table.
 type shown struct {
-	table, column string   // of rows
-	items         []string // keys of slots, or values of the column
-	cut           string   // the beginning of one more, behind which others may be missing
+	table, column, text string
+	cut                 bool // text is a beginning, behind which others may be missing
 }
+
+// brackets are what a label shows. The server says who shares.
+var brackets = regexp.MustCompile(`([\[(])([^\])]+)([\])]?)`)
 
 // Read takes apart a text that ends with a label. What it does not know, as of other versions, it
 // leaves out.
@@ -126,40 +124,27 @@ func Read(text string) (l Label) {
 		l.Since = time.UnixMicro(int64(seconds * 1e6))
 	}
 	for _, bracket := range brackets.FindAllStringSubmatch(rest, -1) {
-		l.shown = append(l.shown, readBracket(bracket[1] == "(", bracket[2], bracket[3] != ""))
+		items, one := strings.Split(bracket[2], " "), shown{}
+		if bracket[1] == "(" {
+			dot := strings.LastIndexByte(items[0], '.')
+			if dot < 0 { // of a semaphore, whose table has its name
+				continue
+			}
+			one.table, one.column, items = unescape(items[0][:dot]), unescape(items[0][dot+1:]), items[1:]
+		}
+		for i, item := range items {
+			one.text, one.cut = unescape(item), bracket[3] == "" && i == len(items)-1
+			l.shown = append(l.shown, one)
+		}
 	}
 	return l
 }
 
-// brackets are what a label shows. The server says who shares.
-var brackets = regexp.MustCompile(`([\[(])([^\])]+)([\])]?)`)
-
-func readBracket(ofRows bool, body string, whole bool) (c shown) {
-	c.items = strings.Split(body, " ")
-	if ofRows {
-		dot := strings.LastIndexByte(c.items[0], '.')
-		if dot < 0 { // of a semaphore, whose table has its name
-			return shown{}
-		}
-		c.table, c.column = unescape(c.items[0][:dot]), unescape(c.items[0][dot+1:])
-		c.items = c.items[1:]
-	}
-	for i, item := range c.items {
-		c.items[i] = unescape(item)
-	}
-	if last := len(c.items) - 1; !whole && last >= 0 { // of a character that was cut, nothing
-		c.items, c.cut = c.items[:last], strings.ToValidUTF8(c.items[last], "")
-	}
-	return c
-}
-
 // Rows are the rows of callers' tables that the session says it locks.
 func (l Label) Rows(yield func(table, column, value string)) {
-	for _, c := range l.shown {
-		for _, value := range c.items {
-			if c.table != "" {
-				yield(c.table, c.column, value)
-			}
+	for _, s := range l.shown {
+		if s.table != "" && !s.cut {
+			yield(s.table, s.column, s.text)
 		}
 	}
 }
@@ -168,16 +153,15 @@ func (l Label) Rows(yield func(table, column, value string)) {
 // The beginning of a key, "…" behind it, may belong to any slot. It counts alone, where the session
 // has no other slot.
 func (l Label) Key(slot string, slots int, alone bool) string {
-	for _, c := range l.shown {
-		for _, item := range c.items {
-			if c.table == "" && item != "" && strconv.Itoa(dialects.SlotOf(item, slots)) == slot {
-				return item
-			}
+	for _, s := range l.shown {
+		beginning := strings.ToValidUTF8(s.text, "") // of a character that was cut, nothing
+		switch {
+		case s.table != "" || s.text == "":
+		case !s.cut && strconv.Itoa(dialects.SlotOf(s.text, slots)) == slot:
+			return s.text
+		case s.cut && alone && len(l.shown) == 1 && beginning != "" && !strings.HasPrefix(beginning, hidden):
+			return beginning + "…"
 		}
-	}
-	if alone && len(l.shown) == 1 && len(l.shown[0].items) == 0 && l.shown[0].cut != "" &&
-		!strings.HasPrefix(l.shown[0].cut, hiddenPrefix) {
-		return l.shown[0].cut + "…"
 	}
 	return ""
 }
@@ -189,10 +173,6 @@ func (l Label) And(older Label) Label {
 	return l
 }
 
-// hiddenPrefix begins what is shown instead of a key: behind it are a slot, or the beginning of a
-// hash.
-const hiddenPrefix = "~"
-
 // Hash is how the tables of semaphores and of elections know a name, whether the client hides it or
 // not.
 func Hash(name string) string {
@@ -200,24 +180,21 @@ func Hash(name string) string {
 	return hex.EncodeToString(hash[:])
 }
 
-// HiddenName is what is shown instead of a name of that hash.
-func HiddenName(hash string) string { return hiddenPrefix + hash[:12] }
+const hidden = "~"
 
-// HiddenKey is what is shown instead of a key of that slot.
-func HiddenKey(slot string) string { return hiddenPrefix + slot }
+// Hidden is what is shown instead of a key of that slot, or of a name of that hash.
+func Hidden(of string) string { return hidden + of[:min(len(of), 12)] }
 
 // Known is the name that a table has, or what stands for a hidden one.
 func Known(hash, name string) string {
 	if name != "" {
 		return FromASCII(name)
 	}
-	return HiddenName(hash) + "…"
+	return Hidden(hash) + "…"
 }
 
-// toASCII makes of an escape in a URL that of the tables, =2A.
-var toASCII = strings.NewReplacer("%2F", "/", "%", "=", "=", "=3D")
-
-// ASCII writes a name in ASCII, for people. The end of a long name is left out.
+// ASCII writes a name in ASCII, for people, with =2A for %2A: all of it is plain to each server.
+// The end of a long name is left out.
 func ASCII(name string) string {
 	const most, shown = 191, 100
 	text := toASCII.Replace(url.PathEscape(name))
@@ -227,11 +204,12 @@ func ASCII(name string) string {
 	return text
 }
 
+var toASCII = strings.NewReplacer("%2F", "/", "%", "=", "=", "=3D")
+
 // FromASCII undoes ASCII. Of a long name it is the beginning, and "…".
 func FromASCII(text string) string {
 	text, _, cut := strings.Cut(text, "#")
-	text = unescape(strings.ReplaceAll(text, "=", "%"))
-	if cut {
+	if text = unescape(strings.ReplaceAll(text, "=", "%")); cut {
 		text += "…"
 	}
 	return text

@@ -2,7 +2,6 @@ package locktable
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,36 +9,57 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-func TestWithoutAdvice(t *testing.T) {
-	census := func(c Census) error {
-		_, err := c.Slots("t", 0)
-		return err
-	}
-	errOdd := errors.New("odd (run Install)") // as a server may say it
-	for _, test := range []struct {
-		err           error
-		text, without string
+// Each state of a lock table has an error of its own, with the number that an Install helps to.
+func TestSlots(t *testing.T) {
+	for answer, want := range map[string]struct {
+		slots int
+		text  string
 	}{
-		{NotInstalled("t", errOdd), "table t is missing or has another shape: odd (run Install) (run Install, or the " +
-			"SQL of Schema)", "table t is missing or has another shape: odd (run Install)"},
-		{
-			NoFence("t", errOdd, `"ODD"`),
-			"table t has no fence: odd (run Install) (run Install, or the SQL of Schema)",
-			"table t has no fence: odd (run Install)",
-		},
-		{census(Census{}), "table t is empty (run Install, or the SQL of Schema)", "table t is empty"},
-		{
-			census(Census{Rows: 2, MaxSlot: 1, MinSlots: 3, MaxSlots: 3}),
-			"table t has 2 of 3 slots (run Install, or the SQL of Schema)", "table t has 2 of 3 slots",
+		"":                     {dialects.DefaultSlots, "table t is empty (run install, or the SQL of schema)"},
+		"0 0 0 0 0 ":           {dialects.DefaultSlots, "table t is empty (run install, or the SQL of schema)"},
+		"3 0 2 3 3 public.t a": {3, ""},
+		"2 0 1 3 3 ":           {3, "table t has 2 of 3 slots (run install, or the SQL of schema)"},
+		"4 0 3 3 3 ":           {0, "table t has 4 of 3 slots, from 0 to 3"},
+		"3 1 3 3 3 ":           {0, "table t has 3 of 3 slots, from 1 to 3"},
+		"3 0 2 2 3 ":           {0, "table t has rows that were seeded for different numbers of slots, 2 and 3"},
+		"3 0 2 3 3": {
+			0, "table t is missing or has another shape: it does not say its name (run install, or the SQL of schema)",
 		},
 	} {
-		require.ErrorIs(t, test.err, dialects.ErrNotInstalled)
-		require.EqualError(t, test.err, "lock table not installed: "+test.text)
-		above := fmt.Errorf("txlock: Lock of k: %w (tried twice)", test.err)
-		require.Equal(t, "txlock: Lock of k: lock table not installed: "+test.without+" (tried twice)",
-			WithoutAdvice(above))
+		var lines []string
+		if answer != "" {
+			lines = []string{answer}
+		}
+		slots, name, err := Slots("t", lines, 0)
+		require.Equal(t, want.slots, slots, answer)
+		if want.text == "" {
+			require.NoError(t, err)
+			require.Equal(t, "public.t a", name)
+			continue
+		}
+		require.ErrorIs(t, err, dialects.ErrNotInstalled)
+		require.EqualError(t, err, "lock table not installed: "+want.text)
 	}
-	require.ErrorIs(t, NotInstalled("t", errOdd), errOdd)
-	require.Equal(t, errOdd.Error(), WithoutAdvice(errOdd))
+	slots, _, err := Slots("t", []string{"3 0 2 3 3 "}, 4)
+	require.ErrorContains(t, err, "with 3 slots, not 4")
+	require.Zero(t, slots)
+}
+
+func TestNoFence(t *testing.T) {
+	errOdd := errors.New("odd")
+	err := NoFence("t", errOdd, `"ODD"`)
+	require.ErrorIs(t, err, dialects.ErrNotInstalled)
+	require.ErrorIs(t, err, errOdd)
 	require.Equal(t, errOdd, NoFence("t", errOdd, "even"))
+}
+
+// A row that is missing is told from one that another session holds, or that came meanwhile.
+func TestMissingRows(t *testing.T) {
+	r := dialects.Request{Table: "inventory", Column: "sku", Values: []dialects.Value{{Text: "a"}, {Text: "b"}}}
+	require.ErrorContains(t, MissingRows(r, []string{"a", "a"}), `no row where sku is "b"`)
+	require.ErrorContains(t, MissingRows(r, []string{"b", "a"}), "changed or came")
+	r.Slots = 2
+	require.ErrorIs(t, MissingRows(r, nil), dialects.ErrNotInstalled)
+	r.Try = true
+	require.ErrorIs(t, MissingRows(r, []string{"a", "b"}), dialects.ErrNotAcquired)
 }

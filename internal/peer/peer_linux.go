@@ -142,7 +142,7 @@ func (c Conn) Watch(gone func()) (stop func()) {
 	event := syscall.EpollEvent{
 		Events: syscall.EPOLLRDHUP | syscall.EPOLLONESHOT, Fd: int32(number), Pad: int32(number >> 32),
 	}
-	_ = c.control(func(fd int) { // which the kernel knows still, if it is one of a pool that was watched before
+	_ = c.control(func(fd int) { // the kernel still knows one of a pool that was watched before
 		err := syscall.EpollCtl(w.fd, syscall.EPOLL_CTL_MOD, fd, &event)
 		if err == syscall.ENOENT {
 			err = syscall.EpollCtl(w.fd, syscall.EPOLL_CTL_ADD, fd, &event)

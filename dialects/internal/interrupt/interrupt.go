@@ -7,27 +7,22 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
 )
 
 const (
-	// serverGrace is how long a server that knows the deadline has to end the wait by itself.
-	serverGrace = 20 * time.Millisecond
 	// again is how often an interrupt is repeated: one that arrives before the statement has begun
-	// is lost.
+	// is lost. So long a server that knows the deadline has to end the wait by itself.
 	again = 30 * time.Millisecond
-	// fullPool is how long an interrupt waits for a connection to come back to the pool.
-	fullPool = 50 * time.Millisecond
 
 	// Patience is how long a statement may ignore interrupts before its connection is closed, and
 	// how long one interrupt may take.
 	Patience = 2 * time.Second
 	// GuestPatience is the same where a transaction would be lost that has more than the wait. An
 	// interrupt may take seconds to arrive, through a pooler on a busy machine. A session that is
-	// dead in fact is noticed besides: by the kernels, or by who began it.
+	// dead is noticed besides: by the kernels, or by who began it.
 	GuestPatience = 10 * time.Second
 
 	// CleanUp bounds what is sent after a failure to put a connection right.
@@ -35,43 +30,47 @@ const (
 )
 
 // ErrNoConnection is what an interrupt returns when it cannot reach the server. The statement's
-// connection is then closed at once. If the deadline is over and the server knows it, the server
-// first has two seconds to end the wait by itself.
+// connection is closed then: at once, or behind patience where the server ends the wait by itself.
 var ErrNoConnection = errors.New("no connection to interrupt the statement from")
 
 // Await runs statement, and calls interrupt to end it on the server when ctx ends first; where told
 // says that the server knows ctx's deadline, only if the server is late. The context of statement
 // does not end with ctx: client libraries would close the connection, and the waiter would stay in
 // the server's queue. When interrupts do not help within patience, cut closes the connection; where
-// cut is nil, the context of statement ends instead. Await returns the error of statement, which is
-// nil also when it succeeded after the end of ctx. No interrupt is under way then, nor a cut: a
-// late one would hit the connection's next statement.
+// cut is nil, the context of statement ends instead. When Await returns the error of statement, no
+// interrupt is under way, nor a cut: a late one would hit the connection's next statement.
 func Await(ctx context.Context, told bool, patience time.Duration, interrupt func(context.Context) error,
 	cut func(), statement func(context.Context) error,
 ) error {
-	if ctx.Done() == nil {
-		return statement(ctx)
-	}
 	running := context.WithoutCancel(ctx)
 	if cut == nil {
 		running, cut = context.WithCancel(running)
 		defer cut()
 	}
-	var over atomic.Bool // the statement has returned, or was given up
 	returned, watched := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(watched)
 		byServer := told && errors.Is(ctx.Err(), context.DeadlineExceeded)
-		if byServer && ClosedWithin(returned, serverGrace) {
+		if byServer && ClosedWithin(returned, again) {
 			return
 		}
-		heeded := repeat(context.WithoutCancel(ctx), patience, interrupt, returned, byServer)
-		if !heeded && over.CompareAndSwap(false, true) {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		for unreachable := false; limited.Err() == nil && !unreachable; {
+			brief, cancel := context.WithTimeout(limited, Patience)
+			unreachable = errors.Is(interrupt(brief), ErrNoConnection) && !byServer
+			cancel()
+			if ClosedWithin(returned, again) {
+				return
+			}
+		}
+		select {
+		case <-returned: // just now
+		default:
 			cut()
 		}
 	})
 	defer func() { // also when the client library panics
-		over.Store(true)
 		close(returned)
 		if !stop() {
 			<-watched
@@ -80,33 +79,11 @@ func Await(ctx context.Context, told bool, patience time.Duration, interrupt fun
 	return statement(running)
 }
 
-// repeat calls interrupt until ended is closed, which it tells, or as long as within says. Where
-// interrupt cannot reach the server, it goes on only when the server ends the wait by itself.
-func repeat(ctx context.Context, within time.Duration, interrupt func(context.Context) error, ended <-chan struct{},
-	byServer bool,
-) bool {
-	limited, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	for limited.Err() == nil {
-		brief, cancel := context.WithTimeout(limited, Patience)
-		err := interrupt(brief)
-		cancel()
-		if errors.Is(err, ErrNoConnection) && !byServer {
-			return false
-		}
-		if ClosedWithin(ended, again) {
-			return true
-		}
-	}
-	return false
-}
-
 // PatienceWith is how long an interrupt waits for a connection of db. It is short while all that db
-// may open are in use: the next one that comes back may be the waiter's own. Otherwise a connection
-// is only as far away as the server.
+// may open are in use: the next one that comes back may be the waiter's own.
 func PatienceWith(db *sql.DB) time.Duration {
 	if s := db.Stats(); s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections {
-		return fullPool
+		return 50 * time.Millisecond
 	}
 	return Patience
 }
@@ -123,11 +100,11 @@ func ClosedWithin(event <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// Bound bounds statements that must be sent also after the end of ctx: at that time cut is called,
-// which closes the connection, unless done is called before, with the error of the statements. To
-// that it adds what happened, and has the connection destroyed, which must not be another's. The
-// context for the statements never ends: go-sql-driver wakes a goroutine twice for each statement
-// whose context can end, and that is a tenth of what a lock costs. Where cut is nil it ends then.
+// Bound bounds statements that must be sent also after the end of ctx: then cut closes the
+// connection, unless done is called before, with the error of the statements. Behind a cut, done
+// says so in the error, and has the connection destroyed. The context for the statements ends only
+// where cut is nil: go-sql-driver wakes a goroutine twice for each statement whose context can end,
+// and that is a tenth of what a lock costs.
 func Bound(ctx context.Context, by time.Time, cut, destroy func()) (statements context.Context, done func(*error)) {
 	ctx = context.WithoutCancel(ctx)
 	if cut == nil {
@@ -152,9 +129,9 @@ func Detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), CleanUp)
 }
 
-// Limit is the bound that the server puts on the wait of a request: what is left until ctx's
-// deadline, in whole milliseconds, and 1 to 2 ms more, so that the server never ends a wait before
-// ctx does. It is 0 without a deadline, and for a try, which does not wait.
+// Limit is the server's bound on the wait of a request: what is left until ctx's deadline, in whole
+// milliseconds, and 1 to 2 ms more, so that it is never the first to end. It is 0 without a
+// deadline, and for a try, which does not wait.
 func Limit(ctx context.Context, request dialects.Request) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok || request.Try {

@@ -58,7 +58,7 @@ func TestAwait(t *testing.T) {
 	}{
 		"the second interrupt":  {server{ends: 2}, false, 2, 30 * time.Millisecond, errInterrupted},
 		"none helps":            {server{}, false, 67, 2 * time.Second, errCut},
-		"no way to the server":  {server{err: interrupt.ErrNoConnection}, false, 1, 0, errCut},
+		"no way to the server":  {server{err: interrupt.ErrNoConnection}, false, 1, 30 * time.Millisecond, errCut},
 		"a server that is late": {server{ends: 1}, true, 1, 20 * time.Millisecond, errInterrupted},
 		"a server that has time": {
 			server{ends: 9, err: interrupt.ErrNoConnection}, true, 9, 260 * time.Millisecond, errInterrupted,

@@ -9,8 +9,11 @@ import (
 
 // Stack is the savepoints of a session, one for each nested Do. It is for whoever may send.
 type Stack struct {
-	open  int
-	stuck error
+	open int
+
+	// Stuck is why a savepoint could not be ended, or nil. Then nobody can say what is left of the
+	// work behind it, which has failed, and the transaction must not be committed.
+	Stuck error
 }
 
 // Name names the next savepoint. Names are few, so that client libraries may prepare the statements
@@ -20,13 +23,13 @@ func (s *Stack) Name() string { return "txlock_" + strconv.Itoa(s.open+1) }
 // Run runs work, and then calls end: with undo when work failed or panicked. It returns the error
 // of end, or else that of work.
 func (s *Stack) Run(work func() error, end func(undo bool) error) (err error) {
-	panicked, stuck := true, s.stuck
+	panicked, stuck := true, s.Stuck
 	s.open++
 	defer func() {
 		s.open--
-		s.stuck = errPanicked // unless end returns
+		s.Stuck = errPanicked // unless end returns
 		ended := end(panicked || err != nil)
-		s.stuck, err = cmp.Or(ended, stuck), cmp.Or(ended, err)
+		s.Stuck, err = cmp.Or(ended, stuck), cmp.Or(ended, err)
 	}()
 	err = work()
 	panicked = false
@@ -34,7 +37,3 @@ func (s *Stack) Run(work func() error, end func(undo bool) error) (err error) {
 }
 
 var errPanicked = errors.New("the client library panicked at the end of a savepoint")
-
-// Err is why a savepoint could not be ended, or nil. Then nobody can say what is left of the work
-// behind it, which has failed, and the transaction must not be committed.
-func (s *Stack) Err() error { return s.stuck }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -43,21 +44,20 @@ func Take(ctx context.Context, db *sql.DB, look func(c *Conn, pooled any) (known
 	}
 	c := &Conn{Conn: conn}
 	return c, conn.Raw(func(pooled any) error {
-		for depth := 0; depth < deepest && !look(c, pooled); depth++ {
+		for range 16 { // a wrapper may wrap itself
+			if look(c, pooled) {
+				break
+			}
 			switch wrapper := pooled.(type) {
 			case interface{ Raw() driver.Conn }: // XSAM/otelsql
 				pooled = wrapper.Raw()
 			case interface{ WrappedConn() driver.Conn }: // dd-trace-go
 				pooled = wrapper.WrappedConn()
-			default:
-				return nil
 			}
 		}
 		return nil
 	})
 }
-
-const deepest = 16 // a wrapper may wrap itself
 
 // Cut closes the socket, whoever uses the connection; nil: there is none to close.
 func (c *Conn) Cut() func() {
@@ -72,21 +72,20 @@ func (c *Conn) Cut() func() {
 func (c *Conn) Begin(ctx context.Context) (err error) {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
-	defer stop()
+	c.end = end
 	if c.tx, err = c.BeginTx(life, nil); err != nil {
 		end()
-		return err
 	}
-	if c.end = end; !stop() { // so database/sql rolls back
-		return ctx.Err()
+	if !stop() { // so database/sql rolls back
+		err = cmp.Or(err, ctx.Err())
 	}
-	return nil
+	return err
 }
 
 // Tx is the transaction; nil: none has begun, or it was finished.
 func (c *Conn) Tx() *sql.Tx { return c.tx }
 
-// Querier is where statements go: a connection, or a transaction on it.
+// Querier is a connection, or a transaction on it.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -101,18 +100,11 @@ func (c *Conn) Querier() Querier {
 	return guarded{c.Conn, c}
 }
 
-// guarded notes a driver that panics in a statement: database/sql has a mutex locked then, and
-// never gets the connection back.
+// guarded notes a driver that panics in a query: database/sql has a mutex locked then, and never
+// gets the connection back.
 type guarded struct {
 	Querier
 	conn *Conn
-}
-
-func (g guarded) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	g.conn.stuck = true
-	result, err := g.Querier.ExecContext(ctx, query, args...)
-	g.conn.stuck = false
-	return result, err
 }
 
 func (g guarded) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
@@ -136,7 +128,7 @@ func (c *Conn) Finish(ctx context.Context, how func(*sql.Tx) error) error {
 }
 
 // Destroy closes the connection, so that the server ends its session: also where database/sql would
-// give it back to a pool below, as that of stdlib.OpenDBFromPool. It waits for a second at most: a
+// give it to a pool below, as that of stdlib.OpenDBFromPool. It waits for a second at most: a
 // driver without a socket may still run a statement.
 func (c *Conn) Destroy() {
 	if c.destroyed {
@@ -171,13 +163,12 @@ func (c *Conn) Destroy() {
 			c.end()
 			_ = tx.Rollback()
 		}
-		_ = c.Raw(func(any) error { return driver.ErrBadConn })
-		_ = c.Close()
+		_ = c.Raw(func(any) error { return driver.ErrBadConn }) // which closes the sql.Conn
 	}()
 	interrupt.ClosedWithin(gone, time.Second)
 }
 
-// GiveBack gives the connection back to its pool, or destroys it with a transaction that is open,
+// GiveBack gives the connection back to its pool, or destroys it: with a transaction that is open,
 // or behind a panic.
 func (c *Conn) GiveBack() {
 	if c.tx != nil || c.stuck {
@@ -240,13 +231,7 @@ func Beside(ctx context.Context, db *sql.DB, limit time.Duration, work func(*sql
 // broke, or that no connection came in time: another attempt may succeed.
 func Failed(err error) bool {
 	var way net.Error // also context.DeadlineExceeded
-	if errors.As(err, &way) {
-		return true
-	}
-	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, driver.ErrBadConn, sql.ErrConnDone} {
-		if errors.Is(err, broken) {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &way) || slices.ContainsFunc([]error{
+		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, driver.ErrBadConn, sql.ErrConnDone,
+	}, func(broken error) bool { return errors.Is(err, broken) })
 }

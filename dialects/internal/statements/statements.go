@@ -21,19 +21,16 @@ var inFront = regexp.MustCompile(`^(\s|--[ \t][^\n]*\n|/\*[^*/!+]*\*/)*`)
 func Bare(text string) string { return text[len(inFront.FindString(text)):] }
 
 // Run runs a list in order by one, which is how many rows a statement has affected, up to the first
-// that fails, as each does whose ctx has ended. That is an error also behind the last: it may have
-// taken an interrupt for its result, as MySQL's SLEEP does.
+// that fails. Behind the end of ctx each has: it may have taken an interrupt for its result, as
+// MySQL's SLEEP does.
 func Run(ctx context.Context, list []dialects.Statement, one func(dialects.Statement) (int64, error)) (
 	affected []int64, err error,
 ) {
 	for i, statement := range list {
 		n, err := one(statement)
-		if err == nil {
-			err = statement.Judge(n)
-		}
 		ended := ctx.Err()
-		if err == nil && i == len(list)-1 {
-			err = ended
+		if err == nil {
+			err = cmp.Or(statement.Judge(n), ended)
 		}
 		if err == nil {
 			affected = append(affected, n)
@@ -51,8 +48,7 @@ func Run(ctx context.Context, list []dialects.Statement, one func(dialects.State
 }
 
 // Finish runs the statements of an Exec that have not run with its lock, in the session of that,
-// and commits. It ends the session also after a panic of the client library. A rollback that is not
-// confirmed has closed the connection, so nothing is committed.
+// and commits. It ends the session also after a panic of the client library.
 func Finish[Tx any](s dialects.Session[Tx], request dialects.Request, affected []int64,
 	run func(context.Context, []dialects.Statement) ([]int64, error),
 ) (_ []int64, err error) {
@@ -62,10 +58,10 @@ func Finish[Tx any](s dialects.Session[Tx], request dialects.Request, affected [
 	defer func() {
 		restore()
 		ended := s.End(ctx, time.Now().Add(limit), commit)
-		if err == nil && ended != nil && !errors.Is(ended, dialects.ErrLost) {
+		if ended != nil && !errors.Is(ended, dialects.ErrLost) {
 			ended = &dialects.StatementError{Err: ended}
 		}
-		err = cmp.Or(err, ended)
+		err = cmp.Or(err, ended) // nothing is committed behind a rollback, confirmed or not
 	}()
 	more, err := run(ctx, request.Work.Statements[first:])
 	if of := (*dialects.StatementError)(nil); errors.As(err, &of) && of.Number > 0 {

@@ -39,7 +39,7 @@ func TestFenceOfBefore(t *testing.T) {
 			e.AsAdmin(t, "ALTER TABLE "+table+"_epochs DROP COLUMN server")
 			err := draw()
 			require.ErrorIs(t, err, txlock.ErrNotInstalled)
-			require.ErrorContains(t, err, "run Install, or the SQL of Schema")
+			require.ErrorContains(t, err, "run install, or the SQL of schema")
 			require.NoError(t, complete())
 			require.NoError(t, draw())
 		}

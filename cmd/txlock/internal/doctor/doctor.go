@@ -141,18 +141,18 @@ func missing(err error, table string, creation Fix) Finding {
 
 // slots judges the census of a lock table. asked is the error of the query for it. drop removes a
 // table that Install cannot complete.
-func slots(census locktable.Census, asked error, table, drop string) Finding {
+func slots(census string, asked error, table, drop string) Finding {
 	finding := Finding{Check: "table", Severity: Failure, Why: slotted, Fix: renewal(drop, table)}
 	if asked != nil {
 		finding.Found = "table " + table + " has another shape: " + asked.Error()
 		return finding
 	}
-	number, err := census.Slots(table, 0)
+	number, _, err := locktable.Slots(table, []string{census}, 0)
 	if err == nil {
 		return Finding{Check: "table", Severity: OK, Found: fmt.Sprintf("%s is complete, with %d slots", table, number)}
 	}
-	finding.Found = locktable.WithoutAdvice(err)
-	if number > 0 && (census.Rows < census.MaxSlots || census.Rows == 0) {
+	finding.Found = err.Error()
+	if number > 0 {
 		finding.Fix = command(install(table) + "  # as a user who may INSERT there, such as the table's owner")
 	}
 	return finding

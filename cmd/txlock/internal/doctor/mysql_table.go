@@ -61,10 +61,8 @@ func (m *mysqlServer) exact() string { return quoteName(m.schema) + "." + quoteN
 
 // lookAtSlots counts the slots. exists is false if the server does not list the table to this user.
 func (m *mysqlServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, error) {
-	var c locktable.Census
-	err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*), COALESCE(MIN(slot), 0), COALESCE(MAX(slot), 0), "+
-		"COALESCE(MIN(slots), 0), COALESCE(MAX(slots), 0) FROM "+m.quoted).
-		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+	var census string
+	err := m.conn.QueryRowContext(ctx, locktable.CensusSQL(m.quoted)).Scan(&census)
 	switch number(err) {
 	case noTablePrivilege, noColumnPrivilege: // lookAtPrivileges reports it
 		return nil, nil
@@ -75,7 +73,7 @@ func (m *mysqlServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, 
 		}
 	}
 	if exists || err == nil {
-		return one(slots(c, err, m.table, "DROP TABLE "+m.exact())), nil
+		return one(slots(census, err, m.table, "DROP TABLE "+m.exact())), nil
 	}
 	return one(missing(err, m.table, m.creation(ctx))), nil
 }

@@ -129,10 +129,8 @@ func (p *postgresServer) lookAtTable(ctx context.Context) ([]Finding, error) {
 
 // lookAtSlots counts the slots. exists is false if the table does not exist.
 func (p *postgresServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, error) {
-	var c locktable.Census
-	err := p.conn.QueryRow(ctx, "SELECT count(*), coalesce(min(slot), 0), coalesce(max(slot), 0), "+
-		"coalesce(min(slots), 0), coalesce(max(slots), 0) FROM "+p.quoted).
-		Scan(&c.Rows, &c.MinSlot, &c.MaxSlot, &c.MinSlots, &c.MaxSlots)
+	var census string
+	err := p.conn.QueryRow(ctx, locktable.CensusSQL(p.quoted)).Scan(&census)
 	switch sqlState(err) {
 	case noPrivilege: // lookAtPrivileges reports it
 		return nil, nil
@@ -143,7 +141,7 @@ func (p *postgresServer) lookAtSlots(ctx context.Context, exists bool) ([]Findin
 		}
 	}
 	if exists || err == nil {
-		return one(slots(c, err, p.table, "DROP TABLE "+p.exact(p.quoted))), nil
+		return one(slots(census, err, p.table, "DROP TABLE "+p.exact(p.quoted))), nil
 	}
 	creation, failed := p.creation(ctx)
 	return one(missing(err, p.table, creation)), failed

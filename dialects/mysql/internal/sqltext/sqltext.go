@@ -4,6 +4,7 @@
 package sqltext
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -98,15 +99,18 @@ func Beside(table string) (beside func(suffix string) string, err error) {
 // Table is a table as the server's views name it.
 type Table struct{ Database, Name string }
 
-// TableOf reads a name in backquotes. Without a database of its own the table is in that one.
+// TableOf reads a name in backquotes, whatever is behind it. Without a database of its own the
+// table is in that one.
 func TableOf(quoted, database string) Table {
-	name, rest := Unquoted(strings.TrimPrefix(quoted, "`"), '`')
-	if further, qualified := strings.CutPrefix(rest, ".`"); qualified {
-		database = name
-		name, _ = Unquoted(further, '`')
+	names := inBackquotes.FindStringSubmatch(quoted)
+	if names == nil {
+		return Table{database, ""}
 	}
-	return Table{database, name}
+	single := strings.NewReplacer("``", "`")
+	return Table{cmp.Or(single.Replace(names[1]), database), single.Replace(names[2])}
 }
+
+var inBackquotes = regexp.MustCompile("^(?:`((?:[^`]|``)*)`\\.)?`((?:[^`]|``)*)`")
 
 // Is is the condition that two columns name the table, whose names must be valid UTF-8. The bare
 // columns let the server look it up.
@@ -114,20 +118,6 @@ func (t Table) Is(database, name string) string {
 	first, _ := Literal(dialects.Value{Text: t.Database})
 	second, _ := Literal(dialects.Value{Text: t.Name})
 	return database + " = " + first + " AND " + name + " = " + second
-}
-
-// Unquoted is the text before the quote that ends it, which is not doubled, and the rest behind it.
-func Unquoted(text string, quote byte) (inside, rest string) {
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == quote {
-			if i++; i == len(text) || text[i] != quote {
-				return b.String(), text[i:]
-			}
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String(), ""
 }
 
 // CommentMark begins the comments of txlock's statements. Behind it is a label, or a purpose.

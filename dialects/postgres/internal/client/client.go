@@ -28,8 +28,8 @@ type Conn[Tx any] struct {
 
 // Transaction is the only one on a connection of a pool, as a client library presents both.
 type Transaction[Tx any] interface {
-	// Begin runs a script that begins a transaction. Mark is what Commit will ask for, and empty in
-	// a session without work. After an error the transaction may be open, or not: Rollback ends it.
+	// Begin runs a script that begins a transaction. Mark is what Commit will ask for; empty: no
+	// work runs in it. After an error the transaction may be open: Rollback ends it.
 	Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
 	// Tx is the transaction as work gets it.
 	Tx() Tx
@@ -38,8 +38,8 @@ type Transaction[Tx any] interface {
 	Commit(ctx context.Context, mark string, behind sqltext.Script) error
 	// Rollback ends the library's transaction, if there is one.
 	Rollback(ctx context.Context) error
-	// Destroy closes the connection, so that the server ends its session, whoever keeps it. It has
-	// to be given back all the same.
+	// Destroy closes the connection, so that the server ends its session. It is given back all the
+	// same.
 	Destroy()
 	// GiveBack gives the connection back to its pool.
 	GiveBack()
@@ -88,9 +88,8 @@ var (
 	Commit = sqltext.Silent("commit")
 )
 
-// Savepoint opens a script in a transaction that has more to lose, which is undone by a ROLLBACK TO
-// it. Each that is open has a name of its own: who comes back to one that was never set must not
-// come back to another.
+// Savepoint opens a script in a transaction that has more to lose. Each that is open has a name of
+// its own: who comes back to one that was never set must not come back to another.
 type Savepoint string
 
 // InCallers is the one in a transaction of the caller's.
@@ -129,10 +128,9 @@ const CheckSQL = "'500ms'"
 
 // LeaseSQL sets what ends a session whose client is gone, as long as the transaction lasts.
 //
-// The server ends the session after the lease. Its timer counts idle time; where a client has
-// stopped reading a large result, the server's kernel counts. The server looks now and then whether
-// a waiter's client is still there: otherwise a dead one would stay in the queue until its turn. It
-// starts that timer at the beginning of a statement, so this one must precede the wait.
+// The server's timer counts idle time; where a client has stopped reading a large result, its
+// kernel counts. The server looks now and then whether a waiter's client is still there, else a
+// dead one would stay in the queue. It starts that timer with a statement, so this one comes first.
 func LeaseSQL(lease string) string {
 	return sqltext.Set("idle_in_transaction_session_timeout", lease) + ", " + sqltext.Set("tcp_user_timeout", lease) +
 		", " + sqltext.Set("client_connection_check_interval", CheckSQL)
@@ -144,13 +142,12 @@ var ErrRowsOpen = errors.New("rows of a query in the same transaction are still 
 
 var errDead = errors.New("connect: the server has ended one connection of the pool after the other")
 
-// mayBeDead bounds how many connections that died while they were idle a call takes from a pool of
-// that size, or with another one below it. Each is closed, so none is taken twice.
+// mayBeDead bounds how many dead connections a call takes from a pool of that size, or with another
+// one below it. Each is closed, so none is taken twice.
 func mayBeDead(size int) int { return max(size, 100) }
 
-// interruptBy cancels a statement that carries tag, if also is true of it, by asking the server on
-// another connection. That is how a wait ends where its own connection can send no cancel request:
-// the driver has none, or the login told no key for one. (RDS Proxy tells none.)
+// interruptBy cancels a statement that carries tag, if also is true of it, from another connection:
+// the driver has no cancel request, or the login told no key for one, as that of RDS Proxy.
 func interruptBy(ask func(context.Context, sqltext.Statement) error, tag, also string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return ask(ctx, sqltext.With(cancelSQL+also, tag))

@@ -245,8 +245,8 @@ type pooledPgx struct {
 }
 
 // Begin makes pgx's own handle of the transaction: that of a batch that begins one, and has nothing
-// to send. Its Close closes the handle once the transaction has ended, so that nobody who has kept
-// it sends anything in the next one of the connection.
+// to send. Its Close closes the handle, so that nobody who has kept it sends anything in the next
+// transaction of the connection.
 func (c *pooledPgx) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
 	columns, err := c.run(ctx, s)
 	if err == nil && mark != "" {

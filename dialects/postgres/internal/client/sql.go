@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -41,7 +42,7 @@ func (p *sqlPool) Acquire(ctx context.Context) (none Conn[*sql.Tx], err error) {
 		switch c.Conn = conn; {
 		case err != nil:
 		case c.Socket == nil:
-			err = c.PingContext(ctx)
+			_, err = c.Querier().ExecContext(ctx, "select 1") // not every driver has a Ping
 		case (peer.Conn{Conn: c.Socket}).Gone():
 			err = errDead
 		}
@@ -63,7 +64,7 @@ func (p *sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 		return l, errors.New("nil transaction")
 	}
 	tag := newTag()
-	l.Interrupt = interruptBy(p.ask, tag, " and wait_event_type = 'Lock'") // behind the savepoint of its query
+	l.Interrupt = interruptBy(p.ask, tag, " and wait_event_type = 'Lock'") // a late one would hit the caller's next
 	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		var options []any
 		if p.pgx.Load() { // which would prepare each text, and keep it
@@ -141,10 +142,10 @@ func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]s
 		return nil, err
 	}
 	failed := c.Raw(func(any) error {
+		var results []*pgconn.Result
 		// Inspect knows it by the comment: the server shows its beginning alone.
-		results := c.pgx.PgConn().Exec(ctx, cmp.Or(c.tag, sqltext.Tag+"*/ ")+text)
-		for results.NextResult() {
-			result := results.ResultReader().Read()
+		results, err = c.pgx.PgConn().Exec(ctx, cmp.Or(c.tag, sqltext.Tag+"*/ ")+text).ReadAll()
+		for _, result := range results {
 			if result.Err != nil {
 				break
 			}
@@ -154,7 +155,6 @@ func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]s
 			}
 			columns = append(columns, column)
 		}
-		err = results.Close()
 		return nil // database/sql would try again on what looks like a bad connection
 	})
 	return columns, cmp.Or(failed, err)
@@ -175,14 +175,14 @@ func oneByOne(ctx context.Context, q sqlconn.Querier, s sqltext.Script, tag stri
 		if err != nil {
 			return columns, err
 		}
+		if !s[0].Opens {
+			text = tag + text
+		}
 		column := make([][]string, some)
-		switch {
-		case s[0].Opens:
+		if s[0].Silent {
 			_, err = q.ExecContext(ctx, text)
-		case s[0].Silent:
-			_, err = q.ExecContext(ctx, tag+text)
-		default:
-			column[0], err = sqlconn.Column(q.QueryContext(ctx, tag+text, options...))
+		} else {
+			column[0], err = sqlconn.Column(q.QueryContext(ctx, text, options...))
 		}
 		if err != nil {
 			return columns, err

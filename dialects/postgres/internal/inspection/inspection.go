@@ -5,6 +5,7 @@ package inspection
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
@@ -21,20 +22,28 @@ func (run Inspector) Inspect(ctx context.Context, of dialects.Inspection) ([]dia
 	if err != nil {
 		return nil, err
 	}
-	ours, readable := tables{slots, of.Table.Kinds.Permits.Table, of.Table.Kinds.Leaders.Table}, []string(nil)
+	permits, leaders, rows := of.Table.Kinds.Permits.Table, of.Table.Kinds.Leaders.Table, ""
 	if !of.Brief {
-		// An older version has not installed a table, or its roles were granted only what they
-		// needed. That is asked for first, because the server would log an error.
-		args := []any{ours.permits, ours.leaders}
-		if readable, err = run(ctx, dialects.Query{SQL: readableSQL, Args: args, Table: of.Table.Name}); err != nil {
+		// An older version has no such table, or its roles may not read it. That is asked first,
+		// because the server would log an error.
+		const readable = "select name from unnest(array[$1::text, $2::text]) name where " +
+			"has_table_privilege(to_regclass(name), 'select')"
+		tables, err := run(ctx, dialects.Query{SQL: readable, Args: []any{permits, leaders}, Table: of.Table.Name})
+		if err != nil {
 			return nil, err
 		}
+		if slices.Contains(tables, permits) {
+			rows += rowsSQL(permits, "'semaphore', hash, name, permit", "true")
+		}
+		if slices.Contains(tables, leaders) {
+			rows += rowsSQL(leaders, "'election', hash, name, 0", "part = 'seat'")
+		}
 	}
-	lines, err := run(ctx, dialects.Query{SQL: ours.pictureSQL(readable), Args: []any{slots}, Table: of.Table.Name})
+	lines, err := run(ctx, dialects.Query{SQL: pictureSQL(rows), Args: []any{slots}, Table: of.Table.Name})
 	if err != nil {
 		return nil, err
 	}
-	return ours.entries(lines, of.Table.Slots)
+	return entries(lines, of.Table.Slots)
 }
 
 // End does what dialects.Inspector promises.
@@ -57,3 +66,64 @@ func (run Inspector) End(ctx context.Context, party dialects.Party) error {
 	}
 	return nil
 }
+
+// rowsSQL adds rows of a table, on a condition.
+func rowsSQL(table, columns, where string) string {
+	name := sqltext.Literal(table)
+	return " union all select " + name + "::regclass::oid, " + name + ", id, " + columns + " from " + table +
+		" where " + where
+}
+
+// pictureSQL reads the sessions in a transaction, and the prepared ones, with each advisory lock
+// that they have or wait for, in the order of the queues. $1 is the lock table.
+//
+// No view lists a row lock that is held and not awaited. The turnstile in front of the row is
+// listed: an advisory lock, whose number says which row it belongs to. All come from one reading of
+// pg_locks: a session that takes one after the other never shows with both. The clock is read once:
+// else a waiter could seem to wait longer than the one in front. Lines are JSON, because a query
+// returns one column.
+func pictureSQL(rows string) string {
+	return `with locks as materialized (select * from pg_locks),
+	rows as (select null::oid as class, '' as quoted, 0 as id, '' as kind, '' as hash, '' as name, 0 as permit
+		where false` + rows + `),
+	sessions as (
+		select a.*, v.virtualtransaction, w.pid is not null as awaits, w.waitstart,
+			case when w.pid is not null then pg_blocking_pids(a.pid) end as blockers
+		from pg_stat_activity a
+		join locks v on v.pid = a.pid and v.locktype = 'virtualxid' and v.virtualxid = v.virtualtransaction
+		left join locks w on w.pid = a.pid and not w.granted and w.locktype in ('transactionid', 'tuple')
+		where a.pid <> pg_backend_pid()),
+	prepared as (
+		select x.*, t.virtualtransaction from pg_prepared_xacts x
+		join locks t on t.locktype = 'transactionid' and t.transactionid = x.transaction and t.pid is null),
+	turnstiles as (
+		select *, objid::int as low, concat_ws(':', objsubid, classid, objid) as name,
+			case when objsubid = 1 then classid::bigint << 32 | objid::bigint end as number
+		from locks where locktype = 'advisory' and ` + sqltext.InThisDatabase + `)
+select row_to_json(s)::text from (
+	select a.pid, a.pid::text as id, a.application_name as application,
+		concat(coalesce(l.virtualtransaction, a.virtualtransaction), ' ', l.name, ' ') as transaction,
+		coalesce(a.client_hostname, host(a.client_addr)) as host,
+		a.client_port as port, coalesce(a.usename, x.owner) as "user", coalesce(a.datname, x.database) as database,
+		x.gid as prepared, coalesce(a.xact_start, x.prepared) as since, coalesce(a.state like 'idle%', false) as idle,
+		case when a.state is not null then a.query end as statement, a.awaits, a.blockers,
+		coalesce(l.waitstart, a.waitstart) as awaiting, (select clock_timestamp()) as now,
+		not l.granted as waits, l.mode = 'ShareLock' as shared, l.number, l.low::text as value,
+		case when l.objsubid = 2 and l.classid = $1::text::regclass::oid and l.low >= 0 then $1::text
+			else r.quoted end as quoted, r.kind, r.hash, r.name, r.permit
+	from turnstiles l
+	full join sessions a on a.virtualtransaction = l.virtualtransaction
+	left join prepared x on x.virtualtransaction = l.virtualtransaction
+	left join rows r on l.objsubid = 2 and r.class = l.classid and r.id = l.low
+	where a.pid is not null or x.gid is not null
+	order by l.granted desc, coalesce(l.waitstart, a.waitstart) nulls last, a.pid) s`
+}
+
+// endSQL ends a session that is still in the transaction, or has renewed its locks since then, and
+// has the turnstile if it had one. It tells whether the session ended within 5 s.
+const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distinct l.pid from pg_locks l " +
+	"join pg_stat_activity a on a.pid = l.pid where l.pid::text = $1::text " +
+	"and ($3::text = '' or l.locktype = 'advisory' and l.granted " +
+	"and concat_ws(':', l.objsubid, l.classid, l.objid) = $3::text) " +
+	"and (l.virtualtransaction = $2::text or $4::text <> '' and right(a.application_name, length($4::text)) = " +
+	"$4::text)) s"

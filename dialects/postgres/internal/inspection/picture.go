@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,9 +18,8 @@ import (
 type line struct {
 	dialects.Entry
 	PID, Port int
-	Turnstile string // names it; empty: there is none
-	Ours      bool   // it stands in front of a row of ours
-	Number    int64  // of that of a caller's row
+	Quoted    string // the table of the row behind the turnstile; empty: that is not known, or there is none
+	Number    int64  // of the turnstile in front of a caller's row
 	Awaits    bool   // the session awaits a row, whether or not its holder uses txlock
 	Awaiting  time.Time
 	Blockers  []int // of the session that awaits a row
@@ -31,7 +29,7 @@ type line struct {
 }
 
 // entries puts the picture together.
-func (t tables) entries(texts []string, slots int) (entries []dialects.Entry, err error) {
+func entries(texts []string, slots int) (entries []dialects.Entry, err error) {
 	var lines []*line
 	if err := json.Unmarshal([]byte("["+strings.Join(texts, ",")+"]"), &lines); err != nil {
 		return nil, fmt.Errorf("read the server's views: %w", err)
@@ -46,23 +44,25 @@ func (t tables) entries(texts []string, slots int) (entries []dialects.Entry, er
 		})
 	}
 	turnstiles := map[int]int{} // how many each session has or waits for
-	lines = slices.DeleteFunc(lines, func(l *line) bool {
-		row, known := callers[l.Number]
-		if known && l.Number != 0 {
+	for _, l := range lines {
+		if row, known := callers[l.Number]; known && l.Number != 0 {
 			l.Table, l.Column, l.Value = row.Table, row.Column, row.Value
+			l.Quoted, _ = sqltext.QuoteTable(row.Table)
 		}
-		if known = known && l.Number != 0 || l.Ours; known {
+		if l.Quoted != "" {
 			turnstiles[l.PID]++
 		}
-		return !known
-	})
+	}
 	var strangers []dialects.Entry
 	for _, l := range lines {
+		if l.Quoted == "" {
+			continue
+		}
 		alone := turnstiles[l.PID] == 1
 		if l.Kind == dialects.KindRow && l.Column == "" {
 			l.Key = l.label.Key(l.Value, slots, alone)
 		}
-		if !l.Waits && t.locks(l) {
+		if !l.Waits && l.locks() {
 			// It has passed the turnstile, and waits in front of all at the turnstile: somebody has
 			// the row who did not pass. Of several rows, which one it waits for is not known.
 			l.Waits = true
@@ -94,7 +94,6 @@ func (l *line) read() {
 		l.Since = l.label.Since
 	}
 	l.lasts(l.Since)
-	l.Transaction += " " + l.Turnstile + " "
 	if !l.Since.IsZero() {
 		l.Transaction += label.SinceMark(float64(l.Since.UnixMicro()) / 1e6)
 	}
@@ -108,16 +107,7 @@ func (l *line) lasts(since time.Time) {
 
 // locks tells whether the session runs the statement that locks the row, and waits for it. Else its
 // work may wait for another row.
-func (t tables) locks(l *line) bool {
-	quoted, _ := sqltext.QuoteTable(l.Table)
-	switch {
-	case l.Kind == dialects.KindSemaphore:
-		quoted = t.permits
-	case l.Kind == dialects.KindElection:
-		quoted = t.leaders
-	case l.Table == "":
-		quoted = t.slots
-	}
+func (l *line) locks() bool {
 	return l.Awaits && (strings.Contains(l.Statement, sqltext.Tag) || // of several, of which the server shows some
-		strings.Contains(l.Statement, " from "+quoted+" where ") && strings.Contains(l.Statement, " for "))
+		strings.Contains(l.Statement, " from "+l.Quoted+" where ") && strings.Contains(l.Statement, " for "))
 }

@@ -38,16 +38,15 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	}
 
 	// The primary key is unnamed: the server finds a free name. Every row states the number of
-	// slots: missing rows show, and a client with an old number finds no row to lock instead of
-	// a wrong one.
+	// slots: a client with an old number finds no row to lock instead of a wrong one.
 	table("TABLE", "", ` (
     slot integer NOT NULL PRIMARY KEY,
     slots integer NOT NULL,
     CHECK (slot >= 0 AND slot < slots)
 )`)
 
-	// What tokens are drawn from. The first holder inserts the row of runs. The epochs of
-	// version 0.1 lack a column. To add it waits for all who hold a lock with a token.
+	// What tokens are drawn from. The first holder inserts the row of runs. The epochs of version
+	// 0.1 lack a column, and to add it waits for all who hold a lock with a token.
 	table("TABLE", locktable.Epochs, ` (
     epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     begun boolean NOT NULL DEFAULT false,

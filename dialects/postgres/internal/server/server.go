@@ -1,5 +1,4 @@
-// Package server reads the errors of PostgreSQL by their SQLSTATEs, whichever client library has
-// received them, and says what those mean for a lock.
+// Package server says what errors of PostgreSQL mean for a lock, by their SQLSTATEs.
 package server
 
 import (
@@ -39,8 +38,8 @@ const (
 	QueryCanceled    = "57014" // our interrupt, and statement_timeout
 )
 
-// Broken tells whether an error of a statement means that the session is gone. After an error from
-// the server it lives on unless the error is fatal, and also when nothing was sent.
+// Broken tells whether err means that the session is gone: not after an error of the server's that
+// is not fatal, nor when nothing was sent.
 func Broken(err error) bool {
 	var pg *pgconn.PgError
 	switch {
@@ -57,14 +56,13 @@ func Broken(err error) bool {
 	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, sql.ErrConnDone) || !pgconn.SafeToRetry(err)
 }
 
-// Answered tells whether err is the server's own answer to a statement, behind which nothing has
-// run. Any other FATAL error may be a pooler's, which has lost the server, and its answers.
+// Answered tells whether err is the server's own answer, behind which nothing has run. Any other
+// FATAL error may be a pooler's, which has lost the server, and its answers.
 func Answered(err error) bool {
 	return State(err) != "" && (!Broken(err) || isOneOf(fatal[1:], State(err)))
 }
 
-// Unfit is an error where the texts of the library, or the names of its callers, would mean
-// something else in a session with that setting.
+// Unfit is an error where a setting changes what the library's texts and callers' names mean.
 func Unfit(setting, value string) error {
 	if needed := identifier.Needed(setting, value); needed != "" {
 		return unfitError(fmt.Sprintf("the connection has %s = %s, and must have %[1]s = %[3]s, or begin with that: "+
@@ -97,28 +95,25 @@ func State(err error) string {
 	if err == nil {
 		return ""
 	}
-	var stated stated // pgx, lib/pq
-	if errors.As(err, &stated) {
-		return stated.SQLState()
-	}
+	var stated interface{ SQLState() string }   // pgx, lib/pq
 	var fielded interface{ Field(byte) string } // pgdriver of bun
-	if errors.As(err, &fielded) {
+	switch {
+	case errors.As(err, &stated):
+		return stated.SQLState()
+	case errors.As(err, &fielded):
 		return fielded.Field('C')
 	}
 	return ""
 }
 
-// stated is an error of the server, which has a SQLSTATE.
-type stated interface {
-	error
-	SQLState() string
-}
-
 // Said is the error of the server in err, without what we have said of it.
 func Said(err error) error {
-	var server stated
-	if errors.As(err, &server) {
-		return server
+	var said interface {
+		error
+		SQLState() string
+	}
+	if errors.As(err, &said) {
+		return said
 	}
 	return err
 }
@@ -151,34 +146,29 @@ func Ours(err error, table string) error {
 	return Classify(err, dialects.Request{Table: table, Ours: true})
 }
 
-// MixedUp says what it means that a prepared statement is not as it was.
+// MixedUp says why a prepared statement is not as it was.
 func MixedUp(err error) error {
 	return fmt.Errorf("prepared statements were deallocated, or a pooler that shares the server's connections, and "+
 		"does not track prepared statements, is in between; let it track them (PgBouncer 1.21 or later: "+
 		"max_prepared_statements), or connect with default_query_exec_mode=simple_protocol: %w", err)
 }
 
-// mayPass are classes of SQLSTATEs that may pass by themselves, and single ones.
+// mayPass are those that may pass by themselves, besides the fatal ones.
 var mayPass = []string{
-	"08",                            // connection exception
 	"40",                            // transaction rollback
 	"53",                            // insufficient resources: too many connections, say
-	"57P",                           // operator intervention: the server stops, starts, ends a session
 	"25006",                         // read only: a standby, or a primary that is about to be one
-	"25P03",                         // the lease of a session has run out
-	"25P04",                         // transaction_timeout
 	LockNotAvailable, QueryCanceled, // a limit of the role's on a wait
 }
 
-// Outcome does what Classify of dialects.Driver promises, for errors of the server and of the way
-// to it.
+// Outcome does what Classify of dialects.Driver promises.
 func Outcome(err error) dialects.Outcome {
 	state := State(err)
 	var refused *pgconn.ConnectError
 	switch {
 	case state == DeadlockDetected:
 		return dialects.Deadlock
-	case isOneOf(mayPass, state),
+	case isOneOf(fatal, state), isOneOf(mayPass, state),
 		state == "" && (sqlconn.Failed(err) || errors.As(err, &refused) || errors.Is(err, pgconn.ErrConnClosed) ||
 			errors.Is(err, fencing.ErrNoRun)):
 		return dialects.Passing
