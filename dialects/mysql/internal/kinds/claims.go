@@ -48,8 +48,8 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 	if galera { // the lock of the row becomes one of the cluster
 		fragment := sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1")
 		sql.Move.SQL = fragment + sql.Move.SQL
-		sql.Keep.SQL = of(table, fragment+"UPDATE {} SET since = since + INTERVAL 1 MICROSECOND WHERE claim = $1;\n").SQL +
-			sql.Keep.SQL
+		change := of(table, "UPDATE {} SET since = since + INTERVAL 1 MICROSECOND WHERE claim = $1;\n").SQL
+		sql.Keep.SQL = fragment + change + sql.Keep.SQL
 	}
 	return sql
 }
