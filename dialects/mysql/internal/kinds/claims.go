@@ -46,8 +46,10 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 		Sweep: sweep(table, "claim", "until"),
 	}
 	if galera { // the lock of the row becomes one of the cluster
-		sql.Keep.SQL = of(table, sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1")+
-			"UPDATE {} SET since = since + INTERVAL 1 MICROSECOND WHERE claim = $1;\n").SQL + sql.Keep.SQL
+		fragment := sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1")
+		sql.Move.SQL = fragment + sql.Move.SQL
+		change := of(table, "UPDATE {} SET since = since + INTERVAL 1 MICROSECOND WHERE claim = $1;\n").SQL
+		sql.Keep.SQL = fragment + change + sql.Keep.SQL
 	}
 	return sql
 }
