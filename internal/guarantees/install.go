@@ -94,7 +94,7 @@ func NotInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 	for verb, err := range all() {
 		require.ErrorIs(t, err, txlock.ErrNotInstalled, verb)
-		require.ErrorContains(t, err, "Install", verb)
+		require.ErrorContains(t, err, "run install", verb)
 	}
 	f.AsAdmin(t, "CREATE TABLE "+name+" (id int primary key)")
 	for verb, err := range all() {
