@@ -222,8 +222,8 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	return lines, server.Ours(err, q.Table)
 }
 
-// readsNow is a query in a UNION with no row, which is an error where the session reads what an older
-// transaction sees, at autocommit=0, or what others have not committed.
+// readsNow is a query in a UNION with no row, which is an error where the session may read what an
+// older transaction sees, at autocommit=0, or what others have not committed.
 func readsNow(query string) string {
 	if !strings.HasPrefix(query, "(") {
 		query = "(" + query + ")"
