@@ -217,7 +217,7 @@ func join(ctx context.Context, l client.Line, request dialects.Request, w how, a
 		return err
 	})
 	got, err = a.judge(columns, failed)
-	if err == nil || failed == nil && w != nested { // a try that missed has taken nothing
+	if failed == nil { // a try that missed has taken nothing
 		return got, err
 	}
 	clean, cancel := interrupt.Detached(ctx)
@@ -225,8 +225,8 @@ func join(ctx context.Context, l client.Line, request dialects.Request, w how, a
 	return got, undo(clean, l, at, request, failed, len(columns), err)
 }
 
-// undo undoes a script that began with a savepoint, and has failed behind so many statements, or
-// missed. It returns what has become of the request.
+// undo undoes a script that began with a savepoint, and has failed behind so many statements. It
+// returns what has become of the request.
 func undo(ctx context.Context, l client.Line, at client.Savepoint, request dialects.Request, failed error, ran int,
 	err error,
 ) error {

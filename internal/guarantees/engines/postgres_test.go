@@ -317,22 +317,3 @@ func TestPoolerLosesServer(t *testing.T) {
 		}
 	}
 }
-
-// A try for a permit that misses in the work of a Do leaves no savepoint there: a wait is many.
-func TestMissedPermitLeavesNoSavepoint(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f := testbed.NewFixture(t, e, testbed.PgxOpened())
-		permit := f.Locks.Semaphore(f.Key("permit"), 1)
-		held, err := permit.Lock(background)
-		require.NoError(t, err)
-		err = f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-			missed := permit.TryDo(ctx, func(context.Context, pgx.Tx) error { return nil })
-			require.ErrorIs(t, missed, txlock.ErrNotAcquired)
-			_, err := tx.Exec(ctx, "release savepoint txlock_1")
-			return err
-		})
-		require.ErrorContains(t, err, "does not exist")
-		require.NoError(t, held.Unlock(background))
-	})
-}
