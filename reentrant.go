@@ -245,7 +245,10 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, ver
 	}
 	request := dialects.Request{Work: sent}
 	if m.permit != nil { // it is taken before: what comes behind depends on the answer
-		_, err = m.acquire(wait, try, nil)
+		var g grant[Tx]
+		if g, err = m.acquire(wait, try, nil); err == nil && g.session != s {
+			err = g.leave(ctx) // the Do has returned meanwhile, and the permit is in a session of its own
+		}
 	} else {
 		request, err = m.request(wait, try, true, sent)
 	}

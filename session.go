@@ -279,12 +279,10 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 
 // take takes a connection for good, unless a call has it for that long.
 func take(calls chan struct{}, longest time.Duration) bool {
-	late := time.NewTimer(longest)
-	defer late.Stop()
 	select {
 	case calls <- struct{}{}:
 		return true
-	case <-late.C:
+	case <-time.After(longest):
 		return false
 	}
 }
