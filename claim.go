@@ -145,7 +145,7 @@ func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Clai
 func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, wait bool) (*Claimed[Tx], error) {
 	l, err := c.made().locker, checkClaim(by, d)
 	if err == nil && l.carriesOpen(ctx) {
-		err = errors.New("a claim is not taken inside a Do or a Lock: take it before, or use txlock.Apart")
+		err = errors.New("a claim is not taken in a Do or a Lock: take it before, or use txlock.Apart")
 	}
 	if err != nil {
 		return nil, c.mutex.wrap(verb, err)

@@ -142,7 +142,7 @@ func (l *Locker[Tx]) askInWork(ctx context.Context, q dialects.Query) (lines []s
 	}
 	err = s.call(ctx, of, func() (err error) {
 		lines, err = s.inner.Run(ctx, q)
-		return s.told(err)
+		return s.noticed(err)
 	})
 	return lines, err
 }

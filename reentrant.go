@@ -157,7 +157,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 	asked := time.Now()
 	fresh, err := s.inner.Join(ctx, rest, nil)
 	if errors.Is(err, ErrLost) {
-		return got, s.told(err)
+		return got, s.noticed(err)
 	}
 	s.heartbeat.Heard(asked) // any other error is an answer too
 	if err != nil {
@@ -267,7 +267,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, ver
 				}
 				return nil
 			})
-			return s.told(err)
+			return s.noticed(err)
 		})
 	}
 	switch {

@@ -178,9 +178,8 @@ func (s *session[Tx]) asLoss(reason error) error {
 	return dialects.Lost(reason)
 }
 
-// told is the error of a statement in the session, which the caller may be the first to notice a
-// loss by.
-func (s *session[Tx]) told(err error) error {
+// noticed is the error of a statement in the session, by which a loss may be noticed first.
+func (s *session[Tx]) noticed(err error) error {
 	if !errors.Is(err, ErrLost) {
 		return err
 	}
