@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -86,9 +87,19 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 // is lost or over.
 func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work func(context.Context, Tx) error) error {
 	owned := &ownership{session: s, calls: calls, outer: ownershipIn(ctx)}
-	ctx, stop := context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
-	defer stop(nil)
-	defer context.AfterFunc(s.life, func() { stop(context.Cause(s.life)) })()
+	ctx, owned.stop = context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
+	defer owned.stop(nil)
+	s.mu.Lock()
+	s.works = append(s.works, owned)
+	if over := context.Cause(s.life); over != nil {
+		owned.stop(over)
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.works = slices.DeleteFunc(s.works, func(other *ownership) bool { return other == owned })
+	}()
 	return work(ctx, tx)
 }
 

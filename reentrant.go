@@ -13,9 +13,10 @@ import (
 
 // ownership is what a context carries of a session. Nothing else makes a caller its owner.
 type ownership struct {
-	session any           // *session[Tx]
-	calls   chan struct{} // of the session, or of the work of a nested Do
-	outer   *ownership    // of the context that this one was derived from
+	session any                     // *session[Tx]
+	calls   chan struct{}           // of the session, or of the work of a nested Do
+	outer   *ownership              // of the context that this one was derived from
+	stop    context.CancelCauseFunc // of the context of work
 }
 
 type ownershipKey struct{}

@@ -129,8 +129,9 @@ func (s *session) fly(ctx context.Context, at place, texts []string) (affected [
 // than values.
 func (s *session) script(at place, query, comment string, texts []string) (script []string, places []int) {
 	const judge = "SET " + reached + " = IF(%s %d, %d, (SELECT 1 UNION ALL SELECT 2))"
-	script = append(slices.DeleteFunc(slices.Clone(at.front), func(text string) bool { return text == "" }),
-		"SET "+reached+" = NULL", query, fmt.Sprintf(judge, "FOUND_ROWS() >=", len(s.request.Values), 0))
+	script = slices.DeleteFunc(append([]string{"SET " + reached + " = NULL"}, at.front...),
+		func(text string) bool { return text == "" })
+	script = append(script, query, fmt.Sprintf(judge, "FOUND_ROWS() >=", len(s.request.Values), 0))
 	for i, text := range texts {
 		places = append(places, len(script))
 		script = append(script, comment+text, fmt.Sprintf("SET %s = %d, %s = ROW_COUNT()", reached, i+1, counted))

@@ -205,7 +205,7 @@ func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err e
 		}
 		return err
 	})
-	if server.IsDeadlock(err) {
+	if server.IsDeadlock(err) || server.Broken(err) { // not of the session that locks
 		err = fmt.Errorf("%w: %v", fencing.ErrNoRun, err)
 	}
 	return token, err

@@ -60,28 +60,28 @@ func (d *Driver) join(ctx context.Context, at place, request dialects.Request) (
 		ctx, cancel = context.WithTimeout(ctx, at.limit)
 		defer cancel()
 	}
-	for {
-		err = d.numbered(ctx, request.Fence, func() (err error) {
+	err = d.numbered(ctx, request.Fence, func() (err error) { // on another connection: its errors are no loss
+		for {
 			got, err = d.lock(ctx, at, request)
-			return err
-		})
-		if server.Number(err) == server.LockWaitTimeout {
-			clean, cancel := interrupt.Detached(ctx)
-			ended := inTransaction(clean, at, "", readOnly)
-			cancel()
-			if ended != nil {
-				return got, server.Lost(ended)
+			if server.Number(err) == server.LockWaitTimeout {
+				clean, cancel := interrupt.Detached(ctx)
+				ended := inTransaction(clean, at, "", readOnly)
+				cancel()
+				if ended != nil {
+					return server.Lost(ended)
+				}
+			}
+			switch {
+			case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
+				server.Broken(err), server.Aborted(err),
+				errors.Is(err, library.ErrBusyBuffer): // the server's last words came with the end of the wait
+				return server.Lost(err)
+			case !errors.Is(err, errWaitOn):
+				return err
 			}
 		}
-		switch {
-		case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
-			server.Broken(err), server.Aborted(err),
-			errors.Is(err, library.ErrBusyBuffer): // the server's last words came with the end of the wait
-			return got, server.Lost(err)
-		case !errors.Is(err, errWaitOn):
-			return got, err
-		}
-	}
+	})
+	return got, err
 }
 
 // numbered locks, and where that gives no token has the server's run numbered, and locks again.
@@ -122,7 +122,10 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 		if err != nil {
 			return err
 		}
-		if locked = columns[0]; len(columns) > 1 {
+		if len(columns) > 0 { // else an interrupt fell between two statements
+			locked = columns[0]
+		}
+		if len(columns) > 1 {
 			got.Answer = columns[1]
 		}
 		return nil

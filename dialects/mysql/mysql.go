@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -185,16 +186,18 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 		return nil, err
 	}
 	defer s.close()
-	tag := client.NewTag()
+	tag, alone := client.NewTag(), readsNow(script[0])
+	mark := sqltext.Comment("", tag)
 	for i := range script {
-		script[i] = sqltext.Comment("", tag) + script[i]
+		script[i] = mark + script[i]
 	}
 	if q.Reads { // it skips what is locked, also where the session would not wait
 		settings := []string{sqltext.SomeWait}
 		if d.pool.Galera.Load() { // it reads what other nodes have committed
 			settings = append(settings, "wsrep_sync_wait=1")
 		}
-		script[0] = sqltext.OnMariaDB(settings...) + script[0]
+		on := sqltext.OnMariaDB(settings...)
+		alone, script[0] = on+mark+alone, on+script[0]
 	}
 	// The server of a caller's pool sees them one by one, and this process may be stopped in
 	// between: hence the lease.
@@ -202,9 +205,13 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	if s.conn.Owned != nil { // where a function that work has called may have set another level
 		front, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"
 	}
-	script = slices.Concat([]string{front}, script, []string{end})
 	err = d.pool.Await(ctx, false, tag, interrupt.Patience, s.conn.Cut(), func(ctx context.Context) (err error) {
-		lines, err = s.conn.Link().Ask(ctx, script...)
+		if q.Reads && s.conn.Owned == nil { // few sessions need other settings
+			if lines, err = s.conn.Link().Ask(ctx, alone); err == nil {
+				return nil
+			}
+		}
+		lines, err = s.conn.Link().Ask(ctx, slices.Concat([]string{front}, script, []string{end})...)
 		return err
 	})
 	if err != nil {
@@ -213,6 +220,16 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 		_ = s.rollback(clean, "ROLLBACK")
 	}
 	return lines, server.Ours(err, q.Table)
+}
+
+// readsNow is a query in a UNION with no row, which is an error where the session may read what an
+// older transaction sees, at autocommit=0, or what others have not committed.
+func readsNow(query string) string {
+	if !strings.HasPrefix(query, "(") {
+		query = "(" + query + ")"
+	}
+	return "(SELECT NULL FROM DUAL WHERE IF(@@autocommit AND " + sqltext.Isolation + " <> 'READ-UNCOMMITTED', 0, " +
+		"(SELECT 1 UNION ALL SELECT 2))) UNION ALL " + query
 }
 
 // Run implements dialects.Session. Without autocommit, what it writes behind the end of the

@@ -84,9 +84,10 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 // does not close it. Its connections must speak UTF-8, or each call is an error. A nil db is an
 // error from the first call that can return one.
 //
-// The db is best one of pgx's stdlib driver: then the library's statements go together, below a
-// wrapper that shows what it wraps, as otelsql's does. With any other driver each goes by itself,
-// and only a heartbeat notices the loss of a session.
+// The db is best one of pgx's stdlib driver: then what the library sends on a connection of its own
+// goes together, below a wrapper that shows what it wraps, as otelsql's does. With other drivers,
+// and in LockTx, each statement goes by itself. Where a driver shows no socket, only a heartbeat
+// notices the loss of a session.
 func NewSQL(db *sql.DB) *SQLDriver {
 	d := newDriver(client.SQL(db), func() int { return db.Stats().MaxOpenConnections })
 	if db == nil {

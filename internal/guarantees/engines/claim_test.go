@@ -29,7 +29,7 @@ func TestClaimTrips(t *testing.T) {
 				claimTrips(t, e, testbed.PostgresSQL[0], 1, 4, 4, 1)
 				return
 			}
-			claimTrips(t, e, testbed.MySQLSQL[0], 5, 9, 10, 3) // one statement after the other
+			claimTrips(t, e, testbed.MySQLSQL[0], 5, 9, 10, 1) // one statement after the other
 			claimTrips(t, e, testbed.MySQLSQL[1], 1, 2, 2, 1)
 		})
 	}

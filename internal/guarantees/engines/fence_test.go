@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -117,5 +118,30 @@ func TestRunsOfBefore(t *testing.T) {
 		require.Equal(t, testbed.RunOf(first.Token()), testbed.RunOf(second.Token()))
 		require.Greater(t, second.Token(), first.Token())
 		require.NoError(t, second.Unlock(background))
+	})
+}
+
+// A nested Lock that is cancelled while it waits for a connection, to number the server's run, has
+// no token. The session goes on.
+func TestCancelledNumbering(t *testing.T) {
+	t.Parallel()
+	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
+		for _, c := range []testbed.Client[*sql.Tx]{testbed.MySQLOpened(), testbed.MySQLSQL[0]} {
+			f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(16))
+			require.NoError(t, f.Locks.Install(background))
+			driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
+			t.Cleanup(pool.Close)
+			locks := txlock.New(driver, txlock.WithTable(table), txlock.WithFencing())
+			t.Cleanup(func() { require.NoError(t, locks.Close()) })
+			outer, err := locks.Mutex("a").Lock(background)
+			require.NoError(t, err)
+			f.AsAdmin(t, "DELETE FROM "+table+"_runs")
+			ctx, cancel := context.WithCancel(outer.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			_, err = locks.Mutex("b").Lock(ctx)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, txlock.ErrLost)
+			require.NoError(t, outer.Unlock(background))
+		}
 	})
 }

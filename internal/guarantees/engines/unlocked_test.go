@@ -27,6 +27,15 @@ func TestUnlockedTables(t *testing.T) {
 			"PARTITION BY HASH(id) PARTITIONS 2")
 		f.AsAdmin(t, "INSERT INTO "+inDB("things")+" VALUES (1), (2)")
 		f.AsAdmin(t, "CREATE VIEW "+inDB("counted")+" AS SELECT id, COUNT(*) n FROM "+inDB("things")+" GROUP BY id")
+		locked := []string{inDB("things")}
+		if f.Kind != servers.MariaDB {
+			locked = append(locked, inDB("spaced"))
+			f.AsAdmin(t, "CREATE TABLE "+inDB("spaced")+" (id int primary key) TABLESPACE innodb_system")
+			f.AsAdmin(t, "INSERT INTO "+inDB("spaced")+" VALUES (1)")
+		}
+		for _, table := range locked {
+			require.NoError(t, f.Locks.Rows(table, "id", 1).Do(background, nothing), table)
+		}
 		unlocked := []string{inDB("counted")}
 		for _, engine := range engines {
 			f.AsAdmin(t, "CREATE TABLE "+inDB(engine)+" (id int primary key) ENGINE="+engine)

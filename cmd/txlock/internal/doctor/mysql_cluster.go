@@ -101,7 +101,7 @@ func (m *mysqlServer) lookAtGalera(why string) Finding {
 	found := Finding{
 		Severity: Note, Found: fmt.Sprintf("this is a node of Galera cluster %q, of %s",
 			m.global["wsrep_cluster_name"], m.global["wsrep_cluster_address"]),
-		Why: "locks reach all nodes; Shared and Semaphore are refused. The " +
+		Why: "locks reach all nodes; Shared, Semaphore and Rows are refused. The " +
 			"holder of a Lock on a node that is cut off is told in time only with a lease below evs.suspect_timeout",
 	}
 	_, suspect, _ := strings.Cut(m.global["wsrep_provider_options"], "evs.suspect_timeout = ")

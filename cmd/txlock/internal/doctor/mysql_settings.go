@@ -89,7 +89,8 @@ func (m *mysqlServer) lookAtTimeouts(context.Context) ([]Finding, error) {
 			Check: "innodb-rollback-on-timeout", Severity: Note, Found: "innodb_rollback_on_timeout = ON",
 			Fix: configured("innodb_rollback_on_timeout", "OFF"),
 			Why: "a LockTx that waits for longer than innodb_lock_wait_timeout ends with ErrLost instead of " +
-				"ErrNotAcquired, for the server rolls the whole transaction back",
+				"ErrNotAcquired, for the server rolls the whole transaction back; on MariaDB so does a try of Rows " +
+				"that misses, in a transaction that has begun before",
 		})
 	}
 	return findings, nil

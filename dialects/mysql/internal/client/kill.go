@@ -57,10 +57,11 @@ const enoughUnseen = 3
 
 // kill ends the statement that carries tag. The transaction goes on. The client library itself
 // would close the socket, and leave the waiter in the server's queue. Before a query of several
-// statements runs, the server shows all of it: the first is not to be hit.
+// statements runs, the server shows all of it: the first is not to be hit. The search, which some
+// session may still run, does not show the tag.
 func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) (seen bool, err error) {
-	return p.tell(ctx, limit, "KILL QUERY ", fmt.Sprintf("ID <> CONNECTION_ID() AND LOCATE('%s', INFO) > 0 AND "+
-		"LOCATE('%s', SUBSTRING_INDEX(INFO, '%[1]s', 1)) = 0", tag, separator))
+	return p.tell(ctx, limit, "KILL QUERY ", fmt.Sprintf("LOCATE(x'%x', INFO) > 0 AND "+
+		"LOCATE('%s', SUBSTRING_INDEX(INFO, x'%[1]x', 1)) = 0", tag, separator))
 }
 
 // tell sends a command for each session that meets a condition, on another connection. Without

@@ -22,7 +22,6 @@ import (
 type Pool struct {
 	DB      *sql.DB
 	Control *sql.DB // where waits are interrupted from; DB itself on a caller's pool
-	Owned   bool    // it is one of Open
 
 	Galera     atomic.Bool // the server is a node of a Galera cluster of MariaDB
 	identified atomic.Bool // the server was asked who it is, and was not refused
@@ -49,7 +48,7 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pool{DB: sql.OpenDB(connector{config}), Control: sql.OpenDB(plain), Owned: true}
+	p := &Pool{DB: sql.OpenDB(connector{config}), Control: sql.OpenDB(plain)}
 	p.DB.SetMaxOpenConns(limit)
 	p.DB.SetMaxIdleConns(limit) // with database/sql's 2, the pool would reconnect under load
 	p.DB.SetConnMaxIdleTime(idleTime)
@@ -64,7 +63,7 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 // Close closes a pool of Open. That a server cannot be told is no error: it has closed a connection
 // while that was idle.
 func (p *Pool) Close() {
-	if p.Owned {
+	if p.Control != p.DB {
 		_ = p.DB.Close()
 		_ = p.Control.Close()
 	}
@@ -112,7 +111,7 @@ func (p *Pool) With(ctx context.Context, work func(Conn) error) error {
 		return err
 	}
 	defer conn.GiveBack()
-	if !p.Owned {
+	if conn.Owned == nil {
 		_, err = conn.ExecContext(ctx, "COMMIT")
 	}
 	if err == nil {

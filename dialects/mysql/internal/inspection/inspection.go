@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -102,11 +103,13 @@ func (p *picture) kill(ctx context.Context, session string) error {
 	}
 	patience, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	for err == nil && p.people[session] != nil {
+	for lives := true; err == nil && lives; {
 		if interrupt.ClosedWithin(patience.Done(), 5*time.Millisecond) {
 			return fmt.Errorf("session %s was told to end, and had not done so yet: %w", session, patience.Err())
 		}
-		err = p.readPeople(ctx)
+		var people [][]string
+		people, err = p.ask(ctx, p.peopleSQL)
+		lives = slices.ContainsFunc(people, func(line []string) bool { return line[0] == session })
 	}
 	return err
 }

@@ -64,5 +64,6 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 	return nil
 }
 
-// inInnoDB is how the definition begins, and ends, of a table whose rows can be locked.
-var inInnoDB = regexp.MustCompile(`(?s)^CREATE TABLE .*\n\) ENGINE=InnoDB\b`)
+// inInnoDB is how the definition begins, and ends, of a table whose rows can be locked. MySQL names
+// a tablespace in a comment.
+var inInnoDB = regexp.MustCompile(`(?s)^CREATE TABLE .*\n\) (/\*.*\*/ )?ENGINE=InnoDB\b`)

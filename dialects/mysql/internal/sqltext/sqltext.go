@@ -80,14 +80,10 @@ func Literal(value dialects.Value) (string, error) {
 }
 
 // QuoteTable quotes the name of a table as its user spells it, with or without that of a database.
-func QuoteTable(name string) (string, error) { return quote(name, 2) }
+func QuoteTable(name string) (string, error) { return identifier.Quote(name, '`', 2) }
 
 // QuoteColumn quotes the name of a column as its user spells it.
-func QuoteColumn(name string) (string, error) { return quote(name, 1) }
-
-func quote(name string, maxParts int) (string, error) {
-	return identifier.Quote(name, '`', maxParts)
-}
+func QuoteColumn(name string) (string, error) { return identifier.Quote(name, '`', 1) }
 
 // Beside names the tables beside a lock table, quoted. The server refuses names that are too long.
 func Beside(table string) (beside func(suffix string) string, err error) {
