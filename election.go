@@ -226,7 +226,9 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], 
 func (e *Election[Tx]) Leader(ctx context.Context) (l Leader, err error) {
 	var lines []string
 	if err = e.made().ready(); err == nil {
-		lines, err = e.locker.askKind(ctx, func(k dialects.Kinds) dialects.Query { return k.Leaders.Leader.With(e.hash) })
+		lines, err = e.locker.askKind(ctx, func(k dialects.Kinds) dialects.Query {
+			return k.Leaders.Leader.With(e.hash)
+		})
 	}
 	record, free := strings.CutPrefix(strings.Join(lines, " "), "free ")
 	var serves string

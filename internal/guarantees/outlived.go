@@ -84,8 +84,9 @@ func nestedPermitOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.C
 	f, other := testbed.NewSizedFixture(t, e, c, 1, ""), testbed.NewSizedFixture(t, e, c, 4, "")
 	ended := make(chan error, 1)
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+		permit := f.Locks.Semaphore(f.Key("permit"), 1)
 		go func() {
-			ended <- f.Locks.Semaphore(f.Key("permit"), 1).Do(context.WithoutCancel(ctx), func(context.Context, Tx) error {
+			ended <- permit.Do(context.WithoutCancel(ctx), func(context.Context, Tx) error {
 				return errors.New("it has no session")
 			})
 		}()
