@@ -67,7 +67,7 @@ type ClaimState struct {
 // also looks for the lock table). It waits for nobody.
 func (c *Claim[Tx]) State(ctx context.Context) (state ClaimState, err error) {
 	err = c.within(ctx, "Claim.State", func(ctx context.Context) error {
-		row, err := c.ask(ctx, func(sql dialects.ClaimSQL) dialects.Query { return sql.Read.With([]byte(c.hash)) })
+		row, err := c.ask(ctx, func(k dialects.Kinds) dialects.Query { return k.Claims.Read.With([]byte(c.hash)) })
 		state = row.ClaimState
 		return err
 	})
@@ -85,17 +85,9 @@ func (c *Claim[Tx]) within(ctx context.Context, verb string, call func(context.C
 }
 
 // ask runs a query about the claim by itself.
-func (c *Claim[Tx]) ask(ctx context.Context, query func(dialects.ClaimSQL) dialects.Query) (claimRow, error) {
-	lines, err := c.mutex.locker.askClaims(ctx, query)
+func (c *Claim[Tx]) ask(ctx context.Context, query func(dialects.Kinds) dialects.Query) (claimRow, error) {
+	lines, err := c.mutex.locker.askKind(ctx, query)
 	return claimRowOf(strings.Join(lines, "")), err
-}
-
-func (l *Locker[Tx]) askClaims(ctx context.Context, query func(dialects.ClaimSQL) dialects.Query) ([]string, error) {
-	found, err := l.find(ctx, false)
-	if err != nil {
-		return nil, err
-	}
-	return l.ask(ctx, query(found.Kinds.Claims))
 }
 
 // claimRow is what the row of a claim says. It is zero where there is none.
@@ -153,7 +145,7 @@ func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Clai
 func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, wait bool) (*Claimed[Tx], error) {
 	l, err := c.made().locker, checkClaim(by, d)
 	if err == nil && l.carriesOpen(ctx) {
-		err = errors.New("a claim is not taken inside a Do or a Lock: take it before, or use txlock.Apart")
+		err = errors.New("a claim is not taken in a Do or a Lock: take it before, or use txlock.Apart")
 	}
 	if err != nil {
 		return nil, c.mutex.wrap(verb, err)
@@ -181,9 +173,9 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 // try tries once.
 func (c *Claim[Tx]) try(ctx context.Context, by string, d time.Duration) (claimRow, error) {
 	random, _ := rand.Int(rand.Reader, big.NewInt(math.MaxInt64)) // which does not fail
-	row, err := c.ask(ctx, func(sql dialects.ClaimSQL) dialects.Query {
+	row, err := c.ask(ctx, func(k dialects.Kinds) dialects.Query {
 		name := c.mutex.locker.config.storedName(c.key)
-		return sql.Take.With([]byte(c.hash), by, 1+random.Int64(), name, d.Microseconds())
+		return k.Claims.Take.With([]byte(c.hash), by, 1+random.Int64(), name, d.Microseconds())
 	})
 	if err != nil && !errors.Is(err, ErrDeadlock) || row.done { // a deadlock: another node of a cluster was first
 		return row, err
@@ -221,8 +213,8 @@ func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (fr
 	for i, want := range wants {
 		list[i] = fmt.Sprintf(`["%x","%x"]`, want.Claim, want.By)
 	}
-	lines, err := l.askClaims(ctx, func(sql dialects.ClaimSQL) dialects.Query {
-		return sql.Look.With("[" + strings.Join(list, ",") + "]")
+	lines, err := l.askKind(ctx, func(k dialects.Kinds) dialects.Query {
+		return k.Claims.Look.With("[" + strings.Join(list, ",") + "]")
 	})
 	if err != nil && ctx.Err() == nil && l.driver.Classify(err) == dialects.Final {
 		return wants

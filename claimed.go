@@ -70,7 +70,7 @@ func (h *Claimed[Tx]) Until() time.Time { return time.UnixMicro(h.until.Load()) 
 // is part of that Do's transaction, in a savepoint.
 func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	const verb = "Claimed.Do"
-	_, err := h.under(ctx, verb, false, h.keep, func(m *Mutex[Tx]) error {
+	_, err := h.under(verb, h.keep, func(m *Mutex[Tx]) error {
 		return m.do(ctx, verb, false, work)
 	})
 	return err
@@ -81,30 +81,24 @@ func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx 
 // transaction is usable. Otherwise it is as [Mutex.LockTx].
 func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	const verb = "Claimed.LockTx"
-	_, err := h.under(ctx, verb, true, h.keep, func(m *Mutex[Tx]) error { return m.lockTx(ctx, verb, tx, false) })
+	_, err := h.under(verb, h.keep, func(m *Mutex[Tx]) error { return m.lockTx(ctx, verb, tx, false) })
 	return err
 }
 
 // under has call lock the row. Behind that a query compares the claim with it, and has its end.
-func (h *Claimed[Tx]) under(ctx context.Context, verb string, connected bool,
-	query func(dialects.ClaimSQL) dialects.Query, call func(*Mutex[Tx]) error,
-) (end string, err error) {
+func (h *Claimed[Tx]) under(verb string, query func(dialects.Kinds) dialects.Query, call func(*Mutex[Tx]) error) (
+	end string, err error,
+) {
 	locked := false
-	m, err := h.made().made().asking(ctx, connected, func(k dialects.Kinds) dialects.Query {
-		return query(k.Claims)
-	}, func(answer []string) error {
+	m := h.made().made().asking(query, func(answer []string) error {
 		if locked = true; len(answer) == 0 {
-			return h.claim.mutex.wrap(verb, fmt.Errorf("%w: its time is over, it was released, or another has it since",
-				ErrClaimEnded))
+			return h.claim.mutex.wrap(verb, ErrClaimEnded)
 		}
 		end = answer[0]
 		return nil
 	})
-	if err != nil {
-		return "", m.wrap(verb, err)
-	}
-	if err = call(m); !locked && errors.Is(err, ErrNoRow) {
-		err = fmt.Errorf("%w: it is gone: %v", ErrClaimEnded, err)
+	if err = call(m); !locked && errors.Is(err, ErrNoRow) { // it was swept
+		err = m.wrap(verb, ErrClaimEnded)
 	}
 	return end, err
 }
@@ -113,7 +107,7 @@ func (h *Claimed[Tx]) args(further ...any) []any {
 	return append([]any{[]byte(h.claim.hash), h.by, h.token, h.secret}, further...)
 }
 
-func (h *Claimed[Tx]) keep(sql dialects.ClaimSQL) dialects.Query { return sql.Keep.With(h.args()...) }
+func (h *Claimed[Tx]) keep(k dialects.Kinds) dialects.Query { return k.Claims.Keep.With(h.args()...) }
 
 // Extend moves the end to d from now, by the database's clock, and returns it. A claim that is over
 // is [ErrClaimEnded], also when nobody has taken it since. It waits for a Do of the claim that is
@@ -141,8 +135,8 @@ func (h *Claimed[Tx]) Release(ctx context.Context) error {
 
 // move moves the end to d from now, with 0 into the past.
 func (h *Claimed[Tx]) move(ctx context.Context, verb string, d time.Duration) (until time.Time, err error) {
-	end, err := h.under(ctx, verb, false, func(sql dialects.ClaimSQL) dialects.Query {
-		return sql.Move.With(h.args(d.Microseconds())...)
+	end, err := h.under(verb, func(k dialects.Kinds) dialects.Query {
+		return k.Claims.Move.With(h.args(d.Microseconds())...)
 	}, func(m *Mutex[Tx]) error {
 		return m.do(ctx, verb, false, func(context.Context, Tx) error { return nil })
 	})

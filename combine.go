@@ -32,13 +32,12 @@ type Result[T any] struct {
 	Err   error
 }
 
-// Combine returns work that is done in batches: what is called while one is under way is done
-// together in the next. lock names what a batch locks; set Within in it, for later orders wait
-// behind. work runs as that of a [Mutex.Do], in a goroutine of its own, with a context that ends
-// with the lock or the Locker, and returns one Result for each order, in order. After an error the
-// halves of the batch are tried, down to a single order, which alone gets it: work must be fit to
-// run again. All get [ErrLost], unless the lock has a [Mutex.Retry], and [ErrPanicked]. See
-// docs/kinds.md.
+// Combine returns work that is done in batches: what is called during one is done together in the
+// next. lock names what a batch locks; set Within in it, for later orders wait behind. work runs as
+// that of a [Mutex.Do], in its own goroutine, with a context that ends with the lock or the Locker,
+// and returns a Result for each order, in order. After an error the halves of the batch are tried,
+// down to the one order that gets it: work must be fit to run again. All get [ErrLost], unless the
+// lock has a [Mutex.Retry], and [ErrPanicked]. See docs/kinds.md.
 func Combine[Tx, In, Out any](lock func(in []In) *Mutex[Tx],
 	work func(ctx context.Context, tx Tx, in []In) ([]Result[Out], error),
 ) *Combined[Tx, In, Out] {
@@ -269,13 +268,12 @@ func (c *Combined[Tx, In, Out]) attempt(b *batch[In, Out], attempted chan<- stru
 	if m = c.lock(b.in); m != nil {
 		batched := *m
 		batched.untilClose = true
-		err = batched.retry(b.ctx, func(m *Mutex[Tx]) error {
+		err = batched.attempts(b.ctx, verb, work, func(ctx context.Context, m *Mutex[Tx],
+			work func(context.Context, Tx) error,
+		) error {
 			begun, b.err = false, panicked
-			ctx, trace := m.startTrace(b.ctx, verb, true)
-			return traced(trace, work, func(work func(context.Context, Tx) error) error {
-				b.err = m.acquireAndPerform(ctx, verb, false, work) // also if the Tracer panics then
-				return b.err
-			})
+			b.err = m.acquireAndPerform(ctx, verb, false, work) // also if the Tracer panics then
+			return b.err
 		})
 	}
 	var refused dialects.RefusedError

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -59,11 +60,7 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 		_, err = m.nest(ctx, s, of, verb, try, &anyWork, work)
 		return err
 	}
-	sent := &anyWork
-	if m.attached != nil {
-		sent = &dialects.Work{Look: &m.attached.look}
-	}
-	g, err := m.acquire(ctx, try, sent)
+	g, err := m.acquire(ctx, try, &anyWork)
 	if err != nil {
 		return m.wrap(verb, err)
 	}
@@ -90,28 +87,46 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 // is lost or over.
 func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work func(context.Context, Tx) error) error {
 	owned := &ownership{session: s, calls: calls, outer: ownershipIn(ctx)}
-	ctx, stop := context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
-	defer stop(nil)
-	defer context.AfterFunc(s.life, func() { stop(context.Cause(s.life)) })()
+	ctx, owned.stop = context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
+	defer owned.stop(nil)
+	s.mu.Lock()
+	s.works = append(s.works, owned)
+	if over := context.Cause(s.life); over != nil {
+		owned.stop(over)
+	}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.works = slices.DeleteFunc(s.works, func(other *ownership) bool { return other == owned })
+	}()
 	return work(ctx, tx)
 }
 
 // attached is what a kind sends along with a Do: behind its lock, and with its COMMIT. In the work
-// of another Do it stands in the savepoint of that Do instead.
+// of another Do it stands in the savepoint of that Do instead. A LockTx has no last.
 type attached struct {
-	look dialects.Query // reads
-	// judge says whether the work is to run, by the answer to look. Its error is that of the Do.
+	look func(dialects.Kinds) dialects.Query
+	// judge says whether the work is to run, by the answer to look. Its error is that of the call.
 	judge func(answer []string) error
-	last  func() []dialects.Query // after the work, unless that failed; nil: nothing is
+	last  func(dialects.Kinds) dialects.Query // after the work, unless that failed; nil: nothing is
+}
+
+// asking returns a copy with a query of a kind behind its lock.
+func (m *Mutex[Tx]) asking(look func(dialects.Kinds) dialects.Query, judge func(answer []string) error) *Mutex[Tx] {
+	asking := *m
+	asking.attached = &attached{look: look, judge: judge}
+	return &asking
 }
 
 // attach is work with what is attached, in the session s of its Do, which has answered to the look;
 // or, with nil, in the savepoint.
 func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Context, Tx) error) func(
 	context.Context, Tx) error {
-	return func(ctx context.Context, tx Tx) (err error) {
-		if s == nil {
-			answer, err = m.locker.askInWork(ctx, m.attached.look)
+	return func(ctx context.Context, tx Tx) error {
+		found, err := m.locker.find(ctx, true)
+		if err == nil && s == nil {
+			answer, err = m.locker.askInWork(ctx, m.attached.look(found.Kinds))
 		}
 		if err == nil {
 			err = m.attached.judge(answer)
@@ -121,15 +136,10 @@ func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Co
 		}
 		switch {
 		case err != nil || m.attached.last == nil:
-			return err
 		case s != nil:
-			s.last = m.attached.last()
-			return nil
-		}
-		for _, q := range m.attached.last() {
-			if _, err = m.locker.askInWork(ctx, q); err != nil {
-				break
-			}
+			s.last = []dialects.Query{m.attached.last(found.Kinds)}
+		default:
+			_, err = m.locker.askInWork(ctx, m.attached.last(found.Kinds))
 		}
 		return err
 	}
@@ -143,7 +153,7 @@ func (l *Locker[Tx]) askInWork(ctx context.Context, q dialects.Query) (lines []s
 	}
 	err = s.call(ctx, of, func() (err error) {
 		lines, err = s.inner.Run(ctx, q)
-		return s.told(err)
+		return s.noticed(err)
 	})
 	return lines, err
 }

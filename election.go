@@ -37,7 +37,7 @@ type Leader struct {
 }
 
 const (
-	electionColumn     = "election" // stands where locks of rows have the name of a column
+	electionColumn     = string(dialects.KindElection) // stands where locks of rows have the name of a column
 	minPause, maxPause = 100 * time.Millisecond, 5 * time.Second
 
 	// officeTimeout bounds what a candidate does before it waits for the seat, and while it holds
@@ -120,12 +120,12 @@ func (e *Election[Tx]) mayPass(err error) bool {
 // what a Do of the work locks.
 func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int64) error) (led bool, err error) {
 	ctx = Apart(ctx)
-	place := e.locker.candidates.Enter(e.locker.candidacy(electionColumn, e.hash), false)
+	place := e.locker.candidates.Enter(lineName{column: electionColumn, values: e.hash}, false)
 	defer place.Leave()
 	if err = e.locker.awaitPlace(ctx, ctx, place); err != nil {
 		return false, err
 	}
-	sql, seat, office, err := e.rows(ctx)
+	seat, office, err := e.rows(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -145,7 +145,9 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 		if inOffice != nil {
 			// The record says that the work has ended, so that the next need not wait for it.
 			brief, stop := context.WithTimeout(held, gracePeriod)
-			_, _ = e.locker.ask(brief, sql.Resign.With(e.hash, lock.Token()))
+			_, _ = e.locker.askKind(brief, func(k dialects.Kinds) dialects.Query {
+				return k.Leaders.Resign.With(e.hash, lock.Token())
+			})
 			stop()
 			_ = inOffice.Unlock(ctx)
 		}
@@ -159,7 +161,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 			led, err = false, lost
 		}
 	}()
-	if inOffice, err = e.takeOffice(ctx, held, sql, office, lock.Token()); err != nil {
+	if inOffice, err = e.takeOffice(ctx, held, office, lock.Token()); err != nil {
 		return false, err
 	}
 	return true, work(leading, lock.Token())
@@ -174,36 +176,33 @@ func (e *Election[Tx]) row(numbers ...string) *Mutex[Tx] {
 
 // rows finds the seat and the office, or makes them. Nobody remembers them: their table may be made
 // anew.
-func (e *Election[Tx]) rows(ctx context.Context) (sql dialects.LeadersSQL, seat, office *Mutex[Tx], err error) {
+func (e *Election[Tx]) rows(ctx context.Context) (seat, office *Mutex[Tx], err error) {
 	ctx, cancel := context.WithTimeout(ctx, officeTimeout)
 	defer cancel()
-	found, err := e.locker.find(ctx, false)
-	if err != nil {
-		return sql, nil, nil, err
-	}
-	sql = found.Kinds.Leaders
-	lines, err := e.locker.ask(ctx, sql.Rows.With(e.hash, e.locker.config.storedName(e.name)))
+	lines, err := e.locker.askKind(ctx, func(k dialects.Kinds) dialects.Query {
+		return k.Leaders.Rows.With(e.hash, e.locker.config.storedName(e.name))
+	})
 	numbers := strings.Fields(strings.Join(lines, " "))
 	if err == nil && len(numbers) != 2 {
 		err = fmt.Errorf("%w: those of the election went as they came", ErrNoRow)
 	}
 	if err != nil {
-		return sql, nil, nil, err
+		return nil, nil, err
 	}
-	return sql, e.row(numbers[0]), e.row(numbers[1]), nil
+	return e.row(numbers[0]), e.row(numbers[1]), nil
 }
 
 // takeOffice begins a term. A candidate that was stopped since it got the seat may have been
 // overtaken: then a later one has written the record, or will find the office free. Held is the
 // context of the seat.
-func (e *Election[Tx]) takeOffice(ctx, held context.Context, sql dialects.LeadersSQL, office *Mutex[Tx], term int64) (
-	*Lock, error,
-) {
+func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], term int64) (*Lock, error) {
 	granted := time.Now()
 	held, cancel := context.WithTimeout(held, officeTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	former, err := e.locker.ask(held, sql.Write.With(term, e.identity, e.hash))
+	former, err := e.locker.askKind(held, func(k dialects.Kinds) dialects.Query {
+		return k.Leaders.Write.With(term, e.identity, e.hash)
+	})
 	switch {
 	case err != nil:
 		return nil, err
@@ -225,13 +224,11 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, sql dialects.Leader
 // is for finding the leader, not for excluding anybody. A server that only reads does not know who
 // leads, and is another error.
 func (e *Election[Tx]) Leader(ctx context.Context) (l Leader, err error) {
-	var found *dialects.LockTable
-	if err = e.made().ready(); err == nil {
-		found, err = e.locker.find(ctx, false)
-	}
 	var lines []string
-	if err == nil {
-		lines, err = e.locker.ask(ctx, found.Kinds.Leaders.Leader.With(e.hash))
+	if err = e.made().ready(); err == nil {
+		lines, err = e.locker.askKind(ctx, func(k dialects.Kinds) dialects.Query {
+			return k.Leaders.Leader.With(e.hash)
+		})
 	}
 	record, free := strings.CutPrefix(strings.Join(lines, " "), "free ")
 	var serves string

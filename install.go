@@ -121,26 +121,18 @@ func (l *Locker[Tx]) Schema() string {
 // server that is read only [ErrUnsafeEngine]. Slots that are missing, a privilege and a full pool
 // show with a lock alone.
 func (l *Locker[Tx]) Ping(ctx context.Context) error {
+	var lines []string
 	err := l.ready()
 	if err == nil {
-		err = l.ping(ctx)
+		lines, err = l.askKind(ctx, func(k dialects.Kinds) dialects.Query { return k.Ping })
 	}
-	return wrap("ping", err)
-}
-
-func (l *Locker[Tx]) ping(ctx context.Context) error {
-	found, err := l.find(ctx, false)
-	if err != nil {
-		return err
-	}
-	lines, err := l.ask(ctx, found.Kinds.Ping)
 	switch {
 	case err == nil && len(lines) == 0:
 		_, _, err = locktable.Slots(l.config.table, nil, 0)
 	case err == nil && lines[0] != "":
 		err = fmt.Errorf("%w: %s", ErrUnsafeEngine, lines[0])
 	}
-	return err
+	return wrap("ping", err)
 }
 
 // Check proves that this server excludes: that a second session is refused a slot which the first

@@ -3,7 +3,6 @@ package txlock
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"sync"
 )
@@ -47,23 +46,17 @@ func (m *Mutex[Tx]) hold(ctx context.Context, try bool, trace *trace) (*Lock, er
 	}
 	lock := &Lock{session: g.session, calls: g.calls, callCtx: ctx, token: g.Token, permit: g.permit, trace: trace}
 	if g.do == nil { // else it ends with the Do
-		lock.found = runtime.AddCleanup(lock, forgotten.warn, forgotten{m.locker.config.logger, &m.target, g.life})
+		lock.found = runtime.AddCleanup(lock, g.forgotten, &m.target)
 	}
 	return lock, nil
 }
 
-// forgotten is what is left of a Lock that nobody has any more. It must not refer to the Lock.
-type forgotten struct {
-	logger *slog.Logger
-	name   fmt.Stringer
-	life   context.Context
-}
-
-// warn is called by the garbage collector, which the caller's logger must not hold up.
-func (f forgotten) warn() {
-	if f.life.Err() == nil { // else it was lost
-		go f.logger.Warn("txlock: a Lock was forgotten: nobody has it, nobody has unlocked it, and it stays held",
-			"lock", f.name.String())
+// forgotten is called by the garbage collector, which the caller's logger must not hold up, with
+// the name of a Lock that nobody has any more. A session does not refer to its Locks.
+func (s *session[Tx]) forgotten(name *target) {
+	if s.life.Err() == nil { // else it was lost
+		go s.locker.config.logger.Warn("txlock: a Lock was forgotten: nobody has it, nobody has unlocked it, and it "+
+			"stays held", "lock", name.String())
 	}
 }
 
@@ -90,12 +83,11 @@ type heldSession interface {
 	leave(ctx context.Context) error
 }
 
-// Context returns a context that carries ownership of the lock, for reentry. It has the values of
-// the context that Lock was called with, but not its deadline and cancellation. It ends when the
-// lock is unlocked, and with cause [ErrLost], which context.Cause tells, when it is lost or the
+// Context carries ownership of the lock, for reentry, and the values of the context that Lock was
+// called with. It ends when the lock is unlocked, and with cause [ErrLost] when it is lost or the
 // Locker is closed: at once on Linux when the server has closed the connection, elsewhere with the
-// next heartbeat; before the lease is over when the network has gone silent. Until it is noticed,
-// nothing but [Lock.Token] protects what is done outside the database.
+// next heartbeat; before the lease is over when the network has gone silent. Until then, nothing
+// but [Lock.Token] protects what is done outside the database.
 func (l *Lock) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,11 +104,10 @@ func (l *Lock) Context() context.Context {
 }
 
 // Token returns a fencing token with [WithFencing], else 0. It is larger than that of every lock
-// granted before by the same lock table, also across crashes, restarts of the server, and a
-// failover that loses no committed transaction. Send it with every write to another system, and
-// with every read that a write depends on, and have that system refuse one that is smaller than one
-// that it has seen. A lock that joined its caller's session has a token of its own, or the one with
-// which its rows were locked there before.
+// granted before by the same lock table, also across crashes, restarts, and a failover that loses
+// no committed transaction. Send it with every write to another system, and with every read that a
+// write depends on, and have one refused that is smaller than one seen before. A lock that joined a
+// session has its own token, or the one with which its rows were locked there before.
 func (l *Lock) Token() int64 { return l.token }
 
 // Permit tells which permit of a [Locker.Semaphore] was taken, from 0. No other session holds it.

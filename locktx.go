@@ -1,10 +1,6 @@
 package txlock
 
-import (
-	"context"
-
-	"github.com/txlock/txlock/dialects"
-)
+import "context"
 
 // LockTx waits for the lock in a transaction that the caller began and will end, and the lock with
 // it, on PostgreSQL also by a rollback to an earlier savepoint. A limit of the session's own
@@ -38,27 +34,16 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 		request.Work, request.Lease = nil, 0
 		err = m.locker.driver.LockTx(wait, tx, request)
 	}
-	if err == nil && m.attached != nil {
-		var answer []string
-		if answer, err = m.locker.driver.Run(wait, m.attached.look, tx); err == nil {
-			return m.attached.judge(answer)
-		}
+	if err != nil || m.attached == nil {
+		return m.wrap(verb, m.waitError(wait, err))
 	}
-	return m.wrap(verb, m.waitError(wait, err))
-}
-
-// asking returns a copy with a query of a kind behind its lock, for a Do or a LockTx. Connected
-// says that the caller has a connection.
-func (m *Mutex[Tx]) asking(ctx context.Context, connected bool, query func(dialects.Kinds) dialects.Query,
-	judge func(answer []string) error,
-) (*Mutex[Tx], error) {
-	asking := *m
-	if err := m.ready(); err != nil {
-		return m, err
-	}
-	found, err := m.locker.find(ctx, connected || m.locker.carriesOpen(ctx))
+	found, err := m.locker.find(wait, true)
+	var answer []string
 	if err == nil {
-		asking.attached = &attached{look: query(found.Kinds), judge: judge}
+		answer, err = m.locker.driver.Run(wait, m.attached.look(found.Kinds), tx)
 	}
-	return &asking, err
+	if err != nil {
+		return m.wrap(verb, m.waitError(wait, err))
+	}
+	return m.attached.judge(answer)
 }

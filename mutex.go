@@ -85,19 +85,23 @@ func (t *target) String() string {
 }
 
 // request is what the driver is asked for. Connected says that the caller has a connection. The
-// table of tokens is found for work, too: a lock in it will ask for one, and then has a connection.
+// table of tokens is found for a Do, too: a lock in its work will ask for one, and then has one.
 func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool, work *dialects.Work) (
 	request dialects.Request, err error,
 ) {
 	l, request := m.locker, m.target.rows
 	found := l.found.Load()
-	if found == nil && (m.target.own != nil || l.config.fencing) {
+	if found == nil && (m.target.own != nil || l.config.fencing && (work == nil || !connected)) {
 		if found, err = l.find(ctx, connected); err != nil {
 			return request, err
 		}
 	}
 	if m.target.own != nil {
 		request = m.target.own(found)
+	}
+	if m.attached != nil && !connected {
+		look := m.attached.look(found.Kinds)
+		work = &dialects.Work{Look: &look}
 	}
 	if l.config.fencing && work == nil {
 		request.Fence = found.Name
@@ -164,11 +168,8 @@ func (m *Mutex[Tx]) wrap(verb string, err error) error {
 // over, but for those that say more.
 func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {
 	m.locker.invalidate(err)
-	switch {
-	case err == nil, isOfWork(err):
+	if err == nil || isOfWork(err) {
 		return err
-	case errors.Is(context.Cause(wait), ErrClosed):
-		return ErrClosed
 	}
 	for _, certain := range []error{
 		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade,
@@ -182,14 +183,14 @@ func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {
 		ended = context.DeadlineExceeded
 	}
 	switch {
+	case errors.Is(context.Cause(wait), ErrClosed):
+		return ErrClosed
 	case ended == nil && m.locker.closing.Err() != nil && !errors.Is(err, ErrClosed):
 		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words
-	case ended == nil:
-		return err
-	case errors.Is(err, ErrNotAcquired):
-		return fmt.Errorf("%w (%w)", err, ended)
+	case ended != nil && !errors.Is(err, ErrNotAcquired):
+		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	}
-	return fmt.Errorf("%w: %w (%w)", ErrNotAcquired, err, ended)
+	return joinErrors(err, ended)
 }
 
 // isOver tells whether a wait has ended. The server's clock, or a busy machine, may be ahead of the

@@ -99,25 +99,28 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(cont
 	) error {
 		ran = false
 		begun := time.Now()
-		sql, at, err := o.look(ctx, m, m.locker.carriesOpen(ctx))
-		if err != nil || !at.IsZero() {
-			return m.wrap(verb, err)
+		var at time.Time
+		if !m.locker.carriesOpen(ctx) {
+			var err error
+			if at, err = o.look(ctx, m); err != nil || !at.IsZero() {
+				return m.wrap(verb, err)
+			}
 		}
 		once, now := *m, int64(0)
 		if m.within > 0 {
 			once.within = max(m.within-time.Since(begun), 1)
 		}
 		once.attached = &attached{
-			look: sql.Look.With(o.marker[:]),
-			judge: func(answer []string) error {
-				if now, at, err = o.read(answer, nil); err == nil && (inOwn || !at.IsZero()) {
+			look: o.read,
+			judge: func(answer []string) (err error) {
+				if now, at, err = o.answer(answer, nil); err == nil && (inOwn || !at.IsZero()) {
 					err = errDone
 				}
 				return err
 			},
-			last: func() []dialects.Query { return []dialects.Query{sql.Mark.With(o.marker[:], now, o.period)} },
+			last: func(k dialects.Kinds) dialects.Query { return k.Once.Mark.With(o.marker[:], now, o.period) },
 		}
-		err = once.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
+		err := once.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
 			ran = true
 			in, _ := m.locker.carried(ctx)
 			return work(context.WithValue(ctx, runningKey(o.marker), in), tx)
@@ -144,29 +147,23 @@ func (o *Once[Tx]) isRunning(ctx context.Context) bool {
 	return in != nil && ctx.Value(runningKey(o.marker)) == any(in)
 }
 
-// look finds the texts, and asks without a lock when the work was done. A nested call only finds.
-func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], nested bool) (sql dialects.OnceSQL, at time.Time,
-	err error,
-) {
+// look asks without a lock when the work was done.
+func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx]) (at time.Time, err error) {
 	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
-		return sql, at, err
+		return at, err
 	}
 	defer cancel()
-	found, err := m.locker.find(wait, nested)
-	if err == nil {
-		sql = found.Kinds.Once
-	}
-	if err == nil && !nested {
-		_, at, err = o.read(m.locker.ask(wait, sql.Look.With(o.marker[:])))
-	}
-	return sql, at, m.waitError(wait, err)
+	_, at, err = o.answer(m.locker.askKind(wait, o.read))
+	return at, m.waitError(wait, err)
 }
 
-// read reads the answer to a look: when the work was done, in the present window or later, or zero.
-func (o *Once[Tx]) read(answer []string, err error) (now int64, at time.Time, _ error) {
+func (o *Once[Tx]) read(k dialects.Kinds) dialects.Query { return k.Once.Look.With(o.marker[:]) }
+
+// answer is that to a look: when the work was done, in the present window or later, or zero.
+func (o *Once[Tx]) answer(lines []string, err error) (now int64, at time.Time, _ error) {
 	var then int64
-	n, failed := fmt.Sscan(strings.Join(answer, ""), &now, &then)
+	n, failed := fmt.Sscan(strings.Join(lines, ""), &now, &then)
 	if n == 2 && (o.period == 0 || then >= now-now%o.period) {
 		at = time.UnixMicro(then)
 	}
@@ -187,23 +184,21 @@ func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	if o.isRunning(ctx) {
 		return false, o.made().wrap(verb, errInOwn)
 	}
-	m, err := o.made().asking(ctx, true, func(k dialects.Kinds) dialects.Query {
+	m := o.made().asking(func(k dialects.Kinds) dialects.Query {
 		return k.Once.First.With(o.marker[:], rand.Int64()|1, o.period)
 	}, func(answer []string) error {
 		first = len(answer) > 0
 		return nil
 	})
-	if err != nil {
-		return false, m.wrap(verb, err)
-	}
-	return first, m.lockTx(ctx, verb, tx, false)
+	err = m.lockTx(ctx, verb, tx, false)
+	return first, err
 }
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
 // clock. It asks the server each time, in one round trip on a connection of the pool (the first
 // call also looks for the lock table), and waits for nobody: work that is under way was not done.
 func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
-	_, at, err = o.look(ctx, o.made(), false)
+	at, err = o.look(ctx, o.made())
 	return at, !at.IsZero(), o.made().wrap("Once.Done", err)
 }
 
@@ -213,7 +208,7 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 func (o *Once[Tx]) Forget(ctx context.Context) error {
 	const verb = "Once.Forget"
 	inOwn := o.isRunning(ctx)
-	m, err := o.made().asking(ctx, false, func(k dialects.Kinds) dialects.Query {
+	m := o.made().asking(func(k dialects.Kinds) dialects.Query {
 		return k.Once.Forget.With(o.marker[:])
 	}, func([]string) error {
 		if inOwn {
@@ -221,9 +216,6 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return m.wrap(verb, err)
-	}
 	return m.do(ctx, verb, false, func(context.Context, Tx) error { return nil })
 }
 

@@ -66,19 +66,17 @@ func WithSlots(n int) Option {
 }
 
 const (
-	// defaultLease is longer than a healthy program or network is silent, for a garbage collection
-	// or the move of a virtual machine, and shorter than people wait before they call somebody.
+	// defaultLease is longer than a healthy program or network is silent, for the move of a virtual
+	// machine say, and shorter than people wait before they call somebody.
 	defaultLease = 30 * time.Second
-	// maxLease is a little less than what the servers' timers hold, 2^31 milliseconds.
-	maxLease = 24 * 24 * time.Hour
+	maxLease     = 24 * 24 * time.Hour // the servers' timers hold 2^31 ms
 )
 
-// WithLease is how long a session that holds locks may be silent before the server ends it: 30 s by
-// default, at most 24 days, at least 1 ms on PostgreSQL, and 1 s on MySQL and MariaDB, rounded up
-// to seconds. It matters when a holder is stopped, or cut off without the server being told: a
-// crash frees the lock at once. A heartbeat, every twelfth to sixth of d, keeps a Lock alive, whose
-// Context ends a tenth of d, at most a second, before the server can end the session. Work of a Do
-// that sends no statement for d loses the lock. LockTx does not read d.
+// WithLease is how long a holder may be silent, stopped or cut off, before the server ends its
+// session: 30 s by default, at most 24 days, at least 1 ms on PostgreSQL, and 1 s on MySQL and
+// MariaDB, rounded up to seconds. A crash frees the lock at once. A heartbeat, every twelfth to
+// sixth of d, keeps a Lock alive, whose Context ends a tenth of d, at most a second, before the
+// session can. Work of a Do that sends no statement for d loses the lock. LockTx does not read d.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.lease = d
@@ -109,10 +107,10 @@ func WithQueue(n int) Option {
 // [Tracer] of this process name keys.
 func WithHiddenKeys() Option { return optionFunc(func(c *config) { c.hidden = true }) }
 
-// WithLogger gives New a logger for what must not go unnoticed, as warnings and errors: losses,
-// releases that were not confirmed, forgotten locks, calls that wait for one of their own Locker,
-// servers that do not exclude or were not proved to, sessions and claims that Break has ended,
-// campaigns of [Election.Lead] that begin again, panics in [Combine]. Without it, txlock is silent.
+// WithLogger gets warnings and errors of what must not go unnoticed: losses, releases that were not
+// confirmed, forgotten locks, calls that wait for one of their own Locker, servers that do not
+// exclude or were not proved to, sessions and claims that Break has ended, campaigns of
+// [Election.Lead] that begin again, panics in [Combine]. Without it, txlock is silent.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		c.need(logger != nil, "WithLogger: nil logger")

@@ -55,13 +55,6 @@ func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, p *place) error {
 	return err
 }
 
-// candidacy names the line of an election or a semaphore, in which one candidate, or one of those
-// who wait for a permit, goes on. It keeps its place as long as it leads, or waits, whatever
-// WithQueue says.
-func (l *Locker[Tx]) candidacy(column, hash string) lineName {
-	return lineName{l.config.table, column, hash}
-}
-
 // untilClose has Close end a wait: callers whose own contexts say nothing of it queue behind a
 // batch, and a candidate may wait for ever. Close leaves the driver open until cancel is called,
 // since ending a wait may take another connection.

@@ -13,9 +13,10 @@ import (
 
 // ownership is what a context carries of a session. Nothing else makes a caller its owner.
 type ownership struct {
-	session any           // *session[Tx]
-	calls   chan struct{} // of the session, or of the work of a nested Do
-	outer   *ownership    // of the context that this one was derived from
+	session any                     // *session[Tx]
+	calls   chan struct{}           // of the session, or of the work of a nested Do
+	outer   *ownership              // of the context that this one was derived from
+	stop    context.CancelCauseFunc // of the context of work
 }
 
 type ownershipKey struct{}
@@ -157,7 +158,7 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 	asked := time.Now()
 	fresh, err := s.inner.Join(ctx, rest, nil)
 	if errors.Is(err, ErrLost) {
-		return got, s.told(err)
+		return got, s.noticed(err)
 	}
 	s.heartbeat.Heard(asked) // any other error is an answer too
 	if err != nil {
@@ -245,7 +246,10 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, ver
 	}
 	request := dialects.Request{Work: sent}
 	if m.permit != nil { // it is taken before: what comes behind depends on the answer
-		_, err = m.acquire(wait, try, nil)
+		var g grant[Tx]
+		if g, err = m.acquire(wait, try, nil); err == nil && g.session != s {
+			err = g.leave(ctx) // the Do has returned meanwhile, and the permit is in a session of its own
+		}
 	} else {
 		request, err = m.request(wait, try, true, sent)
 	}
@@ -264,7 +268,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, ver
 				}
 				return nil
 			})
-			return s.told(err)
+			return s.noticed(err)
 		})
 	}
 	switch {

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	semaphoreColumn = "semaphore"            // stands where locks of rows have the name of a column
-	lookEvery       = 20 * time.Millisecond  // how often the first that waits looks for a permit
-	answerLimit     = 600 * time.Millisecond // how long the answer to what waits for nobody may take at first
+	semaphoreColumn = string(dialects.KindSemaphore) // stands where locks of rows have the name of a column
+	lookEvery       = 20 * time.Millisecond          // how often the first that waits looks for a permit
+	answerLimit     = 600 * time.Millisecond         // how long the answer to what waits for nobody may take at first
 )
 
 // Semaphore names a lock that n sessions, 1 to 1000, may hold at once, each with one of the permits
@@ -110,7 +110,7 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, 
 	err error,
 ) {
 	l, nested := p.locker, p.locker.carriesOpen(ctx)
-	here := l.candidacy(semaphoreColumn, p.hash)
+	here := lineName{column: semaphoreColumn, values: p.hash}
 	switch {
 	case nested:
 	case !try:

@@ -37,8 +37,9 @@ type session[Tx any] struct {
 	stop      context.CancelCauseFunc
 	ended     chan struct{} // closed when the connection was given back
 
-	mu    sync.Mutex // held for whatever ends the life
-	depth int        // Locks that hold it, or the Do; 0: its end has begun
+	mu    sync.Mutex   // held for whatever ends the life
+	depth int          // Locks that hold it, or the Do; 0: its end has begun
+	works []*ownership // that run
 }
 
 // grant is a session that holds the rows of a Mutex.
@@ -164,8 +165,17 @@ func (s *session[Tx]) markLost(reason error) bool {
 	if s.life.Err() != nil {
 		return false
 	}
-	s.stop(reason)
+	s.endLife(reason)
 	return true
+}
+
+// endLife ends the contexts of all owners, with the mutex held: who has told of a loss finds them
+// ended.
+func (s *session[Tx]) endLife(cause error) {
+	s.stop(cause)
+	for _, work := range s.works {
+		work.stop(cause)
+	}
 }
 
 // asLoss is what the end of its connection is for the session: ErrLost, unless the context of its
@@ -178,9 +188,8 @@ func (s *session[Tx]) asLoss(reason error) error {
 	return dialects.Lost(reason)
 }
 
-// told is the error of a statement in the session, which the caller may be the first to notice a
-// loss by.
-func (s *session[Tx]) told(err error) error {
+// noticed is the error of a statement in the session, by which a loss may be noticed first.
+func (s *session[Tx]) noticed(err error) error {
 	if !errors.Is(err, ErrLost) {
 		return err
 	}
@@ -245,7 +254,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 		over = errOutlived
 	}
 	loss, timeout := context.Cause(s.life), dialects.ReleaseTimeout
-	s.stop(over)
+	s.endLife(over)
 	s.mu.Unlock()
 	s.heartbeat.Stop()
 	if commit = commit && loss == nil; commit {
@@ -279,12 +288,10 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 
 // take takes a connection for good, unless a call has it for that long.
 func take(calls chan struct{}, longest time.Duration) bool {
-	late := time.NewTimer(longest)
-	defer late.Stop()
 	select {
 	case calls <- struct{}{}:
 		return true
-	case <-late.C:
+	case <-time.After(longest):
 		return false
 	}
 }

@@ -104,6 +104,15 @@ func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string,
 	return lines, err
 }
 
+// askKind is ask, of what the lock table has beside it.
+func (l *Locker[Tx]) askKind(ctx context.Context, query func(dialects.Kinds) dialects.Query) ([]string, error) {
+	found, err := l.find(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	return l.ask(ctx, query(found.Kinds))
+}
+
 // shownName is what a session shows of the key of a semaphore.
 func (c *config) shownName(key string) string {
 	if c.hidden {

@@ -7,17 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// Tracer is told of every call that locks, for metrics and traces: see [WithTracer]. It is called
-// in the goroutine of that call, except for the loss of a Lock, and for batches of [Combine]. It
-// must return soon and not panic: a panic goes on there, and leaves nothing locked or in a queue,
-// but a claim taken. The module txlock/otel has one for OpenTelemetry.
+// Tracer is told of every call that locks, see [WithTracer], in the goroutine of that call, except
+// for the loss of a Lock, and for batches of [Combine]. It must return soon and not panic: a panic
+// goes on there, and leaves nothing locked or in a queue, but a claim taken. The module txlock/otel
+// has one for OpenTelemetry.
 type Tracer interface {
 	// Asked is called before a call waits. It returns a context that is derived from ctx, which the
 	// methods below get. The work of a Do and [Lock.Context] inherit its values.
 	Asked(ctx context.Context, call Call) context.Context
-	// Answered is called when the wait is over: with nil when the lock is held, else with the error
-	// that the call will return. A [Once] whose work was done before is answered, and ended, with
-	// nil. An Exec is answered when all of it has come back.
+	// Answered is called when the wait is over: with nil when the lock is held, or the work of a
+	// [Once] was done before, else with the error that the call will return. An Exec is answered
+	// when all of it has come back.
 	Answered(ctx context.Context, err error)
 	// Ended is called once for each granted lock: with nil after a release or a commit, also of the
 	// Do in which a Lock was taken and of a kept savepoint; else with the error that the call

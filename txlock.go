@@ -23,29 +23,27 @@
 // [Mutex.Do] does the work in the lock's own transaction. The work commits only if the lock was
 // held from the first statement to the commit: prefer Do wherever the work is in this database.
 // [Mutex.Exec] is that for a list of statements, [Combine] for the work of many callers at once,
-// and [Mutex.LockTx] locks in a transaction of yours. [Mutex.Lock] holds a lock for work elsewhere,
-// which the database cannot take back when the session breaks. The Try forms never wait for another
-// holder: [ErrNotAcquired] says at once that somebody holds the lock, or waits for it.
+// and [Mutex.LockTx] locks in a transaction of yours. [Mutex.Lock] is for work elsewhere, which the
+// database cannot take back when the session breaks. The Try forms never wait for another holder.
 //
 // [Mutex.Shared] is for readers, [Locker.Semaphore] lets n hold a lock at once, [Locker.Once] is
 // for work that must not be done twice, [Locker.Claim] for what is held without a connection,
-// [Locker.Election] for leaders. The values that these return hold no state, and making them sends
-// nothing: a bad argument is an error from the call that locks.
+// [Locker.Election] for leaders. Making these sends nothing, and they hold no state: a bad argument
+// is an error from the call that locks.
 //
 // # Order
 //
-// Callers of one process wait in line in it, see [WithQueue]. The sessions of all processes queue
-// at the server, which serves them in the order in which they arrive: on PostgreSQL for waits of up
-// to a minute, on MySQL and MariaDB but for waiters that hold other rows. A waiter that gives up
-// leaves its queue at once. One that dies delays the next by half a second at most.
+// Callers of one process wait in line in it, see [WithQueue]. The server serves the sessions of all
+// processes in the order in which they arrive: on PostgreSQL for waits of up to a minute, on MySQL
+// and MariaDB but for waiters that hold other rows. A waiter that gives up leaves its queue at
+// once. One that dies delays the next by half a second at most.
 //
 // # Reentry
 //
 // Ownership follows the context that Do hands to its work and that [Lock.Context] returns. A call
-// with such a context joins the session that it carries, and locks in its transaction, on its
-// connection. A goroutine without that context is another owner, and [Apart] makes one of a
-// goroutine that has it. What a session has locked is released together: when its last Lock is
-// unlocked, or when the Do that began it returns.
+// with it joins the session that it carries, and locks in its transaction. A goroutine without it
+// is another owner, and [Apart] makes one of a goroutine that has it. What a session has locked is
+// released together: when its last Lock is unlocked, or when the Do that began it returns.
 //
 // A Do in the work of a Do is a savepoint. One call at a time uses a session of a Do: a second one
 // side by side is an error. A Do with the context of a Lock is [ErrInsideLock]. Give a job that
@@ -61,11 +59,9 @@
 // # Long holds
 //
 // Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of keys is
-// renewed every minute. A Do and a Lock of Rows hold back vacuum and CREATE INDEX CONCURRENTLY as
-// long as they last, and on MariaDB every lock holds back purge: keep these short. The server ends
-// a session that is silent for its lease, see [WithLease].
-//
-// [Locker.Inspect] shows who holds and who waits. docs/guarantees.md has every promise.
+// renewed every minute; a Do and a Lock of Rows hold back vacuum and CREATE INDEX CONCURRENTLY. On
+// MariaDB every lock holds back purge. Keep these short. [Locker.Inspect] shows who holds and who
+// waits. docs/guarantees.md has every promise.
 package txlock
 
 import (
@@ -102,7 +98,7 @@ var (
 
 	// ErrClaimEnded occurs when a claim is not its holder's any more: its time is over, it was
 	// released or broken, or taken since. It matches [ErrLost] as well. Nothing was committed.
-	ErrClaimEnded = fmt.Errorf("%w: the claim is not held any more", ErrLost)
+	ErrClaimEnded = fmt.Errorf("%w: the claim is over, was released, or another has it since", ErrLost)
 
 	// ErrNotHeld occurs when Unlock is called on a lock that was released before, by itself or with
 	// the Do in which it was taken, and when what Break is to end is not held any more.
@@ -158,7 +154,9 @@ type Locker[Tx any] struct {
 	info   func() dialects.Info
 	lines  func() *lines
 
-	candidates *lines   // of each election and semaphore, of whom one goes on at the server
+	// candidates are those of each election and semaphore. One goes on at the server, and keeps its
+	// place as long as it leads, or waits for a permit, whatever WithQueue says.
+	candidates *lines
 	semaphores sync.Map // *semaphore, by the hash of its key
 
 	lookout *lookout.Lookout // for claims

@@ -189,7 +189,8 @@ type Request struct {
 
 // Work is statements of the caller's: those of an Exec, or what it sends itself.
 type Work struct {
-	// Look reads behind the lock, which it may do also where that was missed. Begin reads it.
+	// Look runs behind the lock, also where that was missed: nothing is committed then. It is for
+	// Begin alone.
 	Look *Query
 
 	// Statements are those of an Exec, none with AnyOne. Grant.Affected has what they did. The

@@ -103,7 +103,7 @@ proctype owner(byte me) {
 	:: atomic { client[me] == holding && heard[me] >= GIVE_UP && wire[me] != close ->
 			wire[me] = close }
 #endif
-	:: atomic { client[me] == holding && heard[me] >= GIVE_UP -> /* fallSilent */
+	:: atomic { client[me] == holding && heard[me] >= GIVE_UP -> /* giveUp */
 			client[me] = told; forget(me) }
 
 	:: atomic { client[me] == holding && wire[me] == nothing -> /* unlocks */

@@ -2,12 +2,16 @@ package guarantees
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/eventually"
 	"github.com/txlock/txlock/internal/guarantees/testbed"
 )
 
@@ -71,6 +75,31 @@ func NestedDoOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 		}
 	}
 	f.Free(t, f.Key("outer"), f.Key("inner"))
+	nestedPermitOutlivesDo(t, e, c)
+}
+
+// nestedPermitOutlivesDo: a nested Do of a Semaphore waits for the connection of its Do, to look
+// for the permits, while that returns. It keeps no permit.
+func nestedPermitOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, other := testbed.NewSizedFixture(t, e, c, 1, ""), testbed.NewSizedFixture(t, e, c, 4, "")
+	ended := make(chan error, 1)
+	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+		permit := f.Locks.Semaphore(f.Key("permit"), 1)
+		go func() {
+			ended <- permit.Do(context.WithoutCancel(ctx), func(context.Context, Tx) error {
+				return errors.New("it has no session")
+			})
+		}()
+		eventually.True(t, "it looks", func() bool {
+			stacks := make([]byte, 1<<22)
+			return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "txlock.lookUp(")
+		})
+		return nil
+	}))
+	require.ErrorIs(t, testbed.Receive(t, ended), txlock.ErrNotHeld)
+	permit, err := other.Locks.Semaphore(f.Key("permit"), 1).TryLock(background)
+	require.NoError(t, err)
+	require.NoError(t, permit.Unlock(background))
 }
 
 // NestedDoStuck: the work of a nested Do has rolled back to a savepoint from before, and so has

@@ -97,6 +97,23 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	})
 	require.NoError(t, locks[0].Unlock(background))
 	f.Free(t, f.Key("1"))
+
+	// The limit is also that of the look for the lock table, which Rows need not know.
+	one := testbed.NewSizedFixture(t, e, c, 1, "")
+	table := one.MakeTable(t, "id int primary key")
+	one.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	lock, err := one.Locks.Rows(table, "id", 1).Lock(background)
+	require.NoError(t, err)
+	once := one.Locks.Once(one.OnceKey("once", "once:")).Within(time.Second)
+	endsPromptly(t, "Forget", func() time.Duration {
+		begun := time.Now()
+		err := answer(t, func() error { return once.Forget(background) })
+		late := time.Since(begun) - time.Second
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return late
+	})
+	require.NoError(t, lock.Unlock(background))
 }
 
 // CleanPool shows that after any error the pool has its connections back, clean.

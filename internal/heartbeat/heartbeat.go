@@ -19,14 +19,11 @@ type Wire interface {
 	Close() error
 }
 
-// Heartbeat keeps a session alive, and learns that it is lost without a call of its owner's.
-//
-//   - When the server ends the session, its kernel closes the connection, and ours reports that at
-//     once.
-//   - When the network goes silent, nothing is reported, and the server ends the session by its
-//     lease. A ping keeps that from running out; a missing answer tells the owner, before the
-//     server can have given the lock to another. While a call uses the connection, and in a Do, the
-//     kernels ask each other instead.
+// Heartbeat keeps a session alive, and learns that it is lost without a call of its owner's. When
+// the server ends the session, its kernel closes the connection, and ours reports that at once.
+// When the network goes silent, the server ends the session by its lease. A ping keeps that from
+// running out; a missing answer tells the owner before the server can have given the lock to
+// another. While a call uses the connection, and in a Do, the kernels ask each other instead.
 type Heartbeat struct {
 	Lease time.Duration
 	Wire  Wire
@@ -38,11 +35,8 @@ type Heartbeat struct {
 	unwatch func()
 	queue   sync.Mutex // held by the one look that waits for the connection
 
-	mu sync.Mutex
-	// heard is a moment after which the server's timer has begun: it begins when the server
-	// answers, which is not before the statement was sent. An answer is taken to have been under
-	// way for a twelfth of the lease at most.
-	heard   time.Time
+	mu      sync.Mutex
+	heard   time.Time          // the server's timer, which begins with its answer, began later
 	pinged  time.Time          // when the last ping that was answered was sent, or the session began
 	restore func()             // ends the kernels' probes; nil: they have not begun
 	pinging context.CancelFunc // ends the ping under way, by closing the connection; nil: there is none
@@ -69,7 +63,8 @@ func (h *Heartbeat) Begin(asked time.Time) {
 	h.unwatch = h.Wire.Watch(func() { h.Lose(errors.New("the server closed the connection")) })
 }
 
-// Heard says that the server has just answered what it was asked then, if only with an error.
+// Heard says that the server has just answered what it was asked then, if only with an error. The
+// answer is taken to have been under way for a twelfth of the lease at most.
 func (h *Heartbeat) Heard(asked time.Time) {
 	earliest := time.Now().Add(-h.Lease / BeatsPerLease)
 	h.mu.Lock()
@@ -114,11 +109,10 @@ func (h *Heartbeat) due() bool {
 	return h.pinging == nil && time.Since(h.pinged) >= beatOf(h.Lease)
 }
 
-// ping is called by who has the connection.
+// ping is called by who has the connection, which the client library closes when ctx ends, so that
+// the server lets go. The owner is told a margin before.
 func (h *Heartbeat) ping() {
 	h.mu.Lock()
-	// The client library closes the connection when ctx ends, so that the server lets go. The owner
-	// is told a margin before.
 	ctx, cancel := context.WithDeadline(context.Background(), h.heard.Add(h.Lease))
 	defer cancel()
 	late := time.AfterFunc(time.Until(h.heard.Add(h.Lease-margin(h.Lease))), func() {
@@ -143,8 +137,7 @@ func (h *Heartbeat) ping() {
 	}
 }
 
-// leastSilence is twice the shortest interval in which the kernels ask each other, and a little
-// more.
+// leastSilence is a little more than twice the shortest interval of the kernels' probes.
 const leastSilence = 2500 * time.Millisecond
 
 // askKernel declares the session lost when its connection is dead, or when the server's kernel has

@@ -57,9 +57,8 @@ func (c Conn) Look() (gone bool, silence time.Duration) {
 	return gone || err != nil, silence
 }
 
-// Unread tells whether bytes have come that nobody has read. Where nothing was asked, they are a
-// notice, or the server's last words: it may let go of all that the session held some time before
-// it closes the connection.
+// Unread tells whether bytes have come that nobody has read. Where nothing was asked, they may be
+// the server's last words: it may let go of what the session held before it closes the connection.
 func (c Conn) Unread() bool {
 	unread := 0
 	_ = c.control(func(fd int) {
@@ -104,14 +103,14 @@ func (c Conn) KeepAlive(silence time.Duration) (restore func()) {
 	}
 }
 
-// watcher waits for the hang-up of all watched connections of the process, in one goroutine, which
-// is parked in the runtime's own poller and needs no thread.
+// watcher waits for the hang-up of all watched connections, in one goroutine, which is parked in
+// the runtime's own poller and needs no thread.
 type watcher struct {
 	mu    sync.Mutex
 	epoll *os.File // nil while no goroutine runs
 	fd    int      // of epoll
-	// watched is what to call. The kernel knows each watch by a number that is never used again:
-	// an event that comes late is taken for nobody else's.
+	// watched is what to call, by numbers that are never used again: an event that comes late is
+	// taken for nobody else's.
 	watched map[uint64]func()
 	last    uint64
 	resting bool // a timer is set that ends the watcher if nothing is watched then
@@ -123,10 +122,9 @@ var shared = watcher{watched: map[uint64]func(){}}
 // does not start one each time.
 const rest = 100 * time.Millisecond
 
-// Watch calls gone when the peer closes c, or the kernel gives it up; at once if that has happened
-// already. It calls once, in a goroutine of its own, and not when c is closed on this side. If stop
-// runs at the same time, the call may begin after stop has returned. A connection has one watch at
-// a time: a new one ends the old.
+// Watch calls gone once, in a goroutine of its own, when the peer closes c, or the kernel gives it
+// up, or has before; not when c is closed on this side. The call may begin just after stop has
+// returned. A connection has one watch at a time: a new one ends the old.
 func (c Conn) Watch(gone func()) (stop func()) {
 	w := &shared
 	w.mu.Lock()
@@ -136,9 +134,8 @@ func (c Conn) Watch(gone func()) (stop func()) {
 	}
 	w.last++
 	number := w.last
-	// EPOLLRDHUP: the peer has closed its side. EPOLLHUP and EPOLLERR are always reported. Arriving
-	// data wakes nobody, because it is not asked for. Fd and Pad together are the 64 bits that come
-	// back with an event.
+	// EPOLLRDHUP: the peer has closed its side. EPOLLHUP and EPOLLERR are always reported, arriving
+	// data is not. Fd and Pad together are the 64 bits that come back with an event.
 	event := syscall.EpollEvent{
 		Events: syscall.EPOLLRDHUP | syscall.EPOLLONESHOT, Fd: int32(number), Pad: int32(number >> 32),
 	}
