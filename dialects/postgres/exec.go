@@ -60,33 +60,30 @@ func isPlain(text string) bool {
 	return false
 }
 
-// errUnsent occurs when the client library has refused a batch before it was sent: an argument that
-// it cannot encode, a table that a statement in front is about to make. The statements go one by
-// one then.
+// errUnsent occurs when the client library has refused a batch before it was sent: for an argument
+// that it cannot encode, or a table that a statement in front makes. They go one by one then.
 var errUnsent = errors.New("the statements cannot travel with the lock")
 
-// read says how many rows the statements have affected, on a connection of that status. Is is false
-// with an error of the lock, which has so many statements.
-func (b behind) read(columns [][]string, lock int, status client.Status, err error) (affected []int64, failed error,
-	is bool,
-) {
+// read says how many rows the statements have affected, on a connection of that status, or how they
+// have failed: not where err is that of the lock, which has so many statements.
+func (b behind) read(columns [][]string, lock int, status client.Status, err error) (affected []int64, failed error) {
 	state, closed, unsent, at := server.State(err), status == client.Closed, client.IsUnsent(err), len(columns)-lock
 	switch {
 	case err == nil:
 	case unsent && !sqlconn.Failed(err), state == "" && status == client.Idle:
-		return nil, errUnsent, true
+		return nil, errUnsent
 	case closed && !unsent && b.commits && (!server.Answered(err) || at >= len(b.list)):
 		// All may be at the server, also while the lock is waited for, and the server's last words
 		// may come behind a COMMIT that took place.
-		return nil, fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, err), true
+		return nil, fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, err)
 	case unsent, closed && at >= 0:
-		return nil, dialects.Lost(err), true
+		return nil, dialects.Lost(err)
 	case at < 0:
-		return nil, nil, false
+		return nil, nil
 	case at >= len(b.list): // a deferred constraint, say: nothing is committed
-		return nil, &dialects.StatementError{Err: err}, true
+		return nil, &dialects.StatementError{Err: err}
 	default:
-		return nil, &dialects.StatementError{Number: at + 1, Err: err}, true
+		return nil, &dialects.StatementError{Number: at + 1, Err: err}
 	}
 	for i, statement := range b.list {
 		n, err := strconv.ParseInt(columns[lock+i][0], 10, 64)
@@ -94,19 +91,11 @@ func (b behind) read(columns [][]string, lock int, status client.Status, err err
 			err = statement.Judge(n)
 		}
 		if err != nil {
-			return nil, &dialects.StatementError{Number: i + 1, Err: err}, true
+			return nil, &dialects.StatementError{Number: i + 1, Err: err}
 		}
 		affected = append(affected, n)
 	}
-	return affected, nil, true
-}
-
-// exec is an Exec as the work of a nested Do.
-func (s *session[Tx]) exec(work *dialects.Work, got *dialects.Grant) func(Tx) error {
-	return func(Tx) (err error) {
-		got.Affected, err = s.runAll(work.Context, work.Statements)
-		return err
-	}
+	return affected, nil
 }
 
 // runAll runs statements in the transaction. They go one by one, each as the client library sends
@@ -117,9 +106,9 @@ func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]
 			return 0, err
 		}
 		statement.SQL = s.Tag + statement.SQL
-		err = s.interrupted(ctx, false, true, func(ctx context.Context) (err error) {
+		err = interrupted(ctx, s.Line, false, true, func(ctx context.Context) (err error) {
 			var rows pgx.Rows
-			switch tx := any(s.conn.Tx()).(type) {
+			switch tx := any(s.Tx()).(type) {
 			case pgx.Tx:
 				if rows, err = tx.Query(ctx, statement.SQL, statement.Args...); err == nil {
 					n, err = client.Affected(rows, statement.Into)
@@ -133,7 +122,7 @@ func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]
 			}
 			return err
 		})
-		if s.conn.Status() == client.Closed {
+		if s.Status() == client.Closed {
 			err = dialects.Lost(err)
 		}
 		return n, err

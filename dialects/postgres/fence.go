@@ -18,13 +18,12 @@ import (
 // standby is promoted. An epoch is the number of a run. A token is an epoch and a count in its run,
 // which comes from a sequence.
 //
-// A rollback does not undo nextval, which takes no lasting lock. But the server writes it to the
-// log without waiting for the disk: after a crash the sequence may give out counts again. So runs
-// has the epoch of this run and the count at which it began, and epochs has the server whose run it
-// is: see serverSQL. On any other no token comes. The next holder first draws an epoch from epochs,
-// an ordinary table, in a transaction that waits for the disk and for synchronous standbys. When
-// that is committed, it writes the epoch to runs in another: in one whose wait for a standby was
-// broken off, it would be visible all the same.
+// A rollback does not undo nextval. But the server writes it to the log without waiting for the
+// disk: after a crash the sequence may give out counts again. So runs has the epoch of this run and
+// the count at which it began, and epochs has the server whose run it is: see serverSQL. On any
+// other no token comes. The next holder draws an epoch from epochs, an ordinary table, in a
+// transaction that waits for the disk and for synchronous standbys. Then it writes it to runs in
+// another: in one whose wait for a standby was broken off, it would be visible all the same.
 //
 // Runs is unlogged: a crash empties it, and the promotion of a standby (manual, CREATE TABLE,
 // UNLOGGED). Not so on Aurora, where such tables outlive both.
@@ -58,7 +57,7 @@ func tokenSQL(request dialects.Request) (string, error) {
 	text := "select coalesce((select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text " +
 		"from (select epoch, nextval(" + sqltext.Literal(f.sequence) + ") - start as count from " + f.runs +
 		" run where " + f.here("run") + ") drawn where count < " + strconv.Itoa(fencing.Spent) + "), (" +
-		failSQL(noRun) + ")::text)"
+		failSQL(fencing.ErrNoRun) + ")::text)"
 	if request.Try && request.AnyOne == "" {
 		text += " where " + passedSQL
 	}

@@ -21,33 +21,31 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// A statement that waits has a snapshot as long as it waits. VACUUM keeps what was deleted since,
-// and CREATE INDEX CONCURRENTLY waits for it; if the holder of the lock runs that, they wait in a
-// circle that the server does not see. So a wait ends after maxWait, and begins again, at the end
-// of the queue. With a lease of less than 12 s it is five of them: where nobody is there to go on
-// with a nested wait, its session is idle, and ends with all that it holds.
+// A statement that waits has a snapshot. VACUUM keeps what was deleted since, and CREATE INDEX
+// CONCURRENTLY waits for it; if the holder runs that, they wait in a circle that the server does
+// not see. So a wait ends after maxWait, and begins again, at the end of the queue; with a lease of
+// less than 12 s after five of them: where nobody goes on with a nested wait, its session is idle,
+// and ends.
 const (
 	maxWait      = time.Minute
 	leasesToWait = 5
 )
 
-// dropSnapshot comes last in the lock of a session that then is idle. The server keeps the
-// snapshot of the last statement until the next one comes; a SET has none. A heartbeat would be too
-// late: who has begun to wait for the snapshot, CREATE INDEX CONCURRENTLY say, waits for the end of
-// the transaction.
+// dropSnapshot comes last in the lock of a session that then is idle. The server keeps the snapshot
+// of the last statement until the next one; a SET has none. A heartbeat would be too late: who has
+// begun to wait for the snapshot waits for the end of the transaction.
 var dropSnapshot = sqltext.Silent("set local txlock.idle = ''")
 
 // attempt is a lock as it is sent: the beginning of a transaction or a savepoint, the settings of
 // the wait, the queue locks, the rows, and what travels with them.
 //
-// The row is the truth. The queue lock, an advisory lock of the same transaction taken before the
-// row, is the queue. PostgreSQL's row queue lets newcomers barge in between a commit and the
-// wake-up of the first waiter (16 tight loops: 58 of 1600 out of order). The lock manager grants an
-// advisory lock to the first waiter in the act of releasing it. Every session locks in the same
-// order, queue locks by number and then rows by value, so that two requests cannot block each
-// other. They are statements of their own, because a statement's snapshot is older than its wait: a
-// row that came meanwhile would be missed. That does not matter for one row of our own, which
-// nobody changes: see rowsSQL.
+// The row is the truth. The queue lock, an advisory lock that is taken before the row, is the
+// queue. In PostgreSQL's row queue newcomers barge in between a commit and the wake-up of the first
+// waiter (16 tight loops: 58 of 1600 out of order); an advisory lock is granted to the first waiter
+// in the act of its release. Every session locks queue locks by number and then rows by value, so
+// that no two block each other. They are statements of their own: a statement's snapshot is older
+// than its wait, and would miss a row that came meanwhile. One row of our own, which nobody
+// changes, is an exception: see rowsSQL.
 type attempt struct {
 	request           dialects.Request
 	texts             *texts
@@ -129,20 +127,16 @@ var (
 
 	// ours tells a verdict of the server's from what somebody's value may say.
 	ours = rand.Text()
-	// verdicts are errors that the server raises, by their names, so that what comes behind, the
-	// release of the savepoint or COMMIT, is not reached.
-	verdicts = map[string]error{unsuitable: errSnapshot, others: locktable.ErrRows, noRun: fencing.ErrNoRun}
-)
-
-const (
-	unsuitable = "unsuitable" // transaction
-	others     = "others"     // have a row, or it does not exist
-	noRun      = "run"        // of the server that has an epoch
+	// verdicts are errors that the server raises, so that what comes behind, the release of the
+	// savepoint or COMMIT, is not reached.
+	verdicts = []error{errSnapshot, locktable.ErrRows, fencing.ErrNoRun}
 )
 
 // failSQL is an integer that is none. The server shows what it is instead. It must not know the
 // text before the statement runs.
-func failSQL(verdict string) string { return "concat('txlock: ', '" + verdict + " " + ours + "')::int" }
+func failSQL(verdict error) string {
+	return "concat('txlock: ', " + sqltext.Literal(verdict.Error()+" "+ours) + ")::int"
+}
 
 // judge reads the answers, or says what an error means for the lock.
 func (a attempt) judge(columns [][]string, err error) (got dialects.Grant, _ error) {
@@ -151,8 +145,8 @@ func (a attempt) judge(columns [][]string, err error) (got dialects.Grant, _ err
 	}
 	switch state := server.State(err); {
 	case state == server.InvalidText:
-		for name, verdict := range verdicts {
-			if strings.Contains(err.Error(), "txlock: "+name+" "+ours) {
+		for _, verdict := range verdicts {
+			if strings.Contains(err.Error(), verdict.Error()+" "+ours) {
 				return got, verdict
 			}
 		}
@@ -186,32 +180,28 @@ func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
 	return got, err
 }
 
-// querier runs scripts on one connection.
-type querier struct{ client.Line }
-
-// early is how long nobody interrupts a script with a savepoint in front. A cancel that came before
-// that is set would cost the transaction. It travels on a connection of its own, so only one
-// that begins together with the script could overtake it.
+// early is how long nobody interrupts a script with a savepoint in front: a cancel before that is
+// set would cost the transaction. Only one that begins together with the script could overtake it.
 const early = 5 * time.Millisecond
 
 // interrupted runs statements, and ends them on the server when ctx ends first. Told says that the
 // server knows the deadline.
-func (q querier) interrupted(ctx context.Context, told, guest bool, run func(context.Context) error) error {
-	if !guest {
-		return interrupt.Await(ctx, told, interrupt.Patience, q.Interrupt, q.Cut, run)
+func interrupted(ctx context.Context, l client.Line, told, inSavepoint bool, run func(context.Context) error) error {
+	if !inSavepoint {
+		return interrupt.Await(ctx, told, interrupt.Patience, l.Interrupt, l.Cut, run)
 	}
 	sent := time.Now()
 	return interrupt.Await(ctx, told, interrupt.GuestPatience, func(ctx context.Context) error {
 		time.Sleep(early - time.Since(sent))
-		return q.Interrupt(ctx)
-	}, q.Cut, run)
+		return l.Interrupt(ctx)
+	}, l.Cut, run)
 }
 
 // join locks rows in an open transaction, which has more to lose than this lock: a savepoint keeps
 // it safe from every error. Inside of that comes the savepoint for work, so that a cancel costs no
 // more than any other error.
-func (q querier) join(ctx context.Context, request dialects.Request, w how, at client.Savepoint) (got dialects.Grant,
-	err error,
+func join(ctx context.Context, l client.Line, request dialects.Request, w how, at client.Savepoint) (
+	got dialects.Grant, err error,
 ) {
 	last := at.Release()
 	if w == nested {
@@ -222,8 +212,8 @@ func (q querier) join(ctx context.Context, request dialects.Request, w how, at c
 		return got, err
 	}
 	var columns [][]string
-	failed := q.interrupted(ctx, !request.Try, true, func(ctx context.Context) (err error) {
-		columns, err = q.Run(ctx, a.script)
+	failed := interrupted(ctx, l, !request.Try, true, func(ctx context.Context) (err error) {
+		columns, err = l.Run(ctx, a.script)
 		return err
 	})
 	got, err = a.judge(columns, failed)
@@ -232,12 +222,12 @@ func (q querier) join(ctx context.Context, request dialects.Request, w how, at c
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	return got, q.undo(clean, at, request, failed, len(columns), err)
+	return got, undo(clean, l, at, request, failed, len(columns), err)
 }
 
 // undo undoes a script that began with a savepoint, and has failed behind so many statements. It
 // returns what has become of the request.
-func (q querier) undo(ctx context.Context, at client.Savepoint, request dialects.Request, failed error, ran int,
+func undo(ctx context.Context, l client.Line, at client.Savepoint, request dialects.Request, failed error, ran int,
 	err error,
 ) error {
 	switch state := server.State(failed); {
@@ -246,10 +236,10 @@ func (q querier) undo(ctx context.Context, at client.Savepoint, request dialects
 	case state == server.AbortedBefore, state == "" && ran == 0: // no savepoint is set
 		return err
 	}
-	_, undone := q.Run(ctx, sqltext.Script{at.Undo()}) // alone: behind it pgx may prepare again
+	_, undone := l.Run(ctx, sqltext.Script{at.Undo()}) // alone: behind it pgx may prepare again
 	if undone == nil {
-		err = q.explain(ctx, request, err)
-		_, undone = q.Run(ctx, sqltext.Script{at.Release()})
+		err = explain(ctx, l, request, err)
+		_, undone = l.Run(ctx, sqltext.Script{at.Release()})
 	}
 	if undone != nil {
 		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
@@ -258,7 +248,7 @@ func (q querier) undo(ctx context.Context, at client.Savepoint, request dialects
 }
 
 // explain says what an error means of which the server can be asked more.
-func (q querier) explain(ctx context.Context, request dialects.Request, err error) error {
+func explain(ctx context.Context, l client.Line, request dialects.Request, err error) error {
 	switch state := server.State(err); {
 	case (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "":
 		f, _ := fenceOf(request.Fence)
@@ -276,26 +266,26 @@ func (q querier) explain(ctx context.Context, request dialects.Request, err erro
 		t, _ := textsOf(request, own) // there was no error when the lock was sent
 		values, _ := valuesOf(request, t)
 		exist := "select " + t.column + "::pg_catalog.text from " + t.table + t.where
-		columns, failed := q.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
+		columns, failed := l.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
 		if failed != nil {
 			return server.Classify(failed, request)
 		}
 		return locktable.MissingRows(request, columns[0])
 	}
-	return q.explainStandby(ctx, err)
+	return explainStandby(ctx, l, err)
 }
 
 var standbySQL = identifier.Qualified("select coalesce(host(inet_server_addr()) || ':' || inet_server_port()::text, " +
 	"'on a socket of this machine') where pg_is_in_recovery()")
 
 // explainStandby is failed, unless the server is a standby.
-func (q querier) explainStandby(ctx context.Context, failed error) error {
+func explainStandby(ctx context.Context, l client.Line, failed error) error {
 	const readOnly = "25006" // FOR UPDATE
 	state := server.State(failed)
 	if !errors.Is(failed, dialects.ErrIsolation) && state != readOnly && state != server.NotSupported {
 		return failed
 	}
-	columns, err := q.Run(ctx, sqltext.Script{{SQL: standbySQL}})
+	columns, err := l.Run(ctx, sqltext.Script{{SQL: standbySQL}})
 	if err != nil || len(columns[0]) == 0 {
 		return failed
 	}

@@ -96,8 +96,7 @@ func NewSQL(db *sql.DB) *SQLDriver {
 	return d
 }
 
-// driver is dialects.Driver for either client library. What it does beside locking stands in rooms
-// of its own.
+// driver is dialects.Driver for either client library.
 type driver[Tx any] struct {
 	inspector
 
@@ -163,7 +162,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	if err != nil {
 		return nil, got, err
 	}
-	s = &session[Tx]{querier: querier{conn.Line}, conn: conn, driver: d, lease: request.Lease}
+	s = &session[Tx]{Conn: conn, driver: d, lease: request.Lease}
 	panics := true
 	defer func() {
 		if panics {
@@ -201,28 +200,27 @@ func (d *driver[Tx]) repeat(ctx context.Context, patience time.Duration, request
 
 // LockTx implements dialects.Driver.
 func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request) error {
-	q, err := d.in(ctx, tx)
+	l, err := d.in(ctx, tx)
 	if err != nil {
 		return err
 	}
 	return d.repeat(ctx, fencing.SecondConn, request, func() error {
-		_, err := q.join(ctx, request, guest, client.InCallers)
+		_, err := join(ctx, l, request, guest, client.InCallers)
 		return err
 	})
 }
 
 // in is the way to a transaction of the caller's, whose server is known to exclude.
-func (d *driver[Tx]) in(ctx context.Context, tx Tx) (q querier, err error) {
-	line, err := d.pool.In(ctx, tx)
-	if err != nil {
-		return q, err
+func (d *driver[Tx]) in(ctx context.Context, tx Tx) (l client.Line, err error) {
+	if l, err = d.pool.In(ctx, tx); err != nil {
+		return l, err
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
-	if err = d.identity.Ask(clean, line); server.Broken(err) && !errors.Is(err, dialects.ErrUnsafeEngine) {
+	if err = d.identity.Ask(clean, l); server.Broken(err) && !errors.Is(err, dialects.ErrUnsafeEngine) {
 		err = dialects.Lost(err)
 	}
-	return querier{line}, err
+	return l, err
 }
 
 // Classify implements dialects.Driver.
@@ -266,11 +264,9 @@ var writes = regexp.MustCompile(`^(insert|update|delete|do) `)
 func scriptOf(q dialects.Query) (s sqltext.Script) {
 	args := make([]any, len(q.Args))
 	for i, arg := range q.Args {
-		switch arg := arg.(type) {
-		case []byte:
-			args[i] = fmt.Sprintf(`\x%x`, arg)
-		default:
-			args[i] = fmt.Sprint(arg)
+		args[i] = fmt.Sprint(arg)
+		if bytes, is := arg.([]byte); is {
+			args[i] = fmt.Sprintf(`\x%x`, bytes)
 		}
 	}
 	for text := range strings.SplitSeq(q.SQL, ";\n") {
@@ -295,12 +291,12 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines
 		leased := sqltext.With("select "+client.LeaseSQL("$1"), sqltext.Milliseconds(interrupt.CleanUp))
 		script := slices.Concat(sqltext.Script{client.Begin, leased}, scriptOf(q), sqltext.Script{client.Commit})
 		var columns [][]string
-		err := querier{l}.interrupted(ctx, false, false, func(ctx context.Context) (err error) {
+		err := interrupted(ctx, l, false, false, func(ctx context.Context) (err error) {
 			columns, err = l.Run(ctx, script)
 			return err
 		})
 		if err != nil {
-			return querier{l}.explainStandby(ctx, server.Ours(err, q.Table))
+			return explainStandby(ctx, l, server.Ours(err, q.Table))
 		}
 		lines = columns[len(columns)-2]
 		return nil
@@ -321,7 +317,7 @@ func (d *driver[Tx]) runIn(ctx context.Context, tx Tx, q dialects.Query) (lines 
 	columns, err := l.Run(clean, script)
 	if err != nil {
 		own := dialects.Request{Table: q.Table, Ours: true}
-		return nil, l.undo(clean, client.InCallers, own, err, len(columns), server.Ours(err, q.Table))
+		return nil, undo(clean, l, client.InCallers, own, err, len(columns), server.Ours(err, q.Table))
 	}
 	return columns[len(columns)-2], nil
 }

@@ -19,19 +19,18 @@ import (
 
 // A session that has locked a row has a transaction number, and VACUUM keeps all rows that were
 // deleted since. So a lock that is held for long is renewed: the session ends its transaction and
-// locks the same rows in a new one, in one round trip, and nobody gets in between. All that it
-// holds are rows of our own: others may lock those of a caller's table without us.
+// locks the same rows in a new one, in one round trip. They are rows of our own: others may lock
+// those of a caller's table without us.
 //
-// That rests on the queue locks. Whoever wants one of the rows passes its queue lock first. The
-// session keeps those for itself, apart from any transaction, from before the end of the one until
-// it has the rows in the other. Nobody waits at the rows then: who does has passed a queue lock. So
-// the rows are locked at once, and no other session can have seen them free.
+// Nobody gets in between, by the queue locks, which whoever wants a row passes first. The session
+// keeps them apart from any transaction, from before the end of the one until it has the rows in
+// the other. Who waits at a row has passed a queue lock, so nobody does, and the rows are locked at
+// once.
 //
-// A renewal waits for nobody, whoever waits for its queue locks. Each is asked for in the form in
-// which the session has it: by its transaction first, by itself then. The server counts such a
-// request up in the memory of the process, and never comes to the table in which locks conflict
-// (LockAcquireExtended). The requests are tries all the same: where one ever had to wait, the
-// renewal would fail at once.
+// A renewal waits for nobody. It asks for each queue lock in the form in which the session has it,
+// by its transaction or by itself: the server counts that up in the memory of the process, and does
+// not come to the table in which locks conflict (LockAcquireExtended). They are tries all the same:
+// where one ever had to wait, the renewal would fail at once.
 
 // renewAtLeast is how often a held lock is renewed. With a short lease it is once in two of them.
 const (
@@ -68,17 +67,18 @@ func (s *session[Tx]) mustRenew() bool {
 		func(r dialects.Request) bool { return rowLock(r) != "" || r.Fence != "" })
 }
 
-// renew is one simple query, so that a pooler in transaction mode, which sees no end of a
-// transaction in between, leaves the server's session to this connection. After an error, as by
-// somebody's cancel, the session still has the queue locks, so nobody gets in before the owner
-// knows of the loss, when the connection is closed. That is what the savepoints are for: without
-// them a statement that fails would end the transaction, and with it what the session does not keep
-// for itself yet, or no longer.
+// renew is one simple query: a pooler in transaction mode sees no end of a transaction in between,
+// and leaves the server's session to this connection. After an error, as by somebody's cancel, the
+// session still has the queue locks, so nobody gets in before the owner knows of the loss, when the
+// connection is closed. For that there are the savepoints: without them a statement that fails
+// would end the transaction, and with it what the session does not keep for itself yet, or no
+// longer.
 func (s *session[Tx]) renew(ctx context.Context) error {
 	s.renewing = true // unless all goes well, also when the client library panics: see rollback
 	const savepoint = "savepoint txlock_renew"
 	columns, err := s.Line.Run(ctx, sqltext.Script{{SQL: savepoint, Silent: true, Opens: true}, {SQL: sinceSQL}})
-	if server.State(err) == server.QueryCanceled && s.Line.Exec(ctx, "rollback to "+savepoint) == nil {
+	if server.State(err) == server.QueryCanceled &&
+		s.Line.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint) == nil {
 		s.renewing = false // nothing is kept yet: the next heartbeat tries again
 		return nil
 	}

@@ -22,8 +22,7 @@ import (
 
 // session is a pooled connection with its transaction.
 type session[Tx any] struct {
-	querier
-	conn       client.Conn[Tx]
+	client.Conn[Tx]
 	driver     *driver[Tx]
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints savepoint.Stack
@@ -53,22 +52,21 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 		return got, err
 	}
 	var columns [][]string
-	err = s.interrupted(running, told, false, func(ctx context.Context) (err error) {
-		columns, err = s.conn.Begin(ctx, s.mark, append(a.script, exec.Script...))
+	err = interrupted(running, s.Line, told, false, func(ctx context.Context) (err error) {
+		columns, err = s.Begin(ctx, s.mark != "", append(a.script, exec.Script...))
 		return err
 	})
 	var failed error
-	is := false
 	if way == carrying {
-		got.Affected, failed, is = exec.read(columns, len(a.script), s.conn.Status(), err)
+		got.Affected, failed = exec.read(columns, len(a.script), s.Status(), err)
 	}
 	switch {
-	case !is:
-		got, err = a.judge(columns, err)
 	case failed != nil && running.Err() != nil: // which may have ended the statements
 		err = fmt.Errorf("%w (%w)", failed, running.Err())
-	default:
+	case failed != nil:
 		err = failed
+	case way == own || err != nil:
+		got, err = a.judge(columns, err)
 	}
 	if err == nil {
 		s.committed = exec.commits
@@ -80,14 +78,11 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	// An idle connection has begun nothing: BEGIN failed, or something before it.
-	if (s.conn.Status() == client.Idle || s.rollback(clean) == nil) && !errors.As(err, new(*dialects.StatementError)) {
-		err = s.explain(clean, request, err)
+	if (s.Status() == client.Idle || s.rollback(clean) == nil) && !errors.As(err, new(*dialects.StatementError)) {
+		err = explain(clean, s.Line, request, err)
 	}
 	return dialects.Grant{}, err
 }
-
-// Tx implements dialects.Session.
-func (s *session[Tx]) Tx() Tx { return s.conn.Tx() }
 
 // Socket implements dialects.Session.
 func (s *session[Tx]) Socket() net.Conn { return s.Line.Socket }
@@ -99,11 +94,11 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 		return s.renew(ctx)
 	}
 	ping := sqltext.Ping
-	if s.conn.Status() == client.Open { // this fails outside a transaction, and in an aborted one; it has no snapshot
+	if s.Status() == client.Open { // this fails outside a transaction, and in an aborted one; it has no snapshot
 		ping += "\nsavepoint txlock_ask; release savepoint txlock_ask"
 	}
 	err := s.Line.Exec(ctx, ping)
-	switch shown, state := s.conn.Status(), server.State(err); {
+	switch shown, state := s.Status(), server.State(err); {
 	case shown == client.Failed, state == server.AbortedBefore:
 		return errors.New("its transaction is aborted, which has released the lock")
 	case shown == client.Idle, state == server.NoTransaction:
@@ -137,10 +132,13 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 		return got, err
 	}
 	if request.Work.IsExec() {
-		work = s.exec(request.Work, &got)
+		work = func(Tx) (err error) {
+			got.Affected, err = s.runAll(request.Work.Context, request.Work.Statements)
+			return err
+		}
 	}
 	err = s.savepoints.Run(func() error {
-		if err := work(s.conn.Tx()); err != nil {
+		if err := work(s.Tx()); err != nil {
 			return err
 		}
 		err := s.send(ctx, at.Release())
@@ -163,10 +161,9 @@ func (s *session[Tx]) lockMore(ctx context.Context, request dialects.Request, w 
 ) {
 	request.Lease = s.lease
 	err = s.driver.repeat(ctx, fencing.SecondConn, request, func() error {
-		got, err = s.join(ctx, request, w, at)
+		got, err = join(ctx, s.Line, request, w, at)
 		if errors.Is(err, errAgain) && s.renewable() {
-			// A new snapshot is as old as the transaction, which somebody may wait for, and no
-			// heartbeat comes beside a wait.
+			// A new snapshot is as old as the transaction, and no heartbeat comes beside a wait.
 			clean, cancel := interrupt.Detached(ctx)
 			defer cancel()
 			if failed := s.renew(clean); failed != nil {
@@ -226,7 +223,7 @@ var (
 
 // gone is an error when the transaction that took the locks has visibly ended.
 func (s *session[Tx]) gone() error {
-	switch s.conn.Status() {
+	switch s.Status() {
 	case client.Closed:
 		return fmt.Errorf("%w: its connection is closed", dialects.ErrLost)
 	case client.Idle:
@@ -237,7 +234,7 @@ func (s *session[Tx]) gone() error {
 
 // usable is an error when nothing can be sent in the transaction now.
 func (s *session[Tx]) usable() error {
-	if s.conn.Status() == client.Busy {
+	if s.Status() == client.Busy {
 		return client.ErrRowsOpen
 	}
 	return s.gone()
@@ -245,14 +242,14 @@ func (s *session[Tx]) usable() error {
 
 // End implements dialects.Session.
 func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {
-	defer s.conn.GiveBack()
-	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.conn.Destroy)
+	defer s.GiveBack()
+	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.Destroy)
 	defer done(&err)
 	if !commit {
 		gone := s.gone()
 		return cmp.Or(gone, dialects.Lost(s.rollback(ctx)))
 	}
-	if s.conn.Status() == client.Failed {
+	if s.Status() == client.Failed {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
 	bad := cmp.Or(s.savepoints.Stuck, s.usable())
@@ -263,47 +260,47 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 		_ = s.rollback(ctx)
 		return dialects.Lost(bad)
 	}
-	var behind sqltext.Script
+	script := sqltext.Script{client.Proof(s.mark)}
 	for _, q := range last {
-		behind = append(behind, scriptOf(q)...)
+		script = append(script, scriptOf(q)...)
 	}
-	err = s.conn.Commit(ctx, s.mark, behind)
+	err = s.Commit(ctx, script)
 	switch state := server.State(err); {
 	case err == nil:
 		return nil
 	case state == server.AbortedBefore: // a connection that does not know its state comes so far
 		return errors.Join(errAborted, s.rollback(ctx))
-	case state == server.DivisionByZero && s.conn.Status() != client.Idle: // of the proof, else of the COMMIT
+	case state == server.DivisionByZero && s.Status() != client.Idle: // of the proof, else of the COMMIT
 		_ = s.rollback(ctx)
-		s.conn.Destroy() // for what the work has left behind
+		s.Destroy() // for what the work has left behind
 		return errEnded
-	case state != "" && s.conn.Status() == client.Idle: // a deferred constraint, say: nothing is committed
+	case state != "" && s.Status() == client.Idle: // a deferred constraint, say: nothing is committed
 		return err
-	case errors.Is(err, dialects.ErrLost), state != "" && s.conn.Status() != client.Closed:
+	case errors.Is(err, dialects.ErrLost), state != "" && s.Status() != client.Closed:
 		return errors.Join(err, s.rollback(ctx))
 	}
 	return fmt.Errorf("%w: the connection broke during it: %w", dialects.ErrUnknown, err)
 }
 
-// rollback ends whatever transaction is open. A connection on which that cannot be confirmed is
-// closed. So is one whose work has ended the transaction: what it has left behind goes with it.
+// rollback ends whatever transaction is open. A connection on which that is not confirmed is
+// closed, and so is one whose work has ended the transaction, with what that has left behind.
 func (s *session[Tx]) rollback(ctx context.Context) (err error) {
-	switch idle := s.conn.Status() == client.Idle; {
+	switch idle := s.Status() == client.Idle; {
 	case s.renewing:
 		// The answer tells whether the locks were held until now. The transaction stays open:
 		// behind its end, a pooler would give the session to another client, with all that it kept.
 		if !idle {
 			err = s.Line.Exec(ctx, "select 1")
 		}
-		s.conn.Destroy()
+		s.Destroy()
 		if server.State(err) == server.AbortedBefore {
 			return nil
 		}
 	case s.mark != "" && idle:
-		s.conn.Destroy()
+		s.Destroy()
 	default:
-		if err = s.conn.Rollback(ctx); err != nil {
-			s.conn.Destroy()
+		if err = s.Rollback(ctx); err != nil {
+			s.Destroy()
 		}
 	}
 	return err

@@ -12,9 +12,10 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
+	"github.com/txlock/txlock/internal/locktable"
 )
 
-// texts are the statements of a lock. They are constant: prepared statements serve them, and to put
+// texts are the statements of a lock. They are constant, for prepared statements, and known: to put
 // them together would take longer than to lock.
 type texts struct {
 	table, column, where    string // quoted
@@ -41,8 +42,7 @@ type shape struct {
 	how                       how
 }
 
-// known are texts, by their shapes. A program has some for each of its tables, and for each number
-// of values.
+// known are texts, by their shapes. A program has some for each table and number of values.
 var known = struct {
 	sync.Mutex
 	texts map[shape]*texts
@@ -92,12 +92,10 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 	return t, nil
 }
 
-// queueLocks are the numbers of queue locks, in the order in which every session passes them.
-//
-// In front of a row of the caller's a queue lock makes the order of the queue, and nothing else:
-// its number is a hash, and a table that is spelled in two ways has two of them. In front of a row
-// of our own table it also keeps others out while a held lock is renewed. So its numbers come from
-// the server: the table's, whichever way it is spelled, and the row's.
+// queueLocks are the numbers of queue locks, in the order in which every session passes them. In
+// front of a caller's row, one makes the order of the queue alone: its number is a hash, and a
+// table that is spelled in two ways has two. In front of a row of our own it also keeps others out
+// while a held lock is renewed: so it has the row's number, and the server's of the table.
 func queueLocks(request dialects.Request) []int64 {
 	numbers := make([]int64, len(request.Values))
 	for i, row := range request.Values {
@@ -134,9 +132,9 @@ func valuesOf(request dialects.Request, t *texts) (string, error) {
 	return sqltext.ArrayOf(list), nil
 }
 
-// A session shows its label behind the application's name, as long as the transaction lasts: every
-// role sees that name in pg_stat_activity. The prepared statements do not show what they lock. The
-// server cuts names at 63 bytes. The last 13 are kept for a renewal, see label.Since.
+// A session shows its label behind the application's name until the end of the transaction: every
+// role sees that name in pg_stat_activity. The server cuts it at 63 bytes, of which the last 13 are
+// kept for a renewal: see label.Since.
 const (
 	nameSQL  = "current_setting('application_name')"
 	labelSQL = "left(left(" + nameSQL + ", 20) || $1::text, 50)"
@@ -151,13 +149,13 @@ func furtherSQL(of string) string {
 // suitsSQL fails where the snapshot of a caller's transaction is older than the wait, and on a
 // standby, which grants an advisory lock apart from its primary: nothing is waited for then.
 var suitsSQL = "case when current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') or " +
-	"pg_is_in_recovery() then " + failSQL(unsuitable) + " end"
+	"pg_is_in_recovery() then " + failSQL(errSnapshot) + " end"
 
 // settingsSQL prepares a wait. $1 is the label, and the last two bound the wait: a limit of the
 // session's own is kept where nobody has asked for another.
 func settingsSQL(w how, try bool) string {
 	var calls []string
-	limit, bounded, shown := "$2", "$3", labelSQL
+	limit, bounded := "$2", "$3"
 	switch w {
 	case own, carrying:
 		calls = []string{
@@ -165,9 +163,8 @@ func settingsSQL(w how, try bool) string {
 		}
 		limit, bounded = "$4", "$5"
 	case joined, nested:
-		shown = furtherSQL("$1")
 		if !try { // what is joined without a wait is shown when it is there
-			calls = []string{sqltext.Set("application_name", shown)}
+			calls = []string{sqltext.Set("application_name", furtherSQL("$1"))}
 		}
 	case guest:
 		calls = []string{suitsSQL}
@@ -175,7 +172,7 @@ func settingsSQL(w how, try bool) string {
 	during := map[string]string{
 		"lock_timeout": "case when " + bounded + "::boolean or current_setting('lock_timeout') = '0' then " + limit +
 			" else current_setting('lock_timeout') end",
-		"application_name":                 shown,
+		"application_name":                 labelSQL,
 		"client_connection_check_interval": client.CheckSQL,
 	}
 	for _, setting := range ofTheWait(w, try) {
@@ -217,9 +214,8 @@ func queueSQL(r dialects.Request) string {
 	return "select count(" + sqltext.Pass(r, sqltext.Passing, "t") + ")" + from
 }
 
-// passedSetting says whether a try has passed its queue locks. A try that has not must not touch
-// the row either: while it does, the row is locked for the one that has passed. Of several tries at
-// the same time, none would get the lock.
+// passedSetting says whether a try has passed its queue locks. One that has not must not touch the
+// row: while it did, that would be locked for the one that has, and none of several would get it.
 const (
 	passedSetting = "txlock.passed"
 	passedSQL     = "current_setting('" + passedSetting + "', true) = 'true'"
@@ -258,7 +254,7 @@ func rowsSQL(r dialects.Request, t *texts, w how) string {
 	}
 	answer := count
 	if w != own {
-		answer = "case when " + count + missed + " then " + failSQL(others) + " else " + count + " end"
+		answer = "case when " + count + missed + " then " + failSQL(locktable.ErrRows) + " else " + count + " end"
 	}
 	if r.Try && (w == joined || w == nested) {
 		answer += ", case when " + count + " > 0 then " + sqltext.Set("application_name", furtherSQL("$2")) + " end"
@@ -272,9 +268,9 @@ func rowsSQL(r dialects.Request, t *texts, w how) string {
 // rowLock is how rows are locked; empty: not at all.
 //
 // Who shares a slot passes its queue lock in shared form, and locks no row: that writes nothing,
-// takes no transaction number and holds nobody back. The exclusive form excludes it. Everybody who
-// locks the slot alone has that until the end of the transaction. The row is read all the same: a
-// table that is missing, or seeded otherwise, must not go unnoticed.
+// takes no transaction number and holds nobody back. Who locks the slot alone has the exclusive
+// form until the end of the transaction. The row is read all the same: a table that is missing, or
+// seeded otherwise, must not go unnoticed.
 //
 // NO KEY UPDATE lets rows be inserted that refer to one: their foreign keys ask for KEY SHARE. It
 // excludes UPDATE, DELETE, FOR UPDATE and itself all the same (manual, section 13.3.2).

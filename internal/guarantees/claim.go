@@ -270,7 +270,7 @@ func ClaimNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	// A claim is taken outside of sessions.
 	refused := func(ctx context.Context) {
 		_, err := s.claim.TryTake(ctx, "cart", time.Minute)
-		require.ErrorContains(t, err, "inside a Do or a Lock")
+		require.ErrorContains(t, err, "in a Do or a Lock")
 	}
 	lock, err := s.Locks.Mutex(s.Key("lock")).Lock(background)
 	require.NoError(t, err)

@@ -87,9 +87,9 @@ var (
 		"boolean interval pg_catalog")
 )
 
-// Needed is the value of a setting of PostgreSQL's without which texts and names in SQL mean
-// something else, or "" if it has one that serves. Some poolers send back what a client wrote, so
-// every spelling of it does, and so does none that is known.
+// Needed is the value of a setting of PostgreSQL's without which texts and names mean something
+// else, or "" if it has one that serves: in every spelling, for some poolers send back what a
+// client wrote, and also where none is known.
 func Needed(setting, value string) string {
 	needed := serves[setting]
 	if value == "" || needed.values.MatchString(strings.TrimSpace(value)) {

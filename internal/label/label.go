@@ -77,8 +77,8 @@ func unescape(text string) string {
 	return text
 }
 
-// Since is a label that outlives the transaction in which it was shown, which began then, in
-// seconds since 1970. It stays, once it says that, and where the server has no room.
+// Since is a label that outlives its transaction, which began then, in seconds since 1970. It
+// stays, once it says that, and where the server has no room.
 func Since(text string, begun float64) string {
 	const room = 63
 	at, since := strings.LastIndexByte(text, '#'), SinceMark(begun)
@@ -91,7 +91,7 @@ func Since(text string, begun float64) string {
 // SinceMark is the end of a label that says since when.
 func SinceMark(begun float64) string { return "@" + strconv.FormatFloat(begun, 'f', 1, 64) }
 
-// Label is what a session says of itself.
+// Label is what a session says of itself. The server says who shares.
 type Label struct {
 	Before  string // the text in front of it
 	Process int    // of the client; 0: there is no label
@@ -105,7 +105,6 @@ type shown struct {
 	cut                 bool // text is a beginning, behind which others may be missing
 }
 
-// brackets are what a label shows. The server says who shares.
 var brackets = regexp.MustCompile(`([\[(])([^\])]+)([\])]?)`)
 
 // Read takes apart a text that ends with a label. What it does not know, as of other versions, it
@@ -150,8 +149,7 @@ func (l Label) Rows(yield func(table, column, value string)) {
 }
 
 // Key is what the session named whose slot that is, as far as it says so: a hidden key is empty.
-// The beginning of a key, "…" behind it, may belong to any slot. It counts alone, where the session
-// has no other slot.
+// The beginning of a key, "…" behind it, may be of any slot, and counts where there is no other.
 func (l Label) Key(slot string, slots int, alone bool) string {
 	for _, s := range l.shown {
 		beginning := strings.ToValidUTF8(s.text, "") // of a character that was cut, nothing

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// again is how often an interrupt is repeated: one that arrives before the statement has begun
-	// is lost. So long a server that knows the deadline has to end the wait by itself.
+	// again is how often an interrupt is repeated: one in front of the statement is lost. So long a
+	// server that knows the deadline has to end the wait by itself.
 	again = 30 * time.Millisecond
 
 	// Patience is how long a statement may ignore interrupts before its connection is closed, and
 	// how long one interrupt may take.
 	Patience = 2 * time.Second
-	// GuestPatience is the same where a transaction would be lost that has more than the wait. An
-	// interrupt may take seconds to arrive, through a pooler on a busy machine. A session that is
-	// dead is noticed besides: by the kernels, or by who began it.
+	// GuestPatience is the same where a transaction has more to lose than the wait: an interrupt
+	// may take seconds through a pooler on a busy machine. A session that is dead is noticed
+	// besides: by the kernels, or by who began it.
 	GuestPatience = 10 * time.Second
 
 	// CleanUp bounds what is sent after a failure to put a connection right.

@@ -127,9 +127,9 @@ func (c *Conn) Finish(ctx context.Context, how func(*sql.Tx) error) error {
 	return how(tx)
 }
 
-// Destroy closes the connection, so that the server ends its session: also where database/sql would
-// give it to a pool below, as that of stdlib.OpenDBFromPool. It waits for a second at most: a
-// driver without a socket may still run a statement.
+// Destroy closes the connection, so that the server ends its session: also below a pool of pools,
+// as stdlib.OpenDBFromPool. It waits for a second at most: a driver without a socket may still run
+// a statement.
 func (c *Conn) Destroy() {
 	if c.destroyed {
 		return

@@ -148,9 +148,10 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 		ok(again.Unlock(background))
 		ok(lock.Unlock(background))
 	}
+	semaphore := locks.Semaphore("s", 1)
 	mutexes := []*txlock.Mutex[Tx]{
 		locks.Mutex("a"), locks.Mutex("a", "b", "c"), locks.Rows("mine", "id", 1), locks.Rows("mine", "id", 1, 2),
-		locks.Semaphore("s", 1),
+		semaphore,
 	}
 	nothing := func(context.Context, Tx) error { return nil }
 	read := txlock.Statement{SQL: "/* mine */ SELECT n FROM mine WHERE id = 1", Into: []any{new(int)}}
@@ -166,6 +167,9 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 			_, err = locks.Mutex("inner").Exec(ctx, add)
 			return err
 		}))
+		if m == semaphore {
+			continue
+		}
 		_, err := m.Exec(background, add)
 		ok(err)
 		_, err = m.Exec(background, read, add)

@@ -28,14 +28,14 @@ type Conn[Tx any] struct {
 
 // Transaction is the only one on a connection of a pool, as a client library presents both.
 type Transaction[Tx any] interface {
-	// Begin runs a script that begins a transaction. Mark is what Commit will ask for; empty: no
-	// work runs in it. After an error the transaction may be open: Rollback ends it.
-	Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error)
+	// Begin runs a script that begins a transaction, for work or without. After an error it may be
+	// open: Rollback ends it.
+	Begin(ctx context.Context, work bool, s sqltext.Script) ([][]string, error)
 	// Tx is the transaction as work gets it.
 	Tx() Tx
-	// Commit commits only the transaction that holds mark, with what comes behind that proof. An
-	// error that matches dialects.ErrLost means that nothing is committed.
-	Commit(ctx context.Context, mark string, behind sqltext.Script) error
+	// Commit runs a script that begins with a proof, and commits. An error that matches
+	// dialects.ErrLost means that nothing is committed.
+	Commit(ctx context.Context, s sqltext.Script) error
 	// Rollback ends the library's transaction, if there is one.
 	Rollback(ctx context.Context) error
 	// Destroy closes the connection, so that the server ends its session. It is given back all the
@@ -92,7 +92,7 @@ var (
 // its own: who comes back to one that was never set must not come back to another.
 type Savepoint string
 
-// InCallers is the one in a transaction of the caller's.
+// InCallers is that in a transaction of the caller's.
 const InCallers Savepoint = "txlock_wait"
 
 // Set sets it.
@@ -116,8 +116,8 @@ func (s Savepoint) Release() sqltext.Statement {
 // MarkSetting holds the mark: a value that lives as long as the transaction, and that no other has.
 const MarkSetting = "txlock.held"
 
-// Proof is a statement in front of COMMIT. In any transaction but the one that holds the mark, it
-// fails by a division by zero, and COMMIT is not reached.
+// Proof is in front of COMMIT. In any transaction but the one that holds the mark it fails by a
+// division by zero, and COMMIT is not reached.
 func Proof(mark string) sqltext.Statement {
 	return sqltext.With("select 1 / (pg_catalog.current_setting('"+MarkSetting+"', true) is not distinct from $1)::int",
 		mark)
@@ -146,16 +146,14 @@ var errDead = errors.New("connect: the server has ended one connection of the po
 // one below it. Each is closed, so none is taken twice.
 func mayBeDead(size int) int { return max(size, 100) }
 
-// interruptBy cancels a statement that carries tag, if also is true of it, from another connection:
-// the driver has no cancel request, or the login told no key for one, as that of RDS Proxy.
-func interruptBy(ask func(context.Context, sqltext.Statement) error, tag, also string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return ask(ctx, sqltext.With(cancelSQL+also, tag))
-	}
+// cancelSQL cancels a statement that carries tag, from another connection: the driver has no cancel
+// request, or the login told no key for one, as that of RDS Proxy. It has no arguments: with them,
+// some drivers prepare it in a round trip of its own, and outside a transaction a pooler may then
+// execute what somebody else has prepared.
+func cancelSQL(tag string) string {
+	return identifier.Qualified("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' and " +
+		"strpos(query, " + sqltext.Literal(tag) + ") > 0 and pid <> pg_backend_pid()")
 }
-
-var cancelSQL = identifier.Qualified("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' and " +
-	"strpos(query, $1) > 0 and pid <> pg_backend_pid()")
 
 // newTag begins statements, so that another session finds this one by what it runs. A wrapper may
 // put a comment of its own in front.

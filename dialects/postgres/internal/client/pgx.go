@@ -20,7 +20,6 @@ import (
 	"github.com/txlock/txlock/internal/peer"
 )
 
-// pgxPool is a pool of pgx connections.
 type pgxPool struct{ *pgxpool.Pool }
 
 // PGX is a pool of pgx connections.
@@ -72,8 +71,8 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx) (l Line, err error) {
 	return l, nil
 }
 
-// ask asks on another connection of the pool, if it has one to give soon.
-func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
+// beside sends a text on another connection of the pool, if it has one to give soon.
+func (p pgxPool) beside(ctx context.Context, text string) error {
 	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	conn, err := p.Pool.Acquire(brief)
@@ -81,8 +80,7 @@ func (p pgxPool) ask(ctx context.Context, s sqltext.Statement) error {
 		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection)
 	}
 	defer conn.Release()
-	// Outside a transaction, a pooler may execute what somebody else has prepared.
-	_, err = conn.Exec(ctx, s.SQL, append([]any{pgx.QueryExecModeSimpleProtocol}, s.Args...)...)
+	_, err = conn.Exec(ctx, text)
 	return err
 }
 
@@ -126,7 +124,7 @@ func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
 	}
 	if conn.PgConn().PID() == 0 {
 		c.line.Tag = newTag()
-		c.line.Interrupt = interruptBy(p.ask, c.line.Tag, "")
+		c.line.Interrupt = func(ctx context.Context) error { return p.beside(ctx, cancelSQL(c.line.Tag)) }
 	}
 	data[key] = c
 	return c
@@ -166,9 +164,11 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 			return err
 		})
 		batch.QueuedQueries[i] = &queries[i]
-		c.known[statement.SQL] = true
 	}
 	err = c.through.SendBatch(ctx, &batch).Close()
+	for _, statement := range s {
+		c.known[statement.SQL] = true
+	}
 	if err != nil || len(c.known) > c.most { // after an error pgx prepares them anew
 		clear(c.known)
 	}
@@ -245,11 +245,10 @@ type pooledPgx struct {
 }
 
 // Begin makes pgx's own handle of the transaction: that of a batch that begins one, and has nothing
-// to send. Its Close closes the handle, so that nobody who has kept it sends anything in the next
-// transaction of the connection.
-func (c *pooledPgx) Begin(ctx context.Context, mark string, s sqltext.Script) ([][]string, error) {
+// to send. Its Close closes the handle, so that who has kept it sends nothing in the next one.
+func (c *pooledPgx) Begin(ctx context.Context, work bool, s sqltext.Script) ([][]string, error) {
 	columns, err := c.run(ctx, s)
-	if err == nil && mark != "" {
+	if err == nil && work {
 		var batch pgx.Batch
 		batch.BeginTx(pgx.TxOptions{})
 		batch.QueuedQueries = nil
@@ -272,13 +271,13 @@ func (workTx) Commit(context.Context) error { return errNotYours }
 // Rollback implements pgx.Tx.
 func (workTx) Rollback(context.Context) error { return errNotYours }
 
-func (c *pooledPgx) Commit(ctx context.Context, mark string, behind sqltext.Script) error {
-	columns, err := c.run(ctx, slices.Concat(sqltext.Script{Proof(mark)}, behind, sqltext.Script{Commit}))
+func (c *pooledPgx) Commit(ctx context.Context, s sqltext.Script) error {
+	columns, err := c.run(ctx, append(s, Commit))
 	switch {
 	case err == nil && c.Status() != Idle:
 		c.Destroy()
 		return dialects.Lost(errors.New("the server has not ended the transaction"))
-	case len(columns) <= len(behind) && server.Answered(err) && server.Broken(err): // its last words, before COMMIT
+	case len(columns) < len(s) && server.Answered(err) && server.Broken(err): // its last words, before COMMIT
 		return dialects.Lost(err)
 	}
 	return err

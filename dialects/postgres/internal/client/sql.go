@@ -19,12 +19,9 @@ import (
 	"github.com/txlock/txlock/internal/peer"
 )
 
-// sqlPool is a pool of database/sql.
 type sqlPool struct {
 	*sql.DB
-	// pgx says that its connections, as far as one was seen, are those of pgx's driver, not
-	// wrapped: they take several statements in one text, and options.
-	pgx atomic.Bool
+	pgx atomic.Bool // the last connection that was seen is pgx's driver's, not wrapped: it takes options
 }
 
 // SQL is a pool of database/sql.
@@ -64,7 +61,9 @@ func (p *sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 		return l, errors.New("nil transaction")
 	}
 	tag := newTag()
-	l.Interrupt = interruptBy(p.ask, tag, " and wait_event_type = 'Lock'") // a late one would hit the caller's next
+	l.Interrupt = func(ctx context.Context) error { // a late one would hit the caller's next statement
+		return p.beside(ctx, cancelSQL(tag)+" and wait_event_type = 'Lock'")
+	}
 	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		var options []any
 		if p.pgx.Load() { // which would prepare each text, and keep it
@@ -75,14 +74,8 @@ func (p *sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 	return l, nil
 }
 
-// ask asks on another connection. The arguments stand in the text: with them, some drivers prepare
-// the statement in a round trip of its own, and a pooler may then execute what somebody else has
-// prepared.
-func (p *sqlPool) ask(ctx context.Context, s sqltext.Statement) error {
-	text, err := sqltext.Script{s}.Text()
-	if err != nil {
-		return err
-	}
+// beside sends a text on another connection of the pool, if it has one to give.
+func (p *sqlPool) beside(ctx context.Context, text string) error {
 	return sqlconn.Beside(ctx, p.DB, interrupt.PatienceWith(p.DB), func(conn *sql.Conn) error {
 		_, err := conn.ExecContext(ctx, text)
 		return err
@@ -119,7 +112,8 @@ func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
 }
 
 func (c *sqlConn) line() Line {
-	l := Line{Run: c.run, Tag: c.tag, Interrupt: interruptBy(c.pool.ask, c.tag, ""), Cut: c.Cut(), Socket: c.Socket}
+	l := Line{Run: c.run, Tag: c.tag, Cut: c.Cut(), Socket: c.Socket}
+	l.Interrupt = func(ctx context.Context) error { return c.pool.beside(ctx, cancelSQL(c.tag)) }
 	if c.tag == "" {
 		l.Interrupt = c.pgx.PgConn().CancelRequest // safe beside a running statement
 	}
@@ -160,9 +154,8 @@ func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]s
 	return columns, cmp.Or(failed, err)
 }
 
-// oneByOne runs a script statement by statement, but that those without rows go with the next ones,
-// as drivers send a text without arguments. So arguments stand in the text: with them, some drivers
-// prepare the statement in a round trip of its own.
+// oneByOne runs a script statement by statement, but those without rows go with the next ones, as
+// drivers send a text without arguments: those stand in it, as in cancelSQL.
 func oneByOne(ctx context.Context, q sqlconn.Querier, s sqltext.Script, tag string, options ...any) (columns [][]string,
 	err error,
 ) {
@@ -203,7 +196,7 @@ func (c *sqlConn) note(err error) error {
 var level = sqltext.Silent("set transaction isolation level read committed, read write")
 
 // Begin implements Transaction. The client library begins the transaction.
-func (c *sqlConn) Begin(ctx context.Context, _ string, s sqltext.Script) ([][]string, error) {
+func (c *sqlConn) Begin(ctx context.Context, _ bool, s sqltext.Script) ([][]string, error) {
 	if err := c.note(c.Conn.Begin(ctx)); err != nil {
 		return nil, err
 	}
@@ -211,8 +204,8 @@ func (c *sqlConn) Begin(ctx context.Context, _ string, s sqltext.Script) ([][]st
 }
 
 // Commit implements Transaction.
-func (c *sqlConn) Commit(ctx context.Context, mark string, behind sqltext.Script) error {
-	_, err := c.run(ctx, append(sqltext.Script{Proof(mark)}, behind...))
+func (c *sqlConn) Commit(ctx context.Context, s sqltext.Script) error {
+	_, err := c.run(ctx, s)
 	if server.Broken(err) || errors.Is(err, sql.ErrTxDone) {
 		return dialects.Lost(err) // before COMMIT
 	}

@@ -99,7 +99,8 @@ func pictureSQL(rows string) string {
 	turnstiles as (
 		select *, objid::int as low, concat_ws(':', objsubid, classid, objid) as name,
 			case when objsubid = 1 then classid::bigint << 32 | objid::bigint end as number
-		from locks where locktype = 'advisory' and ` + sqltext.InThisDatabase + `)
+		from locks where locktype = 'advisory' -- the server has one list for all databases
+			and database = (select oid from pg_database where datname = current_database()))
 select row_to_json(s)::text from (
 	select a.pid, a.pid::text as id, a.application_name as application,
 		concat(coalesce(l.virtualtransaction, a.virtualtransaction), ' ', l.name, ' ') as transaction,

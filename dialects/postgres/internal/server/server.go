@@ -20,12 +20,11 @@ import (
 
 // SQLSTATEs (manual, appendix A) that mean something to a lock.
 const (
-	DivisionByZero   = "22012" // proofSQL raises it on purpose
+	DivisionByZero   = "22012" // client.Proof raises it on purpose
 	InvalidText      = "22P02" // failSQL raises it on purpose
 	NoTransaction    = "25P01"
 	AbortedBefore    = "25P02"
 	NotSupported     = "0A000"
-	UnknownSavepoint = "3B001"
 	Serialization    = "40001"
 	DeadlockDetected = "40P01"
 	UnknownStatement = "26000" // prepared, as the client library believes
