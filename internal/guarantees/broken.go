@@ -54,7 +54,6 @@ func KilledConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 			f.KillSession(t, tx)
 			return nil
 		}), txlock.ErrLost)
-		testbed.Receive(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
 		return nil
 	})

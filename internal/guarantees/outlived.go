@@ -82,17 +82,23 @@ func NestedDoOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 // for the permits, while that returns. It keeps no permit.
 func nestedPermitOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other := testbed.NewSizedFixture(t, e, c, 1, ""), testbed.NewSizedFixture(t, e, c, 4, "")
-	ended := make(chan error, 1)
+	begun, ended := make(chan string, 1), make(chan error, 1)
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
 		permit := f.Locks.Semaphore(f.Key("permit"), 1)
 		go func() {
+			stack := make([]byte, 100)
+			name, _, _ := strings.Cut(string(stack[:runtime.Stack(stack, false)]), "[")
+			begun <- name
 			ended <- permit.Do(context.WithoutCancel(ctx), func(context.Context, Tx) error {
 				return errors.New("it has no session")
 			})
 		}()
+		name := testbed.Receive(t, begun) // of the goroutine
 		eventually.True(t, "it looks", func() bool {
 			stacks := make([]byte, 1<<22)
-			return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "txlock.lookUp(")
+			_, own, _ := strings.Cut(string(stacks[:runtime.Stack(stacks, true)]), name)
+			own, _, _ = strings.Cut(own, "\n\n")
+			return strings.Contains(own, "txlock.lookUp(")
 		})
 		return nil
 	}))
