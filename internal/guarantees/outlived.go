@@ -2,7 +2,6 @@ package guarantees
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -90,7 +89,7 @@ func nestedPermitOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.C
 			name, _, _ := strings.Cut(string(stack[:runtime.Stack(stack, false)]), "[")
 			begun <- name
 			ended <- permit.Do(context.WithoutCancel(ctx), func(context.Context, Tx) error {
-				return errors.New("it has no session")
+				return errWork
 			})
 		}()
 		name := testbed.Receive(t, begun) // of the goroutine
