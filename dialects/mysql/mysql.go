@@ -191,8 +191,8 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	for i := range script {
 		script[i] = mark + script[i]
 	}
-	if q.Reads { // it skips what is locked, also where the session would not wait
-		settings := []string{sqltext.SomeWait}
+	if q.Reads { // it skips what is locked, also where the session would not wait, and may read a million slots
+		settings := []string{sqltext.SomeWait, "max_statement_time=0"}
 		if d.pool.Galera.Load() { // it reads what other nodes have committed
 			settings = append(settings, "wsrep_sync_wait=1")
 		}
