@@ -178,5 +178,6 @@ func crowdOfCandidates[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	}
 	t.Logf("%d candidates of %d processes: 200 terms in %v, with at most %d connections", processes*each, processes,
 		time.Since(start).Round(time.Millisecond), most)
-	require.LessOrEqual(t, most, limit)
+	// The server may not know yet of one that was closed, as behind a slow resignation.
+	require.LessOrEqual(t, most, limit+1)
 }
