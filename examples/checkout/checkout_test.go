@@ -50,7 +50,7 @@ func TestCheckout(t *testing.T) {
 	server, err := servers.Start(ctx, servers.Postgres(), servers.Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, server.Stop()) }()
-	const holds, seats, carts = time.Second, 4, 12
+	const holds, seats, carts = 3 * time.Second, 4, 12
 	var late sync.Map // who waits until the claim is another's
 	bank := &books{payments: map[string]string{}}
 	bank.slow = func(cart string) {
