@@ -26,7 +26,7 @@ import (
 
 func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
 	// If the row were locked after all, the second session would wait until this ends.
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	db := goMySQLServer(t)
 

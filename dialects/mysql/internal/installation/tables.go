@@ -10,12 +10,12 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// tables are the lock table and those beside it. Each is missing without the column. The hashes are
-// new since version 0.1.
-var tables = []struct{ suffix, column, definition string }{
+// tables are the lock table and those beside it. The hashes are new since version 0.1. Nothing else
+// asks for columns, which some servers are slow to find.
+var tables = []struct{ suffix, from, definition string }{
 	// Every row states the number of slots: missing rows show, and a client with an old number
 	// finds no row to lock instead of a wrong one. On Galera a lock changes taken.
-	{"", "slot", ` (
+	{"", "TABLES WHERE", ` (
     slot INT NOT NULL PRIMARY KEY,
     slots INT NOT NULL,
     taken BIGINT NOT NULL DEFAULT 0,
@@ -23,17 +23,17 @@ var tables = []struct{ suffix, column, definition string }{
 ) ENGINE=InnoDB`},
 
 	// What tokens are drawn from.
-	{locktable.Epochs, "epoch", ` (
+	{locktable.Epochs, "TABLES WHERE", ` (
     epoch BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY
 ) ENGINE=InnoDB`},
-	{locktable.Runs, "epoch", ` (
+	{locktable.Runs, "TABLES WHERE", ` (
     server BIGINT UNSIGNED NOT NULL,
     epoch BIGINT NOT NULL PRIMARY KEY,
     start BIGINT UNSIGNED NOT NULL
 ) ENGINE=InnoDB`},
 
 	// The rows of elections. Clients agree on the hash of a name. The name is for people.
-	{locktable.Leaders, "hash", ` (
+	{locktable.Leaders, "COLUMNS WHERE COLUMN_NAME = 'hash' AND", ` (
     id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     name VARCHAR(255) CHARACTER SET ascii NULL,
@@ -46,7 +46,7 @@ var tables = []struct{ suffix, column, definition string }{
 
 	// The markers. Sweep finds old ones by the index. Run is the number of the call that wrote the
 	// marker last.
-	{locktable.Markers, "marker", ` (
+	{locktable.Markers, "TABLES WHERE", ` (
     marker BINARY(32) NOT NULL PRIMARY KEY,
     done_at DATETIME(6) NOT NULL COMMENT 'UTC',
     run BIGINT NOT NULL,
@@ -55,7 +55,7 @@ var tables = []struct{ suffix, column, definition string }{
 
 	// The claims. Sweep finds what ended long ago by the index. Holder is any bytes. A claim is its
 	// holder's by the secret.
-	{locktable.Claims, "claim", ` (
+	{locktable.Claims, "TABLES WHERE", ` (
     claim BINARY(32) NOT NULL PRIMARY KEY,
     name TEXT CHARACTER SET ascii NULL,
     holder VARBINARY(255) NOT NULL,
@@ -70,7 +70,7 @@ var tables = []struct{ suffix, column, definition string }{
 	// negative number is no permit. It stands behind rows that were made together: at REPEATABLE
 	// READ, who passes the last of them locks the gap in front of it, and not the end of the table,
 	// where the rows of other semaphores are made.
-	{locktable.Permits, "hash", ` (
+	{locktable.Permits, "COLUMNS WHERE COLUMN_NAME = 'hash' AND", ` (
     id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
     name VARCHAR(255) CHARACTER SET ascii NULL,
@@ -86,13 +86,13 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	for _, t := range tables {
 		l.Parts = append(l.Parts, dialects.Part{
 			Table: beside(t.suffix), SQL: "CREATE TABLE IF NOT EXISTS " + beside(t.suffix) + t.definition,
-			Missing: "NOT EXISTS (" + in("COLUMNS", beside(t.suffix)) + " AND COLUMN_NAME = '" + t.column + "')",
+			Missing: "NOT EXISTS (" + in(t.from, beside(t.suffix)) + ")",
 		})
 	}
 	runs := beside(locktable.Runs)
 	l.Parts = append(l.Parts, dialects.Part{ // version 0.1 had them in memory
 		Table: runs, SQL: "ALTER TABLE " + runs + " ENGINE=InnoDB",
-		Missing: "EXISTS (" + in("TABLES", runs) + " AND ENGINE = 'MEMORY')",
+		Missing: "EXISTS (" + in("TABLES WHERE ENGINE = 'MEMORY' AND", runs) + ")",
 	})
 	l.Census = locktable.CensusSQL(beside(""))
 	full, failed := sqltext.Literal(dialects.Value{Text: beside("")})
@@ -106,11 +106,11 @@ func Layout(locks string) (l dialects.Layout, err error) {
 }
 
 // in finds a table in a view. The bare columns let the server look it up.
-func in(view, quoted string) string {
+func in(from, quoted string) string {
 	of := sqltext.TableOf(quoted, "")
 	database, _ := sqltext.Literal(dialects.Value{Text: of.Database})
 	name, _ := sqltext.Literal(dialects.Value{Text: of.Name})
-	return "SELECT 1 FROM information_schema." + view + " WHERE TABLE_SCHEMA = COALESCE(NULLIF(" + database +
+	return "SELECT 1 FROM information_schema." + from + " TABLE_SCHEMA = COALESCE(NULLIF(" + database +
 		", ''), DATABASE()) AND TABLE_NAME = " + name
 }
 
