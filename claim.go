@@ -1,11 +1,9 @@
 package txlock
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -224,47 +222,4 @@ func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (fr
 		free = append(free, wants[n-1])
 	}
 	return free
-}
-
-// heldClaims are all that are held, or those of these hashes. An installation from before there
-// were claims has none, and its users may read none.
-func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, hashes []string) (
-	entries []dialects.Entry, err error,
-) {
-	queries := []dialects.Query{sql.List}
-	for i, digits := range hashes {
-		hash, _ := hex.DecodeString(digits)
-		queries = append(queries[:i], sql.Read.With(hash))
-	}
-	var lines []string
-	for _, q := range queries {
-		more, failed := l.ask(ctx, q)
-		lines, err = append(lines, more...), cmp.Or(err, failed)
-	}
-	if errors.Is(err, ErrNotInstalled) || errors.Is(err, dialects.ErrNotPermitted) {
-		return nil, nil
-	}
-	for _, line := range lines {
-		row := claimRowOf(line)
-		hash := hex.EncodeToString([]byte(row.hash))
-		entries = append(entries, dialects.Entry{Kind: dialects.KindClaim, Hash: hash, Name: row.name, Party: Session{
-			Transaction: strconv.FormatInt(row.Token, 10), By: row.By, Since: row.Since, Until: row.Until,
-			For: row.Until.Add(-row.left).Sub(row.Since),
-		}})
-	}
-	return entries, err
-}
-
-func (l *Locker[Tx]) breakClaim(ctx context.Context, h Holding) error {
-	hash, _ := hex.DecodeString(h.Row)
-	token, _ := strconv.ParseInt(h.Holder.Transaction, 10, 64)
-	held := &Claimed[Tx]{claim: l.claim(h.Key, string(hash)), by: h.Holder.By, token: token}
-	_, err := held.move(Apart(ctx), "Claim.Break", 0)
-	switch {
-	case errors.Is(err, ErrClaimEnded):
-		return fmt.Errorf("%w: %q does not have it any more", ErrNotHeld, h.Holder.By)
-	case err == nil:
-		l.config.logger.WarnContext(ctx, "txlock: ended a claim", "lock", h.name(), "by", h.Holder.By)
-	}
-	return err
 }
