@@ -14,7 +14,7 @@ import (
 )
 
 // Election chooses one leader at a time among all that campaign under the same name, in whichever
-// process. It holds no state: many goroutines may use one value.
+// process.
 //
 // An election has three rows in a table beside the lock table. Candidates lock the seat. Who has it
 // draws a term with it, and writes the record on another connection, if that has a smaller term.
@@ -52,9 +52,8 @@ const (
 
 // Election names an election, and who campaigns in it: a host, a pod, whatever tells people which
 // process leads. A name is any text of at least one byte, an identity 1 to 255 bytes of UTF-8
-// without NUL, which need not be unique; others are an error from the first call. An election that
-// is led or awaited takes a connection of the process, and another for a moment when a term begins:
-// so the pool needs at least two. Election sends nothing.
+// without NUL, which need not be unique. An election that is led or awaited takes a connection of
+// the process, and another for a moment when a term begins: so the pool needs at least two.
 func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 	e := &Election[Tx]{locker: l, name: name, hash: label.Hash(name), identity: identity}
 	e.seat = e.row()
@@ -129,7 +128,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 	if err != nil {
 		return false, err
 	}
-	lock, err := seat.hold(ctx, false, nil)
+	lock, err := seat.hold(ctx, false)
 	if err != nil {
 		return false, err
 	}
@@ -215,14 +214,13 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], 
 			return nil, context.Cause(held)
 		}
 	}
-	return office.hold(held, false, nil) // behind the grace: it proves the session
+	return office.hold(held, false) // behind the grace: it proves the session
 }
 
 // Leader tells who leads now, or [ErrNoLeader]: nobody does from the death of a leader until its
 // successor's term is written, which takes some round trips. It asks the server each time, in one
-// round trip; the first call also looks for the tables. The answer may be old when it arrives: it
-// is for finding the leader, not for excluding anybody. A server that only reads does not know who
-// leads, and is another error.
+// round trip. The answer may be old when it arrives: it is for finding the leader, not for
+// excluding anybody. A server that only reads does not know who leads, and is another error.
 func (e *Election[Tx]) Leader(ctx context.Context) (l Leader, err error) {
 	var lines []string
 	if err = e.made().ready(); err == nil {

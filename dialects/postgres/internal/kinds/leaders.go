@@ -6,21 +6,14 @@ import (
 )
 
 func leadersOf(table string) dialects.LeadersSQL {
-	rows := "select concat_ws(' ', seat.id, office.id) from {} seat join {} office on " +
-		"office.hash = seat.hash and office.part = 'office' where seat.hash = $1::text and seat.part = 'seat'"
-	record := " where hash = $1::text and part = 'record'"
-	make := func(columns, values string) string {
-		return "insert into {} (" + columns + "hash, name, part) " + values + "$1::text, " +
-			"nullif($2::text, ''), parts.part from unnest(array['seat', 'record', 'office']) parts (part) where " +
-			"not exists (select from {} own where own.hash = $1::text and own.part = parts.part) " +
-			"on conflict do nothing;\n"
-	}
+	const record = " where hash = $1::text and part = 'record'"
 	return dialects.LeadersSQL{
 		Table: table,
-		// A logical replica has the rows of its publisher, but not how far their numbers were
-		// drawn.
-		Rows: of(table, make("", "select ")+make("id, ", "overriding system value select (select max(id) from {}) + "+
-			"row_number() over (), ")+rows),
+		// Where the rows are, a candidate that is stopped here must not hold up others.
+		Rows: of(table, counting+" where not exists (select from {} where hash = $1::text);\n"+
+			missing("part", "$2", "unnest(array['seat', 'record', 'office']) list (part)")+";\n"+
+			"select concat_ws(' ', seat.id, office.id) from {} seat join {} office on office.hash = seat.hash and "+
+			"office.part = 'office' where seat.hash = $1::text and seat.part = 'seat'"),
 		Write: of(table, "with former as (select id, term, identity from {} where hash = $3::text and "+
 			"part = 'record' for update), written as (update {} own set term = $1::bigint, "+
 			"identity = $2::text, since = NOW from former where own.id = former.id and "+
