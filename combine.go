@@ -268,9 +268,7 @@ func (c *Combined[Tx, In, Out]) attempt(b *batch[In, Out], attempted chan<- stru
 	if m = c.lock(b.in); m != nil {
 		batched := *m
 		batched.untilClose = true
-		err = batched.attempts(b.ctx, verb, work, func(ctx context.Context, m *Mutex[Tx],
-			work func(context.Context, Tx) error,
-		) error {
+		err = batched.attempts(b.ctx, verb, work, func(ctx context.Context, m *Mutex[Tx], work txFunc[Tx]) error {
 			begun, b.err = false, panicked
 			b.err = m.acquireAndPerform(ctx, verb, false, work) // also if the Tracer panics then
 			return b.err

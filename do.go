@@ -18,28 +18,29 @@ func (m *Mutex[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx
 	return m.do(ctx, "Do", false, work)
 }
 
-func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) error {
+// txFunc is work of a Do.
+type txFunc[Tx any] = func(context.Context, Tx) error
+
+func (m *Mutex[Tx]) do(ctx context.Context, verb string, try bool, work txFunc[Tx]) error {
 	if work == nil {
 		return m.wrap(verb, errors.New("nil work"))
 	}
-	return m.attempts(ctx, verb, work, func(ctx context.Context, m *Mutex[Tx],
-		work func(context.Context, Tx) error,
-	) error {
+	return m.attempts(ctx, verb, work, func(ctx context.Context, m *Mutex[Tx], work txFunc[Tx]) error {
 		return m.acquireAndPerform(ctx, verb, try, work)
 	})
 }
 
 // attempts runs a call, and again as Retry says, but in the work of a Do, which has to run again as
 // a whole. The Tracer is told of each attempt: the lock is granted when work begins.
-func (m *Mutex[Tx]) attempts(ctx context.Context, verb string, work func(context.Context, Tx) error,
-	run func(ctx context.Context, m *Mutex[Tx], work func(context.Context, Tx) error) error,
+func (m *Mutex[Tx]) attempts(ctx context.Context, verb string, work txFunc[Tx],
+	run func(ctx context.Context, m *Mutex[Tx], work txFunc[Tx]) error,
 ) error {
 	attempt := func(m *Mutex[Tx]) error {
 		if m.locker == nil || m.locker.config.tracer == nil {
 			return run(ctx, m, work)
 		}
 		ctx, trace := m.startTrace(ctx, verb, true)
-		return traced(trace, work, func(work func(context.Context, Tx) error) error { return run(ctx, m, work) })
+		return traced(trace, work, func(work txFunc[Tx]) error { return run(ctx, m, work) })
 	}
 	if m.retries == 0 || m.locker.carriesOpen(ctx) {
 		return attempt(m)
@@ -50,9 +51,7 @@ func (m *Mutex[Tx]) attempts(ctx context.Context, verb string, work func(context
 // anyWork sends what it likes.
 var anyWork dialects.Work
 
-func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool,
-	work func(context.Context, Tx) error,
-) (err error) {
+func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool, work txFunc[Tx]) (err error) {
 	if s, of := m.locker.carried(ctx); s != nil {
 		if m.attached != nil {
 			work = m.attach(nil, nil, work)
@@ -85,7 +84,7 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 
 // run runs work with a context that carries the session, and ends when work returns, or the session
 // is lost or over.
-func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work func(context.Context, Tx) error) error {
+func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work txFunc[Tx]) error {
 	owned := &ownership{session: s, calls: calls, outer: ownershipIn(ctx)}
 	ctx, owned.stop = context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
 	defer owned.stop(nil)
@@ -121,8 +120,7 @@ func (m *Mutex[Tx]) asking(look func(dialects.Kinds) dialects.Query, judge func(
 
 // attach is work with what is attached, in the session s of its Do, which has answered to the look;
 // or, with nil, in the savepoint.
-func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work func(context.Context, Tx) error) func(
-	context.Context, Tx) error {
+func (m *Mutex[Tx]) attach(s *session[Tx], answer []string, work txFunc[Tx]) txFunc[Tx] {
 	return func(ctx context.Context, tx Tx) error {
 		found, err := m.locker.find(ctx, true)
 		if err == nil && s == nil {

@@ -46,9 +46,7 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 		return nil, m.wrap(verb, err)
 	}
 	none := func(context.Context, Tx) error { return nil }
-	err = m.attempts(ctx, verb, none, func(ctx context.Context, m *Mutex[Tx],
-		granted func(context.Context, Tx) error,
-	) (err error) {
+	err = m.attempts(ctx, verb, none, func(ctx context.Context, m *Mutex[Tx], granted txFunc[Tx]) (err error) {
 		var g grant[Tx]
 		sent := &dialects.Work{Statements: list, Context: ctx}
 		if s, of := m.locker.carried(ctx); s != nil {

@@ -20,12 +20,12 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (lock *Lock
 	if m.locker != nil && m.locker.config.tracer != nil {
 		ctx, trace = m.startTrace(ctx, verb, true)
 	}
-	if lock, err = m.hold(ctx, try, trace); err != nil {
+	if lock, err = m.hold(ctx, try); err != nil {
 		err = m.wrap(verb, err)
 		trace.answer(err)
 		return nil, err
 	}
-	if trace != nil {
+	if lock.trace = trace; trace != nil {
 		told := false
 		defer func() {
 			if !told { // the Tracer panicked, and nobody has the lock that could unlock it
@@ -39,12 +39,12 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (lock *Lock
 }
 
 // hold is Lock for a client that tells the Tracer itself.
-func (m *Mutex[Tx]) hold(ctx context.Context, try bool, trace *trace) (*Lock, error) {
+func (m *Mutex[Tx]) hold(ctx context.Context, try bool) (*Lock, error) {
 	g, err := m.acquire(ctx, try, nil)
 	if err != nil {
 		return nil, err
 	}
-	lock := &Lock{session: g.session, calls: g.calls, callCtx: ctx, token: g.Token, permit: g.permit, trace: trace}
+	lock := &Lock{session: g.session, calls: g.calls, callCtx: ctx, token: g.Token, permit: g.permit}
 	if g.do == nil { // else it ends with the Do
 		lock.found = runtime.AddCleanup(lock, g.forgotten, &m.target)
 	}
@@ -121,10 +121,7 @@ func (l *Lock) Permit() int { return l.permit }
 func (l *Lock) Unlock(ctx context.Context) error {
 	l.mu.Lock()
 	again := l.unlocked || l.session == nil
-	if l.unlocked = true; !again && l.trace != nil {
-		l.trace.unfollow() // the error of the release tells more than the end of the context
-	}
-	if !again && l.cancel != nil {
+	if l.unlocked = true; !again && l.cancel != nil {
 		l.cancel(nil) // the holder's work must have ended when the server lets go
 	}
 	l.mu.Unlock()

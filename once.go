@@ -1,7 +1,6 @@
 package txlock
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -15,8 +14,7 @@ import (
 )
 
 // Once is work that must not be done twice, by whichever process: an order, a message that is
-// delivered again, a job of each day. A marker in the database says that it was done. It holds no
-// state: many goroutines may use one value.
+// delivered again, a job of each day. A marker in the database says that it was done.
 type Once[Tx any] struct {
 	mutex  *Mutex[Tx] // of key
 	key    string
@@ -26,12 +24,11 @@ type Once[Tx any] struct {
 
 func (o *Once[Tx]) made() *Mutex[Tx] { return made(o.mutex, "Once: Locker.Once") }
 
-// Once names work that is to be done once. A key is any bytes, at least one, of any length; an
-// empty one is an error from the first call. The database keeps a hash of each key that was done,
-// until [Once.Forget] or [Locker.Sweep]. What must be done once has to be in this database, in the
-// transaction of the work or of DoTx: work that calls another system may run again after a crash,
-// so send the key there, too. [Locker.Inspect] shows a locked key behind "once:". Once sends
-// nothing.
+// Once names work that is to be done once. A key is any bytes, at least one, of any length. The
+// database keeps a hash of each key that was done, until [Once.Forget] or [Locker.Sweep]. What must
+// be done once has to be in this database, in the transaction of the work or of DoTx: work that
+// calls another system may run again after a crash, so send the key there, too. [Locker.Inspect]
+// shows a locked key behind "once:".
 func (l *Locker[Tx]) Once(key string) *Once[Tx] {
 	o := l.once(key, "once:", 0)
 	if key == "" {
@@ -77,7 +74,7 @@ func (o *Once[Tx]) by(m *Mutex[Tx]) *Once[Tx] { return &Once[Tx]{m, o.key, o.per
 // takes one round trip and no lock. Who comes meanwhile waits. After an error or a panic there is
 // no marker, also when work has sent COMMIT: it is written behind work, with the rights and
 // settings that work leaves. After [ErrUnknown] call again to learn the outcome. In the work of a
-// Do, both are part of its transaction; in a session that a Lock began it is [ErrInsideLock].
+// Do, both are part of its transaction.
 func (o *Once[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) (ran bool, err error) {
 	return o.do(ctx, "Once.Do", false, work)
 }
@@ -87,33 +84,29 @@ func (o *Once[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx 
 	return o.do(ctx, "Once.TryDo", true, work)
 }
 
-func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work func(context.Context, Tx) error) (ran bool,
-	err error,
-) {
-	if work == nil {
+func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work txFunc[Tx]) (ran bool, err error) {
+	switch {
+	case work == nil:
 		return false, o.made().wrap(verb, errors.New("nil work"))
+	case o.isRunning(ctx):
+		return false, nil
 	}
-	inOwn := o.isRunning(ctx)
-	err = o.made().attempts(ctx, verb, work, func(ctx context.Context, m *Mutex[Tx],
-		work func(context.Context, Tx) error,
-	) error {
-		ran = false
-		begun := time.Now()
-		var at time.Time
-		if !m.locker.carriesOpen(ctx) {
-			var err error
-			if at, err = o.look(ctx, m); err != nil || !at.IsZero() {
+	err = o.mutex.attempts(ctx, verb, work, func(ctx context.Context, m *Mutex[Tx], work txFunc[Tx]) error {
+		once, now := *m, int64(0)
+		if ran = false; !m.locker.carriesOpen(ctx) {
+			begun := time.Now()
+			if at, err := o.look(ctx, m); err != nil || !at.IsZero() {
 				return m.wrap(verb, err)
 			}
-		}
-		once, now := *m, int64(0)
-		if m.within > 0 {
-			once.within = max(m.within-time.Since(begun), 1)
+			if m.within > 0 {
+				once.within = max(m.within-time.Since(begun), 1)
+			}
 		}
 		once.attached = &attached{
 			look: o.read,
 			judge: func(answer []string) (err error) {
-				if now, at, err = o.answer(answer, nil); err == nil && (inOwn || !at.IsZero()) {
+				var at time.Time
+				if now, at = o.doneAt(answer); !at.IsZero() {
 					err = errDone
 				}
 				return err
@@ -154,23 +147,22 @@ func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx]) (at time.Time, err er
 		return at, err
 	}
 	defer cancel()
-	_, at, err = o.answer(m.locker.askKind(wait, o.read))
+	answer, err := m.locker.askKind(wait, o.read)
+	_, at = o.doneAt(answer)
 	return at, m.waitError(wait, err)
 }
 
 func (o *Once[Tx]) read(k dialects.Kinds) dialects.Query { return k.Once.Look.With(o.marker[:]) }
 
-// answer is that to a look: when the work was done, in the present window or later, or zero.
-func (o *Once[Tx]) answer(lines []string, err error) (now int64, at time.Time, _ error) {
+// doneAt reads the answer to a look: the present, and when the work was done, in the present window
+// or later, or zero.
+func (o *Once[Tx]) doneAt(answer []string) (now int64, at time.Time) {
 	var then int64
-	n, failed := fmt.Sscan(strings.Join(lines, ""), &now, &then)
+	n, _ := fmt.Sscan(strings.Join(answer, ""), &now, &then)
 	if n == 2 && (o.period == 0 || then >= now-now%o.period) {
 		at = time.UnixMicro(then)
 	}
-	if n == 0 {
-		err = cmp.Or(err, failed)
-	}
-	return now, at, err
+	return now, at
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it
@@ -204,18 +196,15 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
 // under way. In the work of a Do, it is part of that Do's transaction. In the work of this very
-// Once, behind which the marker comes, it is an error, and [ErrInsideLock] where Do is.
+// Once, behind which the marker comes, it is an error.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
 	const verb = "Once.Forget"
-	inOwn := o.isRunning(ctx)
+	if o.isRunning(ctx) {
+		return o.mutex.wrap(verb, errInOwn)
+	}
 	m := o.made().asking(func(k dialects.Kinds) dialects.Query {
 		return k.Once.Forget.With(o.marker[:])
-	}, func([]string) error {
-		if inOwn {
-			return errInOwn
-		}
-		return nil
-	})
+	}, func([]string) error { return nil })
 	return m.do(ctx, verb, false, func(context.Context, Tx) error { return nil })
 }
 

@@ -29,15 +29,6 @@ func lineOf(request dialects.Request) lineName {
 	return name
 }
 
-// newLines is called once, at the first call that needs the size of the pool.
-func (l *Locker[Tx]) newLines() *lines {
-	limit := l.config.queue
-	if limit == 0 {
-		limit = max(l.info().PoolSize/4, 2)
-	}
-	return queue.New[lineName](l.closing, limit)
-}
-
 // awaitPlace waits in a line of the process.
 func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, p *place) error {
 	tracer, traces := l.config.tracer.(QueueTracer)

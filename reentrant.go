@@ -40,7 +40,7 @@ func Apart(ctx context.Context) context.Context {
 // that has outlived its session is nobody's.
 func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *ownership) {
 	for owned := ownershipIn(ctx); owned != nil; owned = owned.outer {
-		if s, ok := owned.session.(*session[Tx]); ok && s.locker == l && s.isOpen() {
+		if s, ok := owned.session.(*session[Tx]); ok && s.locker == l && s.depth.Load() > 0 {
 			return s, owned
 		}
 	}
@@ -79,16 +79,10 @@ func (c lockContext) Value(key any) any {
 func (s *session[Tx]) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.do == nil && s.depth > 0 {
-		s.depth++
+	if s.do == nil && s.depth.Load() > 0 {
+		s.depth.Add(1)
 	}
-	return s.depth > 0
-}
-
-func (s *session[Tx]) isOpen() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.depth > 0
+	return s.depth.Load() > 0
 }
 
 // join locks the rows of m for a Lock in the session of its caller, which it has entered.
@@ -234,7 +228,7 @@ var errWorkFailed = errors.New("the work failed")
 // of the session goes on behind the work, and the end of that life, which comes before the end of
 // the session, sends nothing before this call has given the connection back.
 func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, verb string, try bool,
-	sent *dialects.Work, work func(context.Context, Tx) error,
+	sent *dialects.Work, work txFunc[Tx],
 ) (got dialects.Grant, err error) {
 	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
@@ -285,9 +279,7 @@ func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, ver
 // runNested runs the work of a nested Do, with calls of its own. It waits for those that are still
 // under way when work has returned, or panicked: their context has ended. One that goes on all the
 // same is ended with the session.
-func (s *session[Tx]) runNested(ctx context.Context, tx Tx, work func(context.Context, Tx) error) (
-	failed, ended error,
-) {
+func (s *session[Tx]) runNested(ctx context.Context, tx Tx, work txFunc[Tx]) (failed, ended error) {
 	calls := make(chan struct{}, 1)
 	defer func() {
 		if !take(calls, dialects.ReleaseTimeout) {

@@ -66,7 +66,7 @@ func convert(values []any) (rows []dialects.Value, err error) {
 func (l *Locker[Tx]) permits(call Call, hash string, numbers ...string) target {
 	return target{call: call, own: func(found *dialects.LockTable) dialects.Request {
 		return dialects.Request{
-			Table: found.Kinds.Permits.Table, Column: "id", Values: numbered(numbers), Ours: true, AnyOne: hash,
+			Table: found.Kinds.Permits.Table, Column: "id", Values: byNumber(numbers), Ours: true, AnyOne: hash,
 			Label: label.Permits(len(numbers), l.config.shownName(call.Names[0])),
 		}
 	}}
@@ -75,7 +75,7 @@ func (l *Locker[Tx]) permits(call Call, hash string, numbers ...string) target {
 // ranks are rows of elections, whose lock has a token.
 func (l *Locker[Tx]) ranks(name string, call Call, numbers ...string) target {
 	return target{name: name, call: call, own: func(found *dialects.LockTable) dialects.Request {
-		table, rows := found.Kinds.Leaders.Table, numbered(numbers)
+		table, rows := found.Kinds.Leaders.Table, byNumber(numbers)
 		return dialects.Request{
 			Table: table, Column: "id", Values: rows, Ours: true, Fence: found.Name,
 			Label: label.Rows(table, "id", rows...),
@@ -83,7 +83,7 @@ func (l *Locker[Tx]) ranks(name string, call Call, numbers ...string) target {
 	}}
 }
 
-func numbered(numbers []string) (rows []dialects.Value) {
+func byNumber(numbers []string) (rows []dialects.Value) {
 	for _, number := range numbers {
 		rows = append(rows, dialects.Value{Text: number})
 	}

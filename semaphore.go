@@ -158,7 +158,7 @@ func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func(co
 		if p.locker.info().PoolSize == 1 {
 			return fmt.Errorf("%w: a wait for a permit takes two connections, and the pool has one", ErrNotAcquired)
 		}
-		head, err := (&Mutex[Tx]{locker: p.locker, target: queue}).hold(wait, false, nil)
+		head, err := (&Mutex[Tx]{locker: p.locker, target: queue}).hold(wait, false)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -37,8 +38,8 @@ type session[Tx any] struct {
 	stop      context.CancelCauseFunc
 	ended     chan struct{} // closed when the connection was given back
 
+	depth atomic.Int64 // Locks that hold it, or the Do; 0: its end has begun; changed with mu held
 	mu    sync.Mutex   // held for whatever ends the life
-	depth int          // Locks that hold it, or the Do; 0: its end has begun
 	works []*ownership // that run
 }
 
@@ -123,9 +124,10 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (
 	}
 	s := &session[Tx]{
 		locker: l, name: &m.target, inner: inner, place: p, since: time.Now(),
-		calls: make(chan struct{}, 1), ended: make(chan struct{}), depth: 1,
+		calls: make(chan struct{}, 1), ended: make(chan struct{}),
 		first: locked{request, got, false},
 	}
+	s.depth.Store(1)
 	s.life, s.stop = context.WithCancelCause(context.Background())
 	s.heartbeat = &heartbeat.Heartbeat{
 		Lease: l.config.lease, Wire: peer.Conn{Conn: inner.Socket()}, Ping: inner.Ping, Life: s.life, Calls: s.calls,
@@ -216,11 +218,11 @@ var errUnderWay = errors.New("a call that is under way in the session did not en
 // why the caller has held nothing any more.
 func (s *session[Tx]) leave(ctx context.Context) error {
 	s.mu.Lock()
-	if s.do == nil && s.depth == 1 {
+	if s.do == nil && s.depth.Load() == 1 {
 		return s.end(ctx, false)
 	}
-	if s.do == nil && s.depth > 0 {
-		s.depth--
+	if s.do == nil && s.depth.Load() > 0 {
+		s.depth.Add(-1)
 	}
 	s.mu.Unlock()
 	return context.Cause(s.life)
@@ -229,7 +231,7 @@ func (s *session[Tx]) leave(ctx context.Context) error {
 // finish ends the session, whoever holds it.
 func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
 	s.mu.Lock()
-	if s.depth > 0 {
+	if s.depth.Load() > 0 {
 		return s.end(ctx, commit)
 	}
 	s.mu.Unlock() // Close has ended it
@@ -248,7 +250,7 @@ func (s *session[Tx]) abort() {
 // end ends the transaction and gives the connection back. It is called once, with the mutex held,
 // which it unlocks.
 func (s *session[Tx]) end(ctx context.Context, commit bool) error {
-	s.depth = 0
+	s.depth.Store(0)
 	over := context.Canceled
 	if s.do != nil {
 		over = errOutlived

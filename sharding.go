@@ -14,10 +14,20 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// slots are rows of the lock table, which keys hash to once the number of slots is known.
+// slots are rows of the lock table, which keys hash to once the number of slots is known: each once,
+// in ascending order.
 func (l *Locker[Tx]) slots(keys ...string) target {
 	own := func(found *dialects.LockTable) dialects.Request {
-		values, shown := slotsOf(keys, found.Slots), keys
+		slots := make([]int, 0, 8)
+		for _, key := range keys {
+			slots = append(slots, dialects.SlotOf(key, found.Slots))
+		}
+		slices.Sort(slots)
+		slots = slices.Compact(slots)
+		values, shown := make([]dialects.Value, len(slots)), keys
+		for i, slot := range slots {
+			values[i].Text = strconv.Itoa(slot)
+		}
 		if l.config.hidden {
 			shown = make([]string, len(values))
 			for i, slot := range values {
@@ -34,21 +44,6 @@ func (l *Locker[Tx]) slots(keys ...string) target {
 
 // slotColumn is the lock table's primary key.
 const slotColumn = "slot"
-
-// slotsOf are the slots of keys, each once, in ascending order.
-func slotsOf(keys []string, n int) []dialects.Value {
-	slots := make([]int, 0, 8)
-	for _, key := range keys {
-		slots = append(slots, dialects.SlotOf(key, n))
-	}
-	slices.Sort(slots)
-	slots = slices.Compact(slots)
-	values := make([]dialects.Value, len(slots))
-	for i, slot := range slots {
-		values[i].Text = strconv.Itoa(slot)
-	}
-	return values
-}
 
 // find looks the lock table up, once. That takes a connection for a moment. From then on the table
 // is called by its full name: what changes the search_path or the default database of a connection,

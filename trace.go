@@ -58,7 +58,6 @@ type Call struct {
 type trace struct {
 	tracer          Tracer
 	ctx             context.Context // as Asked has returned it
-	unfollow        func() bool     // forgets that the context of a Lock ends
 	answered, ended atomic.Bool
 }
 
@@ -95,11 +94,16 @@ func (t *trace) end(err error) {
 	}
 }
 
-// follow says that a Lock was granted, and when its end comes.
+// follow says that a Lock was granted, and when its end comes. Of an Unlock, which ends the context
+// first, the error of the release tells more.
 func (t *trace) follow(lock *Lock) {
 	t.answer(nil)
 	held := lock.Context()
-	t.unfollow = context.AfterFunc(held, func() { t.end(unlessReleased(context.Cause(held))) })
+	context.AfterFunc(held, func() {
+		if cause := context.Cause(held); cause != context.Canceled {
+			t.end(unlessReleased(cause))
+		}
+	})
 }
 
 // unlessReleased is nil for a lock that was released with the Do in which it was taken, else err.
@@ -115,9 +119,7 @@ func unlessReleased(err error) error {
 var ErrPanicked = errors.New("the work panicked")
 
 // traced runs a Do. Its lock is granted when its work begins.
-func traced[Tx any](t *trace, work func(context.Context, Tx) error,
-	run func(work func(context.Context, Tx) error) error,
-) error {
+func traced[Tx any](t *trace, work txFunc[Tx], run func(work txFunc[Tx]) error) error {
 	if t == nil {
 		return run(work)
 	}

@@ -65,6 +65,7 @@
 package txlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,7 +175,9 @@ type Locker[Tx any] struct {
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	l := &Locker[Tx]{driver: driver, config: newConfig(options)}
 	l.info = sync.OnceValue(func() dialects.Info { return driver.Info() })
-	l.lines = sync.OnceValue(l.newLines)
+	l.lines = sync.OnceValue(func() *lines {
+		return queue.New[lineName](l.closing, cmp.Or(l.config.queue, max(l.info().PoolSize/4, 2)))
+	})
 	l.closing, l.close = context.WithCancelCause(context.Background())
 	l.candidates = queue.New[lineName](l.closing, 1)
 	l.lookout = lookout.New(l.closing, l.lookAtClaims)
