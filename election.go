@@ -11,6 +11,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
+	"github.com/txlock/txlock/internal/queue"
 )
 
 // Election chooses one leader at a time among all that campaign under the same name, in whichever
@@ -120,7 +121,7 @@ func (e *Election[Tx]) mayPass(err error) bool {
 func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int64) error) (led bool, err error) {
 	ctx = Apart(ctx)
 	place := e.locker.candidates.Enter(lineName{column: electionColumn, values: e.hash}, false)
-	defer place.Leave()
+	defer place.GoOn(queue.Left)
 	if err = e.locker.awaitPlace(ctx, ctx, place); err != nil {
 		return false, err
 	}
@@ -136,7 +137,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 	leading, cancel := context.WithCancelCause(ctx)
 	context.AfterFunc(held, func() {
 		cancel(context.Cause(held))
-		place.Leave() // who comes behind need not wait for the end of the work
+		place.GoOn(queue.Left) // who comes behind need not wait for the end of the work
 	})
 	var inOffice *Lock
 	defer func() { // also when work panics, or calls runtime.Goexit

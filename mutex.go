@@ -164,6 +164,27 @@ func (m *Mutex[Tx]) wrap(verb string, err error) error {
 	return wrap(verb+" "+m.target.String(), err)
 }
 
+// wrap says where an error comes from.
+func wrap(where string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("txlock: %s: %w", where, err)
+}
+
+// joinErrors is err, and a further error, as of the way out, unless err says that already.
+func joinErrors(err, further error) error {
+	switch {
+	case further == nil || errors.Is(err, further):
+		return err
+	case err == nil:
+		return further
+	case errors.Is(err, ErrLost) && errors.Is(further, ErrLost):
+		return err
+	}
+	return fmt.Errorf("%w (%w)", err, further)
+}
+
 // waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when the wait is
 // over, but for those that say more.
 func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {

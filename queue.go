@@ -9,30 +9,12 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/queue"
 )
-
-type (
-	lines = queue.Lines[lineName]
-	place = queue.Place[lineName]
-)
-
-// lineName names a set of rows, by their values with NUL between them. Sets of binary values that
-// have one themselves may share a line: they wait longer, and nothing else.
-type lineName struct{ table, column, values string }
-
-func lineOf(request dialects.Request) lineName {
-	name := lineName{request.Table, request.Column, request.Values[0].Text}
-	for _, value := range request.Values[1:] {
-		name.values += "\x00" + value.Text
-	}
-	return name
-}
 
 // awaitPlace waits in a line of the process.
 func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, p *place) error {
 	tracer, traces := l.config.tracer.(QueueTracer)
-	traces = traces && p.Waits()
+	traces = traces && p.Waits
 	if traces {
 		tracer.Queued(ctx)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/locktable"
+	"github.com/txlock/txlock/internal/queue"
 )
 
 const (
@@ -115,7 +116,7 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, 
 	case nested:
 	case !try:
 		place := l.candidates.Enter(here, false)
-		defer place.Leave()
+		defer place.GoOn(queue.Left)
 		if err = l.awaitPlace(ctx, wait, place); err != nil {
 			return g, err
 		}

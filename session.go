@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/heartbeat"
 	"github.com/txlock/txlock/internal/peer"
+	"github.com/txlock/txlock/internal/queue"
 )
 
 // session is a pinned connection with the transaction that holds rows.
@@ -59,6 +60,23 @@ func (g grant[Tx]) whenReleased(do func()) {
 	}()
 }
 
+type (
+	lines = queue.Lines[lineName]
+	place = queue.Place[lineName]
+)
+
+// lineName names a set of rows, by their values with NUL between them. Sets of binary values that
+// have one themselves may share a line: they wait longer, and nothing else.
+type lineName struct{ table, column, values string }
+
+func lineOf(request dialects.Request) lineName {
+	name := lineName{request.Table, request.Column, request.Values[0].Text}
+	for _, value := range request.Values[1:] {
+		name.values += "\x00" + value.Text
+	}
+	return name
+}
+
 // acquire locks the rows of m: in the session of a Lock that ctx carries, or for a Lock in the work
 // of a Do in its session, else in a new one. Work is what comes behind; nil: a Lock.
 func (m *Mutex[Tx]) acquire(ctx context.Context, try bool, work *dialects.Work) (g grant[Tx], err error) {
@@ -100,7 +118,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (
 		}
 		defer func() {
 			if g.session == nil { // also when the client library panicked
-				p.Leave()
+				p.GoOn(queue.Left)
 			}
 		}()
 		if p.Crowded && !request.Try {
@@ -110,7 +128,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (
 			}
 		}
 		if request.Try || request.Work.IsExec() {
-			p.Granted()
+			p.GoOn(queue.Granted)
 		}
 	}
 	asked := time.Now()
@@ -118,7 +136,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (
 	if err != nil {
 		return g, err
 	}
-	p.Granted()
+	p.GoOn(queue.Granted)
 	if inner == nil { // the statements were run, and committed
 		return grant[Tx]{Grant: got}, nil
 	}
@@ -154,7 +172,7 @@ func (s *session[Tx]) lose(reason error) bool {
 	if !s.markLost(reason) {
 		return false
 	}
-	s.place.Leave() // the server has released the lock, or soon will
+	s.place.GoOn(queue.Left) // the server has released the lock, or soon will
 	// It is the caller's code, and must hold up nobody here.
 	go s.log(context.Background(), "txlock: lost a lock", reason, reason)
 	return true
@@ -269,7 +287,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	// gives the connection back, unless it went on without its cancellation.
 	if !take(s.calls, timeout) {
 		s.heartbeat.Cut() // so that the server lets go at once, and what waits for its answer ends
-		s.place.Leave()
+		s.place.GoOn(queue.Left)
 		go func() {
 			defer s.unregister()
 			s.calls <- struct{}{} // the call has the connection, however long it takes
@@ -311,6 +329,6 @@ func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) error {
 // unregister takes the session off the Locker's list: its connection was given back.
 func (s *session[Tx]) unregister() {
 	s.locker.sessions.Remove(s)
-	s.place.Leave()
+	s.place.GoOn(queue.Left)
 	close(s.ended)
 }

@@ -224,24 +224,3 @@ func (l *Locker[Tx]) Close() error {
 			"answer, after %v", limit)
 	}
 }
-
-// wrap says where an error comes from.
-func wrap(where string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("txlock: %s: %w", where, err)
-}
-
-// joinErrors is err, and a further error, as of the way out, unless err says that already.
-func joinErrors(err, further error) error {
-	switch {
-	case further == nil || errors.Is(err, further):
-		return err
-	case err == nil:
-		return further
-	case errors.Is(err, ErrLost) && errors.Is(further, ErrLost):
-		return err
-	}
-	return fmt.Errorf("%w (%w)", err, further)
-}

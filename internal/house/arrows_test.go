@@ -19,9 +19,8 @@ import (
 
 // core are the files of the root package that make the verbs. All others are those of kinds.
 var core = []string{
-	"do.go", "install.go", "lock.go", "locktx.go", "mutex.go", "nowait.go",
-	"options.go", "queue.go", "reentrant.go",
-	"rows.go", "session.go", "sharding.go", "trace.go", "txlock.go",
+	"do.go", "install.go", "lock.go", "mutex.go", "nowait.go", "options.go", "queue.go", "reentrant.go", "rows.go",
+	"session.go", "sharding.go", "trace.go", "txlock.go",
 }
 
 // Arrows run one way: kinds, verbs, session, seam. A kind names no session, no session of a driver

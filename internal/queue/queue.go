@@ -31,19 +31,24 @@ type Place[K comparable] struct {
 	lines    *Lines[K]
 	in       *line[K]
 	name     K
-	admitted chan struct{} // closed when the caller may go on; nil: it need not wait
+	admitted chan struct{} // closed when the caller that waits may go on
 	Crowded  bool          // others of the line had a session; else the caller need not wait
-	state    state         // guarded by the mutex of lines
+	Waits    bool          // the caller has to wait
+	state    State         // guarded by the mutex of lines
 }
 
-// state is that of a Place. It only goes on.
-type state int
+// State is that of a Place. It only goes on.
+type State int
 
 const (
-	waits  state = iota // in the line
-	asks                // has a session, which may wait at the server
-	has                 // has a session, which does not
-	hasNot              // is given back
+	waits State = iota // in the line
+	asks               // has a session, which may wait at the server
+
+	// Granted has a session that waits no more at the server, or goes there alone: then nobody else
+	// learns when it is granted, since it waits, works and ends in one call.
+	Granted
+	// Left is given back.
+	Left
 )
 
 // New returns lines with limit sessions each. The end of closing ends all waits, also later ones;
@@ -52,7 +57,8 @@ func New[K comparable](closing context.Context, limit int) *Lines[K] {
 	return &Lines[K]{closing: closing, limit: limit, lines: make(map[K]*line[K])}
 }
 
-// Enter gives the caller a place, which Leave gives back. A try gets none, nil, if it had to wait.
+// Enter gives the caller a place, which it leaves in the end. A try gets none, nil, if it had to
+// wait.
 func (l *Lines[K]) Enter(name K, try bool) *Place[K] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +73,7 @@ func (l *Lines[K]) Enter(name K, try bool) *Place[K] {
 	case try:
 		return nil
 	default:
-		p.admitted = make(chan struct{})
+		p.Waits, p.admitted = true, make(chan struct{})
 		in.waiting = append(in.waiting, p)
 	}
 	return p
@@ -86,35 +92,26 @@ func (p *Place[K]) admit() bool {
 	return true
 }
 
-// Waits tells whether the caller has to wait.
-func (p *Place[K]) Waits() bool { return p.admitted != nil }
-
 // Wait returns when the caller may have a session. After an error its place is given back: ctx has
 // ended, or closing has.
 func (p *Place[K]) Wait(ctx context.Context) error {
-	if !p.Waits() {
+	if !p.Waits {
 		return nil
 	}
 	select {
 	case <-p.admitted:
 		return nil
 	case <-p.lines.closing.Done():
-		p.Leave()
+		p.GoOn(Left)
 		return context.Cause(p.lines.closing)
 	case <-ctx.Done():
-		p.Leave()
+		p.GoOn(Left)
 		return fmt.Errorf("left the queue of this process, in which %d others wait", p.lines.Waiting(p.name))
 	}
 }
 
-// Granted says that the session waits no more at the server, or goes there alone: then nobody else
-// learns when it is granted, since it waits, works and ends in one call.
-func (p *Place[K]) Granted() { p.goOn(has) }
-
-// Leave gives the place back. A second call does nothing.
-func (p *Place[K]) Leave() { p.goOn(hasNot) }
-
-func (p *Place[K]) goOn(to state) {
+// GoOn brings the place to a later state. Others may be admitted then.
+func (p *Place[K]) GoOn(to State) {
 	if p == nil {
 		return
 	}
@@ -131,7 +128,7 @@ func (p *Place[K]) goOn(to state) {
 	if from == waits {
 		at := slices.Index(in.waiting, p)
 		in.waiting = slices.Delete(in.waiting, at, at+1)
-	} else if to == hasNot {
+	} else if to == Left {
 		in.sessions--
 	}
 	for len(in.waiting) > 0 && in.waiting[0].admit() {

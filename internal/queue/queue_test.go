@@ -36,7 +36,7 @@ type caller struct {
 // enter enters a line, and returns when the caller waits or has a session.
 func enter(ctx context.Context, l *lines, name string) *caller {
 	c := &caller{admitted: make(chan struct{}), given: l.Enter(name, false)}
-	if !c.given.Waits() {
+	if !c.given.Waits {
 		close(c.admitted)
 		return c
 	}
@@ -68,27 +68,27 @@ func TestLinesAdmitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := queue.New[string](background, 2)
 		holds := enter(background, l, "a").place(t)
-		holds.Granted()
+		holds.GoOn(queue.Granted)
 		asks := enter(background, l, "a").place(t)
 		var waiting []*caller
 		for range 30 {
 			waiting = append(waiting, enter(background, l, "a"))
 		}
-		enter(background, l, "b").place(t).Leave() // another line is free
+		enter(background, l, "b").place(t).GoOn(queue.Left) // another line is free
 		require.Equal(t, 30, l.Waiting("a"))
 
 		for i, next := range waiting {
-			holds.Leave()
-			holds.Leave() // harms nobody
+			holds.GoOn(queue.Left)
+			holds.GoOn(queue.Left) // harms nobody
 			synctest.Wait()
 			require.True(t, next.waits(), "it could overtake the one that asks")
-			asks.Granted()
-			asks.Granted()
+			asks.GoOn(queue.Granted)
+			asks.GoOn(queue.Granted)
 			holds, asks = asks, next.place(t)
 			require.Equal(t, len(waiting)-i-1, l.Waiting("a"))
 		}
-		holds.Leave()
-		asks.Leave()
+		holds.GoOn(queue.Left)
+		asks.GoOn(queue.Left)
 	})
 }
 
@@ -104,10 +104,10 @@ func TestAskingEnds(t *testing.T) {
 		synctest.Wait()
 		require.True(t, next.waits(), "one place is left for who holds")
 		require.Nil(t, l.Enter("a", true), "somebody waits")
-		asking[1].Leave()
-		next.place(t).Leave()
-		asking[0].Leave()
-		asking[2].Leave()
+		asking[1].GoOn(queue.Left)
+		next.place(t).GoOn(queue.Left)
+		asking[0].GoOn(queue.Left)
+		asking[2].GoOn(queue.Left)
 	})
 }
 
@@ -119,7 +119,7 @@ func TestBlindOnesFillThePlaces(t *testing.T) {
 		blind := func() *place {
 			entered := l.Enter("a", false)
 			require.NoError(t, entered.Wait(background))
-			entered.Granted()
+			entered.GoOn(queue.Granted)
 			return entered
 		}
 		first, second := blind(), blind()
@@ -127,18 +127,18 @@ func TestBlindOnesFillThePlaces(t *testing.T) {
 		go func() { third = blind() }()
 		synctest.Wait()
 		require.Nil(t, third, "both places are taken")
-		first.Leave()
+		first.GoOn(queue.Left)
 		synctest.Wait()
 		require.NotNil(t, third)
-		second.Leave()
+		second.GoOn(queue.Left)
 		asks := enter(background, l, "a").place(t)
-		third.Leave()
+		third.GoOn(queue.Left)
 		behind := enter(background, l, "a")
 		synctest.Wait()
 		require.True(t, behind.waits(), "it could overtake the one that asks")
-		asks.Granted()
-		behind.place(t).Leave()
-		asks.Leave()
+		asks.GoOn(queue.Granted)
+		behind.place(t).GoOn(queue.Left)
+		asks.GoOn(queue.Left)
 	})
 }
 
@@ -148,15 +148,15 @@ func TestPlacesAreLimited(t *testing.T) {
 		var held []*place
 		for range 2 {
 			place := enter(background, l, "a").place(t)
-			place.Granted()
+			place.GoOn(queue.Granted)
 			held = append(held, place)
 		}
 		third := enter(background, l, "a")
 		synctest.Wait()
 		require.True(t, third.waits())
-		held[0].Leave()
-		third.place(t).Leave()
-		held[1].Leave()
+		held[0].GoOn(queue.Left)
+		third.place(t).GoOn(queue.Left)
+		held[1].GoOn(queue.Left)
 	})
 }
 
@@ -164,10 +164,10 @@ func TestTryTakesOnlyAFreePlace(t *testing.T) {
 	l := queue.New[string](background, 1)
 	place := l.Enter("a", true)
 	require.Nil(t, l.Enter("a", true))
-	place.Leave()
+	place.GoOn(queue.Left)
 	place = l.Enter("a", true)
 	require.NotNil(t, place)
-	place.Leave()
+	place.GoOn(queue.Left)
 }
 
 // A caller whose context ends leaves the line, wherever it stands, and nobody else is disturbed.
@@ -187,12 +187,12 @@ func TestCancelledCallersLeave(t *testing.T) {
 			require.ErrorContains(t, waiting[i].err, "others wait")
 		}
 		require.Equal(t, 2, l.Waiting("a"))
-		held.Leave()
+		held.GoOn(queue.Left)
 		next := waiting[1].place(t)
 		synctest.Wait()
 		require.True(t, waiting[3].waits())
-		next.Leave()
-		waiting[3].place(t).Leave()
+		next.GoOn(queue.Left)
+		waiting[3].place(t).GoOn(queue.Left)
 		cancels[1]()
 		cancels[3]()
 	})
@@ -202,20 +202,20 @@ func TestCancelledCallersLeave(t *testing.T) {
 func TestLeavesWithoutWaiting(t *testing.T) {
 	for name, meanwhile := range map[string]func(held *place){
 		"in line":      func(*place) {},
-		"with session": func(held *place) { held.Leave() },
+		"with session": func(held *place) { held.GoOn(queue.Left) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := queue.New[string](background, 1)
 			held := enter(background, l, "a").place(t)
 			leaves := l.Enter("a", false)
-			require.True(t, leaves.Waits())
+			require.True(t, leaves.Waits)
 			next := enter(background, l, "a")
 			meanwhile(held)
 			require.Equal(t, map[bool]int{false: 2, true: 1}[name == "with session"], l.Waiting("a"))
-			leaves.Leave()
-			leaves.Leave()
-			held.Leave()
-			next.place(t).Leave()
+			leaves.GoOn(queue.Left)
+			leaves.GoOn(queue.Left)
+			held.GoOn(queue.Left)
+			next.place(t).GoOn(queue.Left)
 		})
 	}
 }
@@ -234,7 +234,7 @@ func TestCloseEndsAllWaits(t *testing.T) {
 		late := enter(background, l, "a")
 		<-late.admitted
 		require.Equal(t, errClosed, late.err)
-		held.Leave()
+		held.GoOn(queue.Left)
 	})
 }
 
@@ -262,14 +262,14 @@ func TestNobodyIsForgotten(t *testing.T) {
 				}
 				served.Add(1)
 				if rand.N(2) == 0 {
-					entered.Granted()
+					entered.GoOn(queue.Granted)
 				}
 				if inside.Add(1) > limit {
 					t.Error("more callers than places")
 				}
 				runtime.Gosched()
 				inside.Add(-1)
-				entered.Leave()
+				entered.GoOn(queue.Left)
 			}
 		})
 	}
