@@ -14,8 +14,8 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// slots are rows of the lock table, which keys hash to once the number of slots is known: each once,
-// in ascending order.
+// slots are rows of the lock table, each once, in ascending order. Keys hash to them once their
+// number is known.
 func (l *Locker[Tx]) slots(keys ...string) target {
 	own := func(found *dialects.LockTable) dialects.Request {
 		slots := make([]int, 0, 8)
