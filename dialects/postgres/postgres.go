@@ -46,7 +46,7 @@ var (
 // does not close it. Its query execution mode is respected. Its connections must speak UTF-8, or
 // each call is an error. A nil pool is an error from the first call that can return one.
 func New(pool *pgxpool.Pool) *Driver {
-	d := newDriver(client.PGX(pool), func() int { return int(pool.Config().MaxConns) })
+	d := newDriver(client.PGX(pool))
 	if pool == nil {
 		d.unusable = errors.New("nil pool: give postgres.New a *pgxpool.Pool")
 	}
@@ -89,7 +89,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 // and in LockTx, each statement goes by itself. Where a driver shows no socket, only a heartbeat
 // notices the loss of a session.
 func NewSQL(db *sql.DB) *SQLDriver {
-	d := newDriver(client.SQL(db), func() int { return db.Stats().MaxOpenConnections })
+	d := newDriver(client.SQL(db))
 	if db == nil {
 		d.unusable = errors.New("nil database: give postgres.NewSQL a *sql.DB")
 	}
@@ -101,7 +101,6 @@ type driver[Tx any] struct {
 	inspector
 
 	pool     client.Pool[Tx]
-	size     func() int
 	unusable error  // without a pool
 	close    func() // the pool of Open; nil: the caller's
 	identity installation.Identity
@@ -109,8 +108,8 @@ type driver[Tx any] struct {
 
 type inspector = inspection.Inspector
 
-func newDriver[Tx any](pool client.Pool[Tx], size func() int) *driver[Tx] {
-	d := &driver[Tx]{pool: pool, size: size}
+func newDriver[Tx any](pool client.Pool[Tx]) *driver[Tx] {
+	d := &driver[Tx]{pool: pool}
 	d.inspector = func(ctx context.Context, q dialects.Query) ([]string, error) {
 		q.SQL = identifier.Qualified(q.SQL)
 		return d.Run(ctx, q)
@@ -124,7 +123,7 @@ func (d *driver[Tx]) Info() dialects.Info {
 	if d == nil || d.pool == nil {
 		info.Err = errors.New("nil driver: make one with postgres.New, Open or NewSQL")
 	} else if info.Err = d.unusable; info.Err == nil {
-		info.PoolSize = d.size()
+		info.PoolSize = d.pool.Size()
 	}
 	return info
 }
@@ -158,7 +157,7 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (_ dia
 func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *session[Tx], got dialects.Grant,
 	err error,
 ) {
-	conn, err := d.pool.Acquire(ctx)
+	conn, err := client.Acquire(ctx, d.pool)
 	if err != nil {
 		return nil, got, err
 	}
@@ -241,7 +240,7 @@ func (d *driver[Tx]) Close() error {
 func (d *driver[Tx]) within(ctx context.Context, patience time.Duration, work func(client.Line) error) error {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	conn, err := d.pool.Acquire(wait)
+	conn, err := client.Acquire(wait, d.pool)
 	if err != nil {
 		return err
 	}

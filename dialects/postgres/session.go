@@ -53,7 +53,7 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	}
 	var columns [][]string
 	err = interrupted(running, s.Line, told, false, func(ctx context.Context) (err error) {
-		columns, err = s.Begin(ctx, s.mark != "", append(a.script, exec.Script...))
+		columns, err = s.Begin(ctx, append(a.script, exec.Script...))
 		return err
 	})
 	var failed error

@@ -8,16 +8,45 @@ import (
 	"errors"
 	"net"
 
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // Pool is where a client library keeps its connections.
 type Pool[Tx any] interface {
-	// Acquire takes a connection that is alive and outside a transaction.
-	Acquire(ctx context.Context) (Conn[Tx], error)
+	// Take takes a connection, which may have died while it was idle.
+	Take(ctx context.Context) (Conn[Tx], error)
 	// In is the line to the transaction of a caller's.
 	In(ctx context.Context, tx Tx) (Line, error)
+	// Size is how many connections it may have; 0: as many as are asked for.
+	Size() int
+}
+
+// Acquire takes a connection that is alive and outside a transaction. The kernel shows that, or an
+// answer costs a round trip. A dead one is closed, so none is taken twice, but there may be another
+// pool below.
+func Acquire[Tx any](ctx context.Context, pool Pool[Tx]) (c Conn[Tx], err error) {
+	for range max(pool.Size(), 100) {
+		if c, err = pool.Take(ctx); err != nil {
+			return c, err
+		}
+		if c.Socket == nil {
+			err = c.Exec(ctx, "select 1") // not every driver has a Ping
+		} else if gone, _ := (peer.Conn{Conn: c.Socket}).Look(); gone {
+			err = errDead
+		}
+		if err == nil {
+			return c, nil
+		}
+		c.Destroy()
+		c.GiveBack()
+		if !server.Broken(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return c, err
 }
 
 // Conn is a connection of a pool.
@@ -28,9 +57,9 @@ type Conn[Tx any] struct {
 
 // Transaction is the only one on a connection of a pool, as a client library presents both.
 type Transaction[Tx any] interface {
-	// Begin runs a script that begins a transaction, for work or without. After an error it may be
-	// open: Rollback ends it.
-	Begin(ctx context.Context, work bool, s sqltext.Script) ([][]string, error)
+	// Begin runs a script that begins a transaction. After an error it may be open: Rollback ends
+	// it.
+	Begin(ctx context.Context, s sqltext.Script) ([][]string, error)
 	// Tx is the transaction as work gets it.
 	Tx() Tx
 	// Commit runs a script that begins with a proof, and commits. An error that matches
@@ -141,10 +170,6 @@ var ErrRowsOpen = errors.New("rows of a query in the same transaction are still 
 	"them, first")
 
 var errDead = errors.New("connect: the server has ended one connection of the pool after the other")
-
-// mayBeDead bounds how many dead connections a call takes from a pool of that size, or with another
-// one below it. Each is closed, so none is taken twice.
-func mayBeDead(size int) int { return max(size, 100) }
 
 // cancelSQL cancels a statement that carries tag, from another connection: the driver has no cancel
 // request, or the login told no key for one, as that of RDS Proxy. It has no arguments: with them,

@@ -17,7 +17,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/peer"
 )
 
 type pgxPool struct{ *pgxpool.Pool }
@@ -25,27 +24,20 @@ type pgxPool struct{ *pgxpool.Pool }
 // PGX is a pool of pgx connections.
 func PGX(pool *pgxpool.Pool) Pool[pgx.Tx] { return pgxPool{pool} }
 
-func (p pgxPool) Acquire(ctx context.Context) (none Conn[pgx.Tx], err error) {
-	for dead := 0; ; dead++ {
-		pooled, err := p.Pool.Acquire(ctx)
-		if err != nil && ctx.Err() != nil {
-			stat := p.Stat()
-			return none, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
-				stat.AcquiredConns(), stat.MaxConns(), err)
-		}
-		if err != nil {
-			return none, fmt.Errorf("connect: %w", err)
-		}
-		c := &pooledPgx{pgxConn: p.known(pooled.Conn()), pooled: pooled}
-		if !(peer.Conn{Conn: c.line.Socket}).Gone() {
-			return Conn[pgx.Tx]{c.line, c}, nil
-		}
-		c.Destroy()
-		c.GiveBack()
-		if dead == mayBeDead(int(p.Stat().MaxConns())) {
-			return none, errDead
-		}
+func (p pgxPool) Size() int { return int(p.Config().MaxConns) }
+
+func (p pgxPool) Take(ctx context.Context) (none Conn[pgx.Tx], err error) {
+	pooled, err := p.Acquire(ctx)
+	if err != nil && ctx.Err() != nil {
+		stat := p.Stat()
+		return none, fmt.Errorf("no connection from the pool in time, %d of %d are in use: %w",
+			stat.AcquiredConns(), stat.MaxConns(), err)
 	}
+	if err != nil {
+		return none, fmt.Errorf("connect: %w", err)
+	}
+	c := &pooledPgx{pgxConn: p.known(pooled.Conn()), pooled: pooled}
+	return Conn[pgx.Tx]{c.line, c}, nil
 }
 
 func (p pgxPool) In(ctx context.Context, tx pgx.Tx) (l Line, err error) {
@@ -75,7 +67,7 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx) (l Line, err error) {
 func (p pgxPool) beside(ctx context.Context, text string) error {
 	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
-	conn, err := p.Pool.Acquire(brief)
+	conn, err := p.Acquire(brief)
 	if err != nil {
 		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection)
 	}
@@ -169,9 +161,10 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 	for _, statement := range s {
 		c.known[statement.SQL] = true
 	}
-	if err != nil || len(c.known) > c.most { // after an error pgx prepares them anew
-		clear(c.known)
+	if err == nil && len(c.known) <= c.most {
+		return columns, nil
 	}
+	clear(c.known) // after an error pgx prepares them anew
 	if state := server.State(err); state == server.UnknownStatement || state == server.KnownStatement {
 		if status == 'I' && !c.anew {
 			return c.again(ctx, s, err)
@@ -244,20 +237,19 @@ type pooledPgx struct {
 	begun  pgx.BatchResults // has the handle of the transaction; nil: no work runs in it
 }
 
-// Begin makes pgx's own handle of the transaction: that of a batch that begins one, and has nothing
-// to send. Its Close closes the handle, so that who has kept it sends nothing in the next one.
-func (c *pooledPgx) Begin(ctx context.Context, work bool, s sqltext.Script) ([][]string, error) {
-	columns, err := c.run(ctx, s)
-	if err == nil && work {
+func (c *pooledPgx) Begin(ctx context.Context, s sqltext.Script) ([][]string, error) { return c.run(ctx, s) }
+
+// Tx is pgx's own handle of the transaction: that of a batch that begins one, and has nothing to
+// send. Its Close closes the handle, so that who has kept it sends nothing in the next one.
+func (c *pooledPgx) Tx() pgx.Tx {
+	if c.begun == nil {
 		var batch pgx.Batch
 		batch.BeginTx(pgx.TxOptions{})
 		batch.QueuedQueries = nil
 		c.begun = c.conn.SendBatch(context.Background(), &batch)
 	}
-	return columns, err
+	return workTx{c.begun.Tx()}
 }
-
-func (c *pooledPgx) Tx() pgx.Tx { return workTx{c.begun.Tx()} }
 
 // workTx is the transaction as work sees it, which does not end it.
 type workTx struct{ pgx.Tx }

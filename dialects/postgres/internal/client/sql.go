@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"net"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,47 +15,26 @@ import (
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/peer"
 )
 
-type sqlPool struct {
-	*sql.DB
-	pgx atomic.Bool // the last connection that was seen is pgx's driver's, not wrapped: it takes options
-}
+type sqlPool struct{ *sql.DB }
 
 // SQL is a pool of database/sql.
-func SQL(db *sql.DB) Pool[*sql.Tx] { return &sqlPool{DB: db} }
+func SQL(db *sql.DB) Pool[*sql.Tx] { return sqlPool{db} }
 
-// Acquire takes a connection, other than those that died while they were idle. The kernel shows
-// that, or an answer costs a round trip.
-func (p *sqlPool) Acquire(ctx context.Context) (none Conn[*sql.Tx], err error) {
-	for dead := 0; ; dead++ {
-		c := &sqlConn{pool: p, tag: newTag(), state: Open}
-		conn, err := sqlconn.Take(ctx, p.DB, c.look)
-		if conn == nil {
-			return none, err
-		}
-		switch c.Conn = conn; {
-		case err != nil:
-		case c.Socket == nil:
-			_, err = c.Querier().ExecContext(ctx, "select 1") // not every driver has a Ping
-		case (peer.Conn{Conn: c.Socket}).Gone():
-			err = errDead
-		}
-		if err == nil {
-			return Conn[*sql.Tx]{c.line(), c}, nil
-		}
-		c.Destroy()
-		c.GiveBack()
-		if !server.Broken(err) || ctx.Err() != nil || dead == mayBeDead(p.Stats().OpenConnections) {
-			return none, err
-		}
+func (p sqlPool) Size() int { return p.Stats().MaxOpenConnections }
+
+func (p sqlPool) Take(ctx context.Context) (taken Conn[*sql.Tx], err error) {
+	c := &sqlConn{pool: p, tag: newTag(), state: Open}
+	if c.Conn, err = sqlconn.Take(ctx, p.DB, c.look); err != nil {
+		return taken, err
 	}
+	return Conn[*sql.Tx]{c.line(), c}, nil
 }
 
 // In serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
 // interrupted from another connection of the pool.
-func (p *sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
+func (p sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 	if tx == nil {
 		return l, errors.New("nil transaction")
 	}
@@ -66,7 +44,7 @@ func (p *sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 	}
 	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		var options []any
-		if p.pgx.Load() { // which would prepare each text, and keep it
+		if _, takes := p.Driver().(*stdlib.Driver); takes { // else it prepares each text, and keeps it
 			options = []any{pgx.QueryExecModeExec}
 		}
 		return oneByOne(ctx, tx, s, tag, options...)
@@ -75,7 +53,7 @@ func (p *sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 }
 
 // beside sends a text on another connection of the pool, if it has one to give.
-func (p *sqlPool) beside(ctx context.Context, text string) error {
+func (p sqlPool) beside(ctx context.Context, text string) error {
 	return sqlconn.Beside(ctx, p.DB, interrupt.PatienceWith(p.DB), func(conn *sql.Conn) error {
 		_, err := conn.ExecContext(ctx, text)
 		return err
@@ -87,7 +65,7 @@ func (p *sqlPool) beside(ctx context.Context, text string) error {
 type sqlConn struct {
 	*sqlconn.Conn
 	pgx   *pgx.Conn // nil: the driver is not pgx's
-	pool  *sqlPool
+	pool  sqlPool
 	tag   string
 	state Status // that an error has shown; Open: none has
 }
@@ -96,8 +74,6 @@ type sqlConn struct {
 func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
 	switch conn := pooled.(type) {
 	case interface{ Conn() *pgx.Conn }:
-		_, own := pooled.(*stdlib.Conn)
-		c.pool.pgx.Store(own)
 		c.pgx, to.Socket = conn.Conn(), conn.Conn().PgConn().Conn()
 		to.End = func() { _ = c.pgx.Close(over) }
 		if c.pgx.PgConn().PID() != 0 {
@@ -196,7 +172,7 @@ func (c *sqlConn) note(err error) error {
 var level = sqltext.Silent("set transaction isolation level read committed, read write")
 
 // Begin implements Transaction. The client library begins the transaction.
-func (c *sqlConn) Begin(ctx context.Context, _ bool, s sqltext.Script) ([][]string, error) {
+func (c *sqlConn) Begin(ctx context.Context, s sqltext.Script) ([][]string, error) {
 	if err := c.note(c.Conn.Begin(ctx)); err != nil {
 		return nil, err
 	}
