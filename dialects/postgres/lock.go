@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -249,30 +248,17 @@ func undo(ctx context.Context, l client.Line, at client.Savepoint, request diale
 
 // explain says what an error means of which the server can be asked more.
 func explain(ctx context.Context, l client.Line, request dialects.Request, err error) error {
-	switch state := server.State(err); {
-	case (state == server.UndefinedTable || state == server.UndefinedColumn) && request.Fence != "":
-		f, _ := fenceOf(request.Fence)
-		fenceless := locktable.NoFence(request.Fence, server.Said(err), f.epochs, f.runs, f.sequence, "column server")
-		if errors.Is(fenceless, dialects.ErrNotInstalled) {
-			return fenceless
-		}
-		return err
-	case state == server.DeadlockDetected:
-		var pg *pgconn.PgError
-		if errors.As(err, &pg) && pg.Detail != "" { // who waited for whom
-			return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(pg.Detail, "\n", " "))
-		}
-	case errors.Is(err, locktable.ErrRows):
-		t, _ := textsOf(request, own) // there was no error when the lock was sent
-		values, _ := valuesOf(request, t)
-		exist := "select " + t.column + "::pg_catalog.text from " + t.table + t.where
-		columns, failed := l.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
-		if failed != nil {
-			return server.Classify(failed, request)
-		}
-		return locktable.MissingRows(request, columns[0])
+	if !errors.Is(err, locktable.ErrRows) {
+		return explainStandby(ctx, l, err)
 	}
-	return explainStandby(ctx, l, err)
+	t, _ := textsOf(request, own) // there was no error when the lock was sent
+	values, _ := valuesOf(request, t)
+	exist := "select " + t.column + "::pg_catalog.text from " + t.table + t.where
+	columns, failed := l.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
+	if failed != nil {
+		return server.Classify(failed, request)
+	}
+	return locktable.MissingRows(request, columns[0])
 }
 
 var standbySQL = identifier.Qualified("select coalesce(host(inet_server_addr()) || ':' || inet_server_port()::text, " +

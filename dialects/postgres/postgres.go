@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -101,9 +102,9 @@ type driver[Tx any] struct {
 	inspector
 
 	pool     client.Pool[Tx]
-	unusable error  // without a pool
-	close    func() // the pool of Open; nil: the caller's
-	identity installation.Identity
+	unusable error       // without a pool
+	close    func()      // the pool of Open; nil: the caller's
+	known    atomic.Bool // the servers of the pool exclude, and its sessions, which are all alike, fit
 }
 
 type inspector = inspection.Inspector
@@ -171,7 +172,7 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 			conn.GiveBack()
 		}
 	}()
-	if err = d.identity.Ask(ctx, s.Line); err == nil {
+	if err = d.identify(ctx, s.Line); err == nil {
 		got, err = s.begin(ctx, request)
 	}
 	panics = false
@@ -216,10 +217,24 @@ func (d *driver[Tx]) in(ctx context.Context, tx Tx) (l client.Line, err error) {
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
-	if err = d.identity.Ask(clean, l); server.Broken(err) && !errors.Is(err, dialects.ErrUnsafeEngine) {
+	if err = d.identify(clean, l); server.Broken(err) && !errors.Is(err, dialects.ErrUnsafeEngine) {
 		err = dialects.Lost(err)
 	}
 	return l, err
+}
+
+// identify refuses a server that is known not to exclude. It asks until one was not refused, and
+// then no more. It comes before the first lock, on the connection of that lock.
+func (d *driver[Tx]) identify(ctx context.Context, l client.Line) error {
+	if d.known.Load() {
+		return nil
+	}
+	columns, err := l.Run(ctx, sqltext.Script{server.Identity})
+	if err == nil {
+		err = server.Refuse(columns[0])
+	}
+	d.known.Store(err == nil)
+	return err
 }
 
 // Classify implements dialects.Driver.
@@ -245,7 +260,7 @@ func (d *driver[Tx]) within(ctx context.Context, patience time.Duration, work fu
 		return err
 	}
 	defer conn.GiveBack()
-	if err = d.identity.Ask(ctx, conn.Line); err == nil {
+	if err = d.identify(ctx, conn.Line); err == nil {
 		err = work(conn.Line)
 	}
 	if status := conn.Status(); err != nil && status != client.Idle && status != client.Closed {

@@ -86,8 +86,8 @@ type pgxConn struct {
 		SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 	}
 	known map[string]bool // texts that pgx has prepared, unless it has dropped one to make room
+	most  int             // that pgx keeps; 0: it prepares each anew
 	anew  bool            // a script is sent for the second time
-	most  int             // that pgx keeps; 0: it prepares each anew; less: it prepares nothing
 }
 
 // known is what the library knows of a connection as long as the connection lives.
@@ -98,21 +98,18 @@ func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
 		return c
 	}
 	config := conn.Config()
-	c := &pgxConn{conn: conn, through: conn, known: make(map[string]bool), most: config.StatementCacheCapacity}
+	c := &pgxConn{conn: conn, through: conn, known: make(map[string]bool)}
+	c.most = min(config.StatementCacheCapacity, config.DescriptionCacheCapacity)
 	c.line = Line{
 		Run: c.run, Interrupt: conn.PgConn().CancelRequest, // safe beside a running statement
 		Cut:    func() { _ = conn.PgConn().Conn().Close() },
 		Socket: conn.PgConn().Conn(), Carries: true,
 	}
 	switch config.DefaultQueryExecMode {
-	case pgx.QueryExecModeCacheDescribe:
-		c.most = config.DescriptionCacheCapacity
 	case pgx.QueryExecModeDescribeExec:
 		c.most = 0
-	case pgx.QueryExecModeExec:
-		c.most = -1
 	case pgx.QueryExecModeSimpleProtocol: // all is one text, which the server reads before any of it runs
-		c.most, c.line.Carries = -1, false
+		c.line.Carries = false
 	}
 	if conn.PgConn().PID() == 0 {
 		c.line.Tag = newTag()
@@ -135,7 +132,7 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 	columns = make([][]string, 0, len(s))
 	status := c.conn.PgConn().TxStatus()
 	unknown := func(statement sqltext.Statement) bool { return !c.known[statement.SQL] }
-	if s[0].Opens && status == 'T' && c.most >= 0 && slices.ContainsFunc(s[1:], unknown) {
+	if s[0].Opens && status == 'T' && slices.ContainsFunc(s[1:], unknown) {
 		if columns, err = c.run(ctx, s[:1]); err != nil {
 			return columns, err
 		}
@@ -237,7 +234,9 @@ type pooledPgx struct {
 	begun  pgx.BatchResults // has the handle of the transaction; nil: no work runs in it
 }
 
-func (c *pooledPgx) Begin(ctx context.Context, s sqltext.Script) ([][]string, error) { return c.run(ctx, s) }
+func (c *pooledPgx) Begin(ctx context.Context, s sqltext.Script) ([][]string, error) {
+	return c.run(ctx, s)
+}
 
 // Tx is pgx's own handle of the transaction: that of a batch that begins one, and has nothing to
 // send. Its Close closes the handle, so that who has kept it sends nothing in the next one.

@@ -1,4 +1,4 @@
-// Package installation has the lock table and those beside it, as data, and asks who the server is.
+// Package installation has the lock table and those beside it, as data.
 package installation
 
 import (
@@ -105,7 +105,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
 		"pg_class c join pg_namespace n on n.oid = relnamespace where c.oid = "+
 		sqltext.Literal(beside(""))+"::regclass::oid)"))
 	l.Kinds = kinds.Of
-	// For clusters that Identity does not know of, because what it would ask for may serve others,
+	// For clusters that [server.Identity] does not know of, because what it would ask for may serve others,
 	// too: Spock, and a lock table that is replicated both ways.
 	l.Writers = identifier.Qualified("select concat('it has the extension ', extname) " +
 		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all " +

@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
+	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -61,6 +62,36 @@ func Answered(err error) bool {
 	return State(err) != "" && (!Broken(err) || isOneOf(fatal[1:], State(err)))
 }
 
+// Identity asks who the server is: for the extensions that make it a node of a cluster whose nodes
+// all take writes. Locks of either kind stay on their node, and rows travel later.
+//
+// Engines that speak the protocol, and lack what a lock needs, fail by themselves: CockroachDB has
+// no pg_advisory_xact_lock before 26.2, YugabyteDB none by default.
+//
+// It also asks for the settings without which the library's texts and the caller's names would mean
+// something else. Where pg_catalog is not the first schema in which an operator is looked for,
+// anybody's could run. So those of this text say whose they are.
+var Identity = sqltext.With(identifier.Qualified(
+	"select concat('it has the extension ', extname) from pg_extension " +
+		"where extname operator(pg_catalog.=) any(array['pgactive', 'bdr']::name[]) " +
+		"union all select concat('client_encoding=', current_setting('client_encoding')) " +
+		"union all select concat('standard_conforming_strings=', current_setting('standard_conforming_strings')) " +
+		"union all select concat('search_path=', array_to_string(current_schemas(true), ','))"))
+
+// Refuse is an error where the answer is that of a server which does not exclude.
+func Refuse(answer []string) error {
+	for _, reason := range answer {
+		setting, value, is := strings.Cut(reason, "=")
+		if !is {
+			return locktable.ManyWriters(reason)
+		}
+		if err := Unfit(setting, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Unfit is an error where a setting changes what the library's texts and callers' names mean.
 func Unfit(setting, value string) error {
 	if needed := identifier.Needed(setting, value); needed != "" {
@@ -105,29 +136,25 @@ func State(err error) string {
 	return ""
 }
 
-// Said is the error of the server in err, without what we have said of it.
-func Said(err error) error {
-	var said interface {
-		error
-		SQLState() string
-	}
-	if errors.As(err, &said) {
-		return said
-	}
-	return err
-}
-
 // Classify adds to err what it means for a lock in request.
 func Classify(err error, request dialects.Request) error {
 	switch State(err) {
 	case LockNotAvailable, QueryCanceled:
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case DeadlockDetected:
+		if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Detail != "" { // who waited for whom
+			err = fmt.Errorf("%w (%s)", err, strings.ReplaceAll(pg.Detail, "\n", " "))
+		}
 		return fmt.Errorf("%w: %w", dialects.ErrDeadlock, err)
 	case Serialization:
 		return fmt.Errorf("%w: %w", dialects.ErrIsolation, err)
 	case UndefinedTable, UndefinedColumn, UndefinedSchema:
-		if request.Slots > 0 || request.Ours {
+		of := request.Fence
+		fenceless := locktable.NoFence(of, err, of+locktable.Epochs, of+locktable.Runs, of+sqltext.Tokens, "column server")
+		switch {
+		case of != "" && errors.Is(fenceless, dialects.ErrNotInstalled):
+			return fenceless
+		case request.Slots > 0 || request.Ours:
 			return locktable.NotInstalled(request.Table, err)
 		}
 	}
