@@ -36,10 +36,10 @@ type fence struct{ epochs, runs, sequence string }
 const serverSQL = "array[pg_postmaster_start_time(), case when current_setting('server_version_num')::int >= 150000 " +
 	"then pg_stat_get_bgwriter_stat_reset_time() end]"
 
-// fenceOf derives the quoted names from the lock table's.
-func fenceOf(table string) (fence, error) {
-	beside, err := sqltext.Beside(table)
-	return fence{epochs: beside(locktable.Epochs), runs: beside(locktable.Runs), sequence: beside(sqltext.Tokens)}, err
+// fenceOf derives the quoted names from the lock table's, which Find has made.
+func fenceOf(table string) fence {
+	beside, _ := sqltext.Beside(table)
+	return fence{epochs: beside(locktable.Epochs), runs: beside(locktable.Runs), sequence: beside(sqltext.Tokens)}
 }
 
 // here is the condition that a row of runs is of this server. For an array somebody else's
@@ -52,8 +52,8 @@ func (f fence) here(run string) string {
 // tokenSQL is sent behind the statement that locks the rows. Within that, the server would evaluate
 // it before the wait. It fails where the run has no epoch, or no count left, and where a token is
 // out of range. A try that missed needs none.
-func tokenSQL(request dialects.Request) (string, error) {
-	f, err := fenceOf(request.Fence)
+func tokenSQL(request dialects.Request) string {
+	f := fenceOf(request.Fence)
 	text := "select coalesce((select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text " +
 		"from (select epoch, nextval(" + sqltext.Literal(f.sequence) + ") - start as count from " + f.runs +
 		" run where " + f.here("run") + ") drawn where count < " + strconv.Itoa(fencing.Spent) + "), (" +
@@ -61,7 +61,7 @@ func tokenSQL(request dialects.Request) (string, error) {
 	if request.Try && request.AnyOne == "" {
 		text += " where " + passedSQL
 	}
-	return text, err
+	return text
 }
 
 // numberRun gives the server's run an epoch, unless it has one with counts left, on a connection of
@@ -70,22 +70,14 @@ func tokenSQL(request dialects.Request) (string, error) {
 // has begun: the server has crashed since it was drawn, behind a pooler that keeps this connection.
 // Then the lock finds no run again.
 func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, table string) error {
-	f, err := fenceOf(table)
-	if err != nil {
-		return err
-	}
-	// Lower levels, which may be the default, do not wait for the disk, or not for the synchronous
-	// standbys.
+	f := fenceOf(table)
+	// Lower levels, as the default may be, do not wait for the disk, or not for synchronous standbys.
 	durable := sqltext.With("select pg_catalog.set_config('synchronous_commit', 'on', true) where " +
 		"pg_catalog.current_setting('synchronous_commit') not in ('on', 'remote_apply')")
 	alone := sqltext.Silent("lock table " + f.epochs + " in share row exclusive mode")
 	// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
-	draw := sqltext.With(identifier.Qualified("with former as (select coalesce(max(epoch), 0) epoch from " + f.epochs +
-		"), drawn as (insert into " + f.epochs + " default values on conflict do nothing returning epoch), " +
-		"further as (insert into " + f.epochs + " (epoch) overriding system value " +
-		"select epoch + 1 from former where epoch >= " +
-		"coalesce((select epoch from drawn), 0) returning epoch) " +
-		"select max(epoch)::text from (select epoch from drawn union all select epoch from further) epochs"))
+	draw := sqltext.With(identifier.Qualified("insert into " + f.epochs + " (epoch) overriding system value select " +
+		"coalesce(max(epoch), 0) + 1 from " + f.epochs + " returning epoch::text"))
 	begin := identifier.Qualified("with run as (insert into " + f.runs + " as former select true, $1::bigint, " +
 		"last_value - 1 from " + f.sequence +
 		" where not exists (select from " + f.epochs + " where epoch > $1::bigint and begun) " +
@@ -96,12 +88,11 @@ func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, tabl
 	return d.within(ctx, patience, func(q client.Line) error {
 		drawn, err := q.Run(ctx, sqltext.Script{client.Begin, durable, alone, draw, client.Commit})
 		if err == nil {
-			number := sqltext.Silent(begin, drawn[3][0])
-			_, err = q.Run(ctx, sqltext.Script{client.Begin, durable, alone, number, client.Commit})
+			_, err = q.Run(ctx, sqltext.Script{client.Begin, durable, alone, sqltext.Silent(begin, drawn[3][0]), client.Commit})
 		}
 		if err != nil {
-			return fmt.Errorf("number the server's run in %s: %w", f.epochs, err)
+			err = fmt.Errorf("number the server's run in %s: %w", f.epochs, err)
 		}
-		return nil
+		return err
 	})
 }

@@ -78,9 +78,7 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		t.queue, t.rows = queueSQL(r), rowsSQL(r, t, w)
 	}
 	if r.Fence != "" {
-		if t.token, err = tokenSQL(r); err != nil {
-			return nil, err
-		}
+		t.token = tokenSQL(r)
 	}
 	for _, text := range []*string{&t.set, &t.queue, &t.rows, &t.token} {
 		*text = identifier.Qualified(*text)
