@@ -15,8 +15,7 @@ import (
 )
 
 // fence is what tokens are drawn from. A run of the server lasts until it crashes, or until a
-// standby is promoted. An epoch is the number of a run. A token is an epoch and a count in its run,
-// which comes from a sequence.
+// standby is promoted. Counts come from a sequence.
 //
 // A rollback does not undo nextval. But the server writes it to the log without waiting for the
 // disk: after a crash the sequence may give out counts again. So runs has the epoch of this run and

@@ -12,8 +12,7 @@ import (
 const (
 	// CountBits is how many bits of a token are the count. Those above are the epoch.
 	CountBits, epochBits = 40, 23
-	// Spent is the count from which on a run has none left, at the latest, and is followed by
-	// another.
+	// Spent is the count from which on a run has none left, at the latest.
 	Spent = 1<<CountBits - 1<<20
 	// Tries is how often a lock has the run numbered: it may be spent in the next wait.
 	Tries = 3
