@@ -74,7 +74,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 	}
 	switch shown := request.Label; {
 	case w == own, w == carrying:
-		set.Args = []any{label.Begin + shown, sqltext.Milliseconds(request.Lease), mark}
+		set.Args = []any{label.Begin + shown, milliseconds(request.Lease), mark}
 	case w == guest && !request.Try:
 		set.Args = []any{label.Begin + shown}
 	case w == guest:
@@ -92,7 +92,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		if !bounded || limit > longest {
 			limit, a.again = longest, longest
 		}
-		set.Args = append(set.Args, sqltext.Milliseconds(limit), strconv.FormatBool(bounded))
+		set.Args = append(set.Args, milliseconds(limit), strconv.FormatBool(bounded))
 	}
 	if t.set != "" {
 		a.script = append(a.script, set)
@@ -137,27 +137,25 @@ func failSQL(verdict error) string {
 	return "concat('txlock: ', " + sqltext.Literal(verdict.Error()+" "+ours) + ")::int"
 }
 
-// judge reads the answers, or says what an error means for the lock.
-func (a attempt) judge(columns [][]string, err error) (got dialects.Grant, _ error) {
-	if err == nil {
-		return a.read(columns)
-	}
+// judge says what an error means for the lock.
+func (a attempt) judge(err error) error {
 	switch state := server.State(err); {
 	case state == server.InvalidText:
 		for _, verdict := range verdicts {
 			if strings.Contains(err.Error(), verdict.Error()+" "+ours) {
-				return got, verdict
+				return verdict
 			}
 		}
 	case state == server.LockNotAvailable && a.again > 0 && time.Since(a.sent) >= a.again:
-		return got, errAgain
+		return errAgain
 	case state == server.Serialization && !a.request.Ours: // at READ COMMITTED it has no other cause
-		return got, fmt.Errorf("%w: while the wait lasted, the row has moved to another partition; ask again: %w",
+		return fmt.Errorf("%w: while the wait lasted, the row has moved to another partition; ask again: %w",
 			dialects.ErrNotAcquired, err)
 	}
-	return got, server.Classify(err, a.request)
+	return server.Classify(err, a.request)
 }
 
+// read reads the answers. A try that missed has taken nothing.
 func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
 	rows := columns[a.rows]
 	switch {
@@ -215,13 +213,12 @@ func join(ctx context.Context, l client.Line, request dialects.Request, w how, a
 		columns, err = l.Run(ctx, a.script)
 		return err
 	})
-	got, err = a.judge(columns, failed)
-	if failed == nil { // a try that missed has taken nothing
-		return got, err
+	if failed == nil {
+		return a.read(columns)
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	return got, undo(clean, l, at, request, failed, len(columns), err)
+	return got, undo(clean, l, at, request, failed, len(columns), a.judge(failed))
 }
 
 // undo undoes a script that began with a savepoint, and has failed behind so many statements. It

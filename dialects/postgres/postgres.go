@@ -28,6 +28,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
+	"github.com/txlock/txlock/internal/peer"
 )
 
 // Driver holds locks on connections of a pgxpool.Pool, in sessions that speak pgx.Tx. Its methods
@@ -158,7 +159,7 @@ func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (_ dia
 func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *session[Tx], got dialects.Grant,
 	err error,
 ) {
-	conn, err := client.Acquire(ctx, d.pool)
+	conn, err := d.acquire(ctx)
 	if err != nil {
 		return nil, got, err
 	}
@@ -177,6 +178,33 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	}
 	panics = false
 	return s, got, err
+}
+
+var errDead = errors.New("connect: the server has ended one connection of the pool after the other")
+
+// acquire takes a connection that is alive and outside a transaction. The kernel shows that, or an
+// answer costs a round trip. A dead one is closed, so none is taken twice, but there may be another
+// pool below.
+func (d *driver[Tx]) acquire(ctx context.Context) (c client.Conn[Tx], err error) {
+	for range max(d.pool.Size(), 100) {
+		if c, err = d.pool.Take(ctx); err != nil {
+			return c, err
+		}
+		if c.Socket == nil {
+			err = c.Exec(ctx, "select 1") // not every driver has a Ping
+		} else if gone, _ := (peer.Conn{Conn: c.Socket}).Look(); gone {
+			err = errDead
+		}
+		if err == nil {
+			return c, nil
+		}
+		c.Destroy()
+		c.GiveBack()
+		if !server.Broken(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return c, err
 }
 
 // repeat asks for a lock again where the wait was long, or the server's run has an epoch now.
@@ -255,7 +283,7 @@ func (d *driver[Tx]) Close() error {
 func (d *driver[Tx]) within(ctx context.Context, patience time.Duration, work func(client.Line) error) error {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	conn, err := client.Acquire(wait, d.pool)
+	conn, err := d.acquire(wait)
 	if err != nil {
 		return err
 	}
@@ -302,7 +330,7 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines
 	}
 	err = d.within(ctx, interrupt.Longest, func(l client.Line) error {
 		// Where statements travel one by one, this process may be stopped in between.
-		leased := sqltext.With("select "+client.LeaseSQL("$1"), sqltext.Milliseconds(interrupt.CleanUp))
+		leased := sqltext.With("select "+client.LeaseSQL("$1"), milliseconds(interrupt.CleanUp))
 		script := slices.Concat(sqltext.Script{client.Begin, leased}, scriptOf(q), sqltext.Script{client.Commit})
 		var columns [][]string
 		err := interrupted(ctx, l, false, false, func(ctx context.Context) (err error) {

@@ -38,16 +38,6 @@ const (
 	leasesToRenew = 2
 )
 
-// hold notes what a session without work has locked.
-func (s *session[Tx]) hold(request dialects.Request, got dialects.Grant) {
-	if got.Row != "" {
-		request.Values = []dialects.Value{{Text: got.Row}}
-	}
-	if s.held = append(s.held, request); len(s.held) == 1 {
-		s.planRenewal()
-	}
-}
-
 // planRenewal chooses a random time, because all sessions of a Locker have their heartbeats in one
 // moment. Those that began together, or were stopped together, are renewed a few at a time.
 func (s *session[Tx]) planRenewal() {
@@ -63,6 +53,9 @@ func (s *session[Tx]) renewable() bool {
 // mustRenew tells whether it is time, and the transaction has a number, or may have one: a token
 // takes one now and then.
 func (s *session[Tx]) mustRenew() bool {
+	if s.renewAt.IsZero() { // it is the first heartbeat
+		s.planRenewal()
+	}
 	return !time.Now().Before(s.renewAt) && s.renewable() && slices.ContainsFunc(s.held,
 		func(r dialects.Request) bool { return rowLock(r) != "" || r.Fence != "" })
 }
@@ -86,7 +79,7 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 		since, name, _ := strings.Cut(columns[1][0], " ")
 		begun, _ := strconv.ParseFloat(since, 64)
 		settings := "select " + sqltext.Set("application_name", sqltext.Escaped(label.Since(name, begun))) + ", " +
-			client.LeaseSQL(sqltext.Literal(sqltext.Milliseconds(s.lease)))
+			client.LeaseSQL(sqltext.Literal(milliseconds(s.lease)))
 		query := slices.Concat(
 			[]string{sqltext.Ping + "\n" + savepoint}, queueLocksSQL(s.held, sqltext.Keeping),
 			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, sqltext.Trying), relockSQL(s.held),

@@ -33,6 +33,7 @@ func TestWhenARenewalIsDue(t *testing.T) {
 					s.mark = "work"
 				}
 				s.hold(due.request, dialects.Grant{})
+				require.False(t, s.mustRenew())
 				if due.after == 0 {
 					<-time.After(24 * time.Hour)
 					require.False(t, s.mustRenew())
@@ -58,6 +59,7 @@ func TestRenewalsAreSpread(t *testing.T) {
 		for i := range all {
 			all[i].lease = 30 * time.Second
 			all[i].hold(dialects.Request{Ours: true, Slots: 64}, dialects.Grant{})
+			require.False(t, all[i].mustRenew())
 		}
 		<-time.After(30 * time.Second)
 		renewed := 0

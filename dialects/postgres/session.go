@@ -65,8 +65,10 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 		err = fmt.Errorf("%w (%w)", failed, running.Err())
 	case failed != nil:
 		err = failed
-	case way == own || err != nil:
-		got, err = a.judge(columns, err)
+	case err != nil:
+		err = a.judge(err)
+	case way == own:
+		got, err = a.read(columns)
 	}
 	if err == nil {
 		s.committed = exec.commits
@@ -178,6 +180,14 @@ func (s *session[Tx]) lockMore(ctx context.Context, request dialects.Request, w 
 	return got, err
 }
 
+// hold notes what a session without work has locked.
+func (s *session[Tx]) hold(request dialects.Request, got dialects.Grant) {
+	if got.Row != "" {
+		request.Values = []dialects.Value{{Text: got.Row}}
+	}
+	s.held = append(s.held, request)
+}
+
 // send sends what must be sent also when ctx has ended. Pgx would close the connection.
 func (s *session[Tx]) send(ctx context.Context, statements ...sqltext.Statement) error {
 	if err := s.gone(); err != nil {
@@ -246,14 +256,13 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.Destroy)
 	defer done(&err)
 	if !commit {
-		gone := s.gone()
-		return cmp.Or(gone, dialects.Lost(s.rollback(ctx)))
+		return cmp.Or(s.gone(), dialects.Lost(s.rollback(ctx)))
 	}
 	if s.Status() == client.Failed {
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
 	bad := cmp.Or(s.savepoints.Stuck, s.usable())
-	if bad == nil && (peer.Conn{Conn: s.Line.Socket}).Gone() { // nothing is committed: that is no doubt
+	if gone, _ := (peer.Conn{Conn: s.Line.Socket}).Look(); bad == nil && gone { // nothing is committed: that is no doubt
 		bad = errors.New("the server has ended the session before the COMMIT")
 	}
 	if bad != nil {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
@@ -128,6 +129,11 @@ func valuesOf(request dialects.Request, t *texts) (string, error) {
 		return list[0], nil
 	}
 	return sqltext.ArrayOf(list), nil
+}
+
+// milliseconds is a duration as settings take it, rounded up.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds(), 10) + "ms"
 }
 
 // A session shows its label behind the application's name until the end of the transaction: every

@@ -8,10 +8,8 @@ import (
 	"errors"
 	"net"
 
-	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
-	"github.com/txlock/txlock/internal/peer"
 )
 
 // Pool is where a client library keeps its connections.
@@ -22,31 +20,6 @@ type Pool[Tx any] interface {
 	In(ctx context.Context, tx Tx) (Line, error)
 	// Size is how many connections it may have; 0: as many as are asked for.
 	Size() int
-}
-
-// Acquire takes a connection that is alive and outside a transaction. The kernel shows that, or an
-// answer costs a round trip. A dead one is closed, so none is taken twice, but there may be another
-// pool below.
-func Acquire[Tx any](ctx context.Context, pool Pool[Tx]) (c Conn[Tx], err error) {
-	for range max(pool.Size(), 100) {
-		if c, err = pool.Take(ctx); err != nil {
-			return c, err
-		}
-		if c.Socket == nil {
-			err = c.Exec(ctx, "select 1") // not every driver has a Ping
-		} else if gone, _ := (peer.Conn{Conn: c.Socket}).Look(); gone {
-			err = errDead
-		}
-		if err == nil {
-			return c, nil
-		}
-		c.Destroy()
-		c.GiveBack()
-		if !server.Broken(err) || ctx.Err() != nil {
-			break
-		}
-	}
-	return c, err
 }
 
 // Conn is a connection of a pool.
@@ -168,8 +141,6 @@ func LeaseSQL(lease string) string {
 // ErrRowsOpen says that nothing can be sent, and nothing is lost.
 var ErrRowsOpen = errors.New("rows of a query in the same transaction are still open: read them to the end, or close " +
 	"them, first")
-
-var errDead = errors.New("connect: the server has ended one connection of the pool after the other")
 
 // cancelSQL cancels a statement that carries tag, from another connection: the driver has no cancel
 // request, or the login told no key for one, as that of RDS Proxy. It has no arguments: with them,

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/identifier"
@@ -100,11 +99,6 @@ func ArrayOf[T string | int | int64](elements []T) string {
 }
 
 var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-// Milliseconds is a duration as settings take it, rounded up.
-func Milliseconds(d time.Duration) string {
-	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds(), 10) + "ms"
-}
 
 // QuoteTable quotes the name of a table as its user spells it, with its schema or without.
 func QuoteTable(name string) (string, error) { return identifier.Quote(name, '"', 2) }
