@@ -64,13 +64,12 @@ func tokenSQL(request dialects.Request) string {
 }
 
 // numberRun gives the server's run an epoch, unless it has one with counts left, on a connection of
-// its own: that must be committed now. Of several sessions that try at once, one numbers it. The
-// others wait for its commit, and their epochs are skipped. So is one when a run with a higher one
-// has begun: the server has crashed since it was drawn, behind a pooler that keeps this connection.
-// Then the lock finds no run again.
+// its own: that must be committed now. Of several sessions that try at once, one numbers it, and
+// the epochs of the others are skipped. So is one when a run with a higher one has begun: the server
+// has crashed since it was drawn, behind a pooler that keeps this connection.
 func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, table string) error {
 	f := fenceOf(table)
-	// Lower levels, as the default may be, do not wait for the disk, or not for synchronous standbys.
+	// Lower levels do not wait for the disk, or not for synchronous standbys.
 	durable := sqltext.With("select pg_catalog.set_config('synchronous_commit', 'on', true) where " +
 		"pg_catalog.current_setting('synchronous_commit') not in ('on', 'remote_apply')")
 	alone := sqltext.Silent("lock table " + f.epochs + " in share row exclusive mode")
@@ -87,7 +86,8 @@ func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, tabl
 	return d.within(ctx, patience, func(q client.Line) error {
 		drawn, err := q.Run(ctx, sqltext.Script{client.Begin, durable, alone, draw, client.Commit})
 		if err == nil {
-			_, err = q.Run(ctx, sqltext.Script{client.Begin, durable, alone, sqltext.Silent(begin, drawn[3][0]), client.Commit})
+			number := sqltext.Silent(begin, drawn[3][0])
+			_, err = q.Run(ctx, sqltext.Script{client.Begin, durable, alone, number, client.Commit})
 		}
 		if err != nil {
 			err = fmt.Errorf("number the server's run in %s: %w", f.epochs, err)

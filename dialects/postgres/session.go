@@ -262,7 +262,7 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 		return errors.Join(errAborted, s.rollback(ctx))
 	}
 	bad := cmp.Or(s.savepoints.Stuck, s.usable())
-	if gone, _ := (peer.Conn{Conn: s.Line.Socket}).Look(); bad == nil && gone { // nothing is committed: that is no doubt
+	if gone, _ := (peer.Conn{Conn: s.Line.Socket}).Look(); bad == nil && gone { // nothing is committed: no doubt
 		bad = errors.New("the server has ended the session before the COMMIT")
 	}
 	if bad != nil {

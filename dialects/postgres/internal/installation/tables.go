@@ -105,8 +105,8 @@ func Layout(locks string) (l dialects.Layout, err error) {
 		"pg_class c join pg_namespace n on n.oid = relnamespace where c.oid = "+
 		sqltext.Literal(beside(""))+"::regclass::oid)"))
 	l.Kinds = kinds.Of
-	// For clusters that [server.Identity] does not know of, because what it would ask for may serve others,
-	// too: Spock, and a lock table that is replicated both ways.
+	// For clusters that server.Identity does not know of, because what it would ask for may serve
+	// others, too: Spock, and a lock table that is replicated both ways.
 	l.Writers = identifier.Qualified("select concat('it has the extension ', extname) " +
 		"from pg_extension where extname in ('pgactive', 'bdr', 'spock') union all " +
 		"select concat('subscription ', s.subname, ' brings rows into the lock table, and publication ', p.pubname, " +

@@ -150,7 +150,8 @@ func Classify(err error, request dialects.Request) error {
 		return fmt.Errorf("%w: %w", dialects.ErrIsolation, err)
 	case UndefinedTable, UndefinedColumn, UndefinedSchema:
 		of := request.Fence
-		fenceless := locktable.NoFence(of, err, of+locktable.Epochs, of+locktable.Runs, of+sqltext.Tokens, "column server")
+		fenceless := locktable.NoFence(of, err, of+locktable.Epochs, of+locktable.Runs, of+sqltext.Tokens,
+			"column server")
 		switch {
 		case of != "" && errors.Is(fenceless, dialects.ErrNotInstalled):
 			return fenceless
