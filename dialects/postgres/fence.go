@@ -65,8 +65,8 @@ func tokenSQL(request dialects.Request) string {
 
 // numberRun gives the server's run an epoch, unless it has one with counts left, on a connection of
 // its own: that must be committed now. Of several sessions that try at once, one numbers it, and
-// the epochs of the others are skipped. So is one when a run with a higher one has begun: the server
-// has crashed since it was drawn, behind a pooler that keeps this connection.
+// the epochs of the others are skipped. So is one when a run with a higher one has begun: the
+// server has crashed since it was drawn, behind a pooler that keeps this connection.
 func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, table string) error {
 	f := fenceOf(table)
 	// Lower levels do not wait for the disk, or not for synchronous standbys.
