@@ -1,13 +1,13 @@
-# The two commands are `make demo` and `make test`. Both find their servers as internal/servers describes.
+# The two commands are `make demo` and `make test`. Both find their servers as internal/test/servers describes.
 
 # Pinned tools, built from the module proxy.
 GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Folders with their own go.mod. go.work explains how they find each other.
-MODULES = . cmd/txlock otel gocron goose serve serve/internal/browser internal/containers internal/torture \
-	internal/unsafeengine internal/migrations internal/anydriver deploy/kubernetes examples/gorm examples/bun \
-	examples/sqlc examples/ent bench
+MODULES = . cmd/txlock otel gocron goose serve serve/internal/browser \
+	$(addprefix internal/test/,containers torture unsafeengine migrations anydriver) deploy/kubernetes examples/gorm \
+	examples/bun examples/sqlc examples/ent bench
 
 # What .ci/width.go checks besides Go code.
 PAGES = README.md docs/models/README.md docs/models/steps.md
@@ -15,8 +15,8 @@ PAGES = README.md docs/models/README.md docs/models/steps.md
 # Folders whose exported names need a doc comment.
 DOCUMENTED = . txlocktest cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
 	dialects/postgres dialects/mysql $(wildcard dialects/*/internal/*) otel gocron goose serve \
-	internal/guarantees internal/guarantees/testbed \
-	$(filter-out internal/guarantees internal/torture internal/unsafeengine internal/migrations internal/anydriver,$(wildcard internal/*)) \
+	$(filter-out internal/test,$(wildcard internal/*)) internal/test/guarantees/testbed \
+	$(filter-out $(addprefix internal/test/,torture unsafeengine migrations anydriver),$(wildcard internal/test/*)) \
 	$(addprefix bench/,contest contestants crew database measure report results testbed)
 
 .PHONY: demo test test-short test-full models house check tidy bench bench-full
@@ -30,7 +30,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 # A process with the race detector sleeps for a second at its end unless told otherwise, and the tests have hundreds.
 export GORACE := atexit_sleep_ms=20 $(GORACE)
 
-# Tests wait more than they compute, so many run at once. -short and TXLOCK_FULL choose the tier: see internal/tier.
+# Tests wait more than they compute, so many run at once. -short and TXLOCK_FULL choose the tier: see internal/test/tier.
 # make check vets. Without -w a linker spends a quarter of its time on what debuggers read.
 GO_TEST = go test -race -vet=off -ldflags=-w -count=1 -parallel=16 -timeout=$(LIMIT)
 LIMIT = 40m
@@ -38,15 +38,15 @@ LIMIT = 40m
 test: ## everything that protects the promise, on every engine: about 12 minutes on 2 cores, 10 are the aim
 	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8; PostgreSQL 15 but for every other client in"
 	@echo "the root's guarantees; each guarantee"
-	@echo "with the other of two clients of an engine, most of internal/anydriver, 800 of 1000 races between a"
+	@echo "with the other of two clients of an engine, most of internal/test/anydriver, 800 of 1000 races between a"
 	@echo "cancel and the grant, switchovers in the torture program, pairs by themselves, a strict umask,"
 	@echo "a fleet with the last release, a PostgreSQL 15 that becomes an 18, most rollouts of deploy/kubernetes,"
 	@echo "drizzle-kit, whether bench tells a lock from none, and each guarantee alone, with a look at what goroutines it leaves"
 	@$(TEST_MODULES)
 
 test-short: ## what one runs while writing: at most 2 minutes
-	@echo "left to make test: all clients but one for each engine, PgBouncer, what internal/guarantees/* shows,"
-	@echo "the tests of internal/servers, the other modules, and 950 of 1000 races between a cancel and the grant"
+	@echo "left to make test: all clients but one for each engine, PgBouncer, what internal/test/guarantees/* shows,"
+	@echo "the tests of internal/test/servers, the other modules, and 950 of 1000 races between a cancel and the grant"
 	@$(GO_TEST) -short $$(go list ./... | grep -v -e /guarantees/ -e /servers)
 
 test-full: export TXLOCK_FULL = yes
@@ -69,7 +69,7 @@ check: ## format, width, vet, lint, documentation, dependencies
 	GOOS=darwin go vet ./...
 	GOOS=windows go vet . ./dialects/...
 	cd cmd/txlock && GOOS=darwin go vet ./... && GOOS=windows go vet ./...
-	cd internal/torture && GOOS=darwin go vet ./...
+	cd internal/test/torture && GOOS=darwin go vet ./...
 	go run .ci/documented.go $(DOCUMENTED)
 	go run .ci/shown.go
 	.ci/api

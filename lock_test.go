@@ -7,10 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/txlock/txlock/internal/guarantees"
-	"github.com/txlock/txlock/internal/guarantees/testbed"
-	"github.com/txlock/txlock/internal/servers"
-	"github.com/txlock/txlock/internal/tier"
+	"github.com/txlock/txlock/internal/test/guarantees"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/tier"
 )
 
 // guarantee is a promise in a sentence, and the test that shows it for each transaction type.

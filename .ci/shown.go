@@ -50,7 +50,7 @@ func main() {
 func testCode() (string, error) {
 	var code strings.Builder
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "internal/guarantees/") {
+		if err != nil || !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "internal/test/guarantees/") {
 			return err
 		}
 		if !strings.HasSuffix(path, ".go") {

@@ -15,7 +15,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
 	txlockgocron "github.com/txlock/txlock/gocron"
-	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/test/eventually"
 )
 
 // member is an instance whose scheduler has an Elector.

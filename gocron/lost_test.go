@@ -13,8 +13,8 @@ import (
 
 	"github.com/txlock/txlock"
 	txlockgocron "github.com/txlock/txlock/gocron"
-	"github.com/txlock/txlock/internal/eventually"
-	"github.com/txlock/txlock/internal/leaks"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/leaks"
 )
 
 // The sessions of an instance end while its job runs. The job learns of it, and the other instance

@@ -15,8 +15,8 @@ import (
 
 	"github.com/txlock/txlock"
 	txlockgocron "github.com/txlock/txlock/gocron"
-	"github.com/txlock/txlock/internal/eventually"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // The test binary runs itself as an instance in another process: TestMain sees instanceVariable.

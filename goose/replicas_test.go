@@ -13,7 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	txlockgoose "github.com/txlock/txlock/goose"
-	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/test/eventually"
 )
 
 // patient limits what must happen. A CREATE INDEX CONCURRENTLY that waits for a session of txlock

@@ -25,7 +25,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
 	txlockgoose "github.com/txlock/txlock/goose"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // engine is a running server. Each has a client of its own, so that every kind is tried.

@@ -20,9 +20,9 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/eventually"
-	"github.com/txlock/txlock/internal/leaks"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/leaks"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 var (

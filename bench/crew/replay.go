@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/txlock/txlock/bench/contest"
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 // Replays is how often the orders of the file are placed, as new orders each time.

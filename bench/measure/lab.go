@@ -13,7 +13,7 @@ import (
 	"github.com/txlock/txlock/bench/crew"
 	"github.com/txlock/txlock/bench/results"
 	"github.com/txlock/txlock/bench/testbed"
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 // Lab runs the measurements.

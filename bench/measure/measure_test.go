@@ -15,7 +15,7 @@ import (
 	"github.com/txlock/txlock/bench/measure"
 	"github.com/txlock/txlock/bench/results"
 	"github.com/txlock/txlock/bench/testbed"
-	"github.com/txlock/txlock/internal/tier"
+	"github.com/txlock/txlock/internal/test/tier"
 )
 
 // noLock lets everybody in. Its results show that the measurements would find a broken lock.

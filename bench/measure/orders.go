@@ -7,7 +7,7 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/crew"
 	"github.com/txlock/txlock/bench/results"
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 // The sets of orders that are replayed.

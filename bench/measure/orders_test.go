@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/bench/crew"
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 func TestACommitThatTheEndHitIsNoWrongBook(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/txlock/txlock/bench/contest"
-	"github.com/txlock/txlock/internal/wire"
+	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // hostOf returns the host and port in a server's address.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // redis is a Redis with its default durability.

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/bench/contest"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // A helper process starts a server, pauses it if it is told to, and waits to be killed.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/bench/contest"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // Testbed is the set of running servers.

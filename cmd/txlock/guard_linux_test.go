@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/txlock/txlock/internal/eventually"
-	"github.com/txlock/txlock/internal/wire"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // In these roles the test binary sets up an unusual environment and then runs a command in it.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/eventually"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 func TestStatusOfKeys(t *testing.T) { each(t, statusOfKeys) }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/test/eventually"
 )
 
 func TestPermits(t *testing.T) { each(t, permits) }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/test/eventually"
 )
 
 // What others could reach is not served without a token, and no server is asked before.

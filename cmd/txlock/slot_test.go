@@ -11,7 +11,7 @@ import (
 )
 
 // What slot and schema print for other languages is what stands on the page that the tests of
-// internal/guarantees run.
+// internal/test/guarantees run.
 func TestStatementsOfThePage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/protocol.md")

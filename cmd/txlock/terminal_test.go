@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
-	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/test/eventually"
 )
 
 // screen is a command that runs on a terminal of its own.

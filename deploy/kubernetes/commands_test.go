@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	core "k8s.io/api/core/v1"
 
-	"github.com/txlock/txlock/internal/eventually"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // image is a folder with what the images of the manifests have: txlock, and commands that note in a

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apps "k8s.io/api/apps/v1"
 
-	"github.com/txlock/txlock/internal/eventually"
+	"github.com/txlock/txlock/internal/test/eventually"
 )
 
 // kubelet runs the pods of the Deployment as processes, and does to them what a kubelet does.

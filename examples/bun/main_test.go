@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // Sold is what there was, and no more.

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // Clients send each request many times at once, to two replicas, one of whose tries fails. Each

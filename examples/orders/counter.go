@@ -14,7 +14,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 // counter is a desk with its shop, for any of the databases.

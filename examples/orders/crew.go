@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 // way is how the work on an order is protected from the work on others.

@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/txlock/txlock/internal/servers"
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 func main() {

@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 // progress shows how far a run is: on a terminal in one line that it overwrites, elsewhere as a

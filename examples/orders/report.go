@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 // run is one replay of all orders on one database.

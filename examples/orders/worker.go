@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/txlock/txlock/internal/shop"
+	"github.com/txlock/txlock/internal/test/shop"
 )
 
 const (

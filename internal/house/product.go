@@ -21,7 +21,6 @@ var parts = []struct{ name, folder string }{
 	{"dialects/postgres", "dialects/postgres"},
 	{"dialects/mysql", "dialects/mysql"},
 	{"what both dialects share", "dialects/internal"},
-	{"internal", "internal/holders"},
 	{"internal", "internal/identifier"},
 	{"internal", "internal/label"},
 	{"internal", "internal/heartbeat"},

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 func TestNodeOfCluster(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
-	"github.com/txlock/txlock/internal/servers"
-	"github.com/txlock/txlock/internal/tier"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/tier"
 )
 
 // config is the server's DSN, for another user and the site's database.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/servers"
-	"github.com/txlock/txlock/internal/wire"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // bounced is the site behind a PgBouncer with more settings. Its user is the server's

@@ -15,8 +15,8 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
-	"github.com/txlock/txlock/internal/eventually"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 func (s *site) onPostgres(t *testing.T) {

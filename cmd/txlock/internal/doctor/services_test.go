@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
-	"github.com/txlock/txlock/internal/servers"
-	"github.com/txlock/txlock/internal/wire/pooler"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/wire/pooler"
 )
 
 // The page and the doctor say the same.

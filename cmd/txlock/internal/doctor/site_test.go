@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
-	"github.com/txlock/txlock/internal/eventually"
-	"github.com/txlock/txlock/internal/servers"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // site is a healthy set-up: a database with a lock table, and an ordinary user who may lock there.

@@ -1,0 +1,514 @@
+package guarantees
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// seat is a claim, and a table of what is sold under it.
+type seat[Tx any] struct {
+	*testbed.Fixture[Tx]
+	name  string
+	claim *txlock.Claim[Tx]
+	table string
+}
+
+func newSeat[Tx any](t *testing.T, f *testbed.Fixture[Tx]) seat[Tx] {
+	name := f.OnceKey("seat", "claim:")
+	return seat[Tx]{f, name, f.Locks.Claim(name), f.MakeTable(t, "id int primary key, cart varchar(100)")}
+}
+
+func (s seat[Tx]) take(t *testing.T, by string) *txlock.Claimed[Tx] {
+	t.Helper()
+	held, err := s.claim.TryTake(background, by, time.Hour)
+	require.NoError(t, err)
+	return held
+}
+
+// expire ends all claims of the seat's name, as time does.
+func (s seat[Tx]) expire(t *testing.T, held *txlock.Claimed[Tx]) {
+	t.Helper()
+	past := "UTC_TIMESTAMP(6) - INTERVAL 1 SECOND"
+	if s.Postgres {
+		past = "now() - interval '1 second'"
+	}
+	s.AsAdmin(t, "UPDATE "+s.Table()+"_claims SET until = "+past+" WHERE claim = "+s.literal(held))
+}
+
+// hash is what clients agree on.
+func (s seat[Tx]) hash(held *txlock.Claimed[Tx]) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(held.Key())))
+}
+
+func (s seat[Tx]) literal(held *txlock.Claimed[Tx]) string {
+	if s.Postgres {
+		return `'\x` + s.hash(held) + "'"
+	}
+	return "x'" + s.hash(held) + "'"
+}
+
+func (s seat[Tx]) sell(cart string) func(context.Context, Tx) error {
+	return func(ctx context.Context, tx Tx) error {
+		return s.Exec(ctx, tx, "INSERT INTO "+s.table+" SELECT COUNT(*) + 1, '"+cart+"' FROM "+s.table)
+	}
+}
+
+func (s seat[Tx]) sold(t *testing.T) int { return s.Total(t, "SELECT COUNT(*) FROM "+s.table) }
+
+// refused shows that another has the claim.
+func (s seat[Tx]) refused(t *testing.T, by string) {
+	t.Helper()
+	state, err := s.claim.State(background)
+	require.NoError(t, err)
+	_, err = s.claim.TryTake(background, "another", time.Minute)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.NotErrorIs(t, err, txlock.ErrLost)
+	var held *txlock.HeldError
+	require.ErrorAs(t, err, &held)
+	require.Equal(t, by, held.By)
+	require.Equal(t, state.Until, held.Until)
+	require.ErrorContains(t, err, by)
+}
+
+// over shows that a claim is not its holder's any more, whatever it calls.
+func (s seat[Tx]) over(t *testing.T, held *txlock.Claimed[Tx]) {
+	t.Helper()
+	before := s.sold(t)
+	require.ErrorIs(t, held.Do(background, func(context.Context, Tx) error {
+		t.Error("work of an ended claim")
+		return nil
+	}), txlock.ErrLost)
+	_, err := held.Extend(background, time.Hour)
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.ErrorContains(t, err, s.name)
+	tx := s.Begin(t, s.DSNFor(s.Label, "", nil), sql.LevelReadCommitted)
+	require.ErrorIs(t, held.LockTx(background, tx), txlock.ErrLost)
+	require.NoError(t, s.sell("of an aborted claim")(background, tx), "the transaction is usable")
+	require.NoError(t, s.End(background, tx, false))
+	require.Equal(t, before, s.sold(t))
+}
+
+// ClaimHeld shows that a claim has one holder at a time, without a connection, and who that is.
+func ClaimHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newSeat(t, testbed.NewFixture(t, e, c))
+	state, err := s.claim.State(background)
+	require.NoError(t, err)
+	require.Zero(t, state)
+	held := s.take(t, "cart 77 é'\\")
+	require.Equal(t, s.name, held.Key())
+	require.Equal(t, "cart 77 é'\\", held.By())
+	require.Positive(t, held.Token())
+	s.Transactions(t, 0)
+	s.Unused(t)
+	state, err = s.claim.State(background)
+	require.NoError(t, err)
+	require.Equal(t, txlock.ClaimState{
+		By: held.By(), Token: held.Token(), Since: held.Until().Add(-time.Hour), Until: held.Until(),
+	}, state)
+	require.WithinDuration(t, time.Now(), state.Since, time.Minute)
+	s.refused(t, held.By())
+
+	again, err := s.claim.Take(background, held.By(), 2*time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, held.Token(), again.Token())
+	require.Greater(t, again.Until().Sub(held.Until()), 59*time.Minute)
+	other := testbed.NewFixture(t, e, c).Locks
+	held, err = other.Claimed(again.String()) // in another process
+	require.NoError(t, err)
+	require.Equal(t, []any{again.Key(), again.By(), again.Token(), again.Until()},
+		[]any{held.Key(), held.By(), held.Token(), held.Until()})
+	until, err := held.Extend(background, 3*time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, until, held.Until())
+	state, err = s.claim.State(background)
+	require.NoError(t, err)
+	require.Equal(t, until, state.Until)
+	require.Greater(t, until.Sub(again.Until()), 59*time.Minute)
+
+	require.NoError(t, held.Release(background))
+	require.ErrorIs(t, again.Release(background), txlock.ErrClaimEnded, "it was released")
+	state, err = s.claim.State(background)
+	require.NoError(t, err)
+	require.Zero(t, state)
+	s.over(t, held)
+	next := s.take(t, held.By())
+	require.Greater(t, next.Token(), held.Token())
+	s.over(t, held)
+	require.ErrorIs(t, held.Release(background), txlock.ErrLost)
+	s.refused(t, next.By())
+	require.NoError(t, next.Do(background, s.sell("next")))
+	require.Equal(t, 1, s.sold(t))
+	s.Free(t, "claim:"+s.name)
+}
+
+// ClaimRefused shows that what cannot be a claim is an error, and changes nothing.
+func ClaimRefused[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newSeat(t, testbed.NewFixture(t, e, c))
+	long := strings.Repeat("x", 256)
+	for _, bad := range []struct {
+		key, by string
+		d       time.Duration
+		says    string
+	}{
+		{"", "me", time.Minute, "the key has 0 bytes"},
+		{long, "me", time.Minute, "the key has 256 bytes"},
+		{s.name, "", time.Minute, "1 to 255 bytes"},
+		{s.name, long, time.Minute, "1 to 255 bytes"},
+		{s.name, "a\x00", time.Minute, "NUL"},
+		{s.name, "\xff", time.Minute, "UTF-8"},
+		{s.name, "me", time.Second - 1, "at least 1s"},
+		{s.name, "me", 367 * 24 * time.Hour, "at most"},
+	} {
+		_, err := s.Locks.Claim(bad.key).TryTake(background, bad.by, bad.d)
+		require.ErrorContains(t, err, bad.says)
+		require.NotErrorIs(t, err, txlock.ErrNotAcquired)
+		_, err = s.Locks.Claim(bad.key).Take(background, bad.by, bad.d)
+		require.ErrorContains(t, err, bad.says)
+	}
+	held := s.take(t, long[1:])
+	_, err := held.Extend(background, time.Millisecond)
+	require.ErrorContains(t, err, "at least 1s")
+	require.Error(t, held.Do(background, nil))
+	second := strings.Replace(held.String(), "1.", "2.", 1)
+	for _, text := range []string{"", "claim1", held.String() + ".", second, long} {
+		_, err := s.Locks.Claimed(text)
+		require.ErrorContains(t, err, "no claim", text)
+	}
+	s.refused(t, held.By())
+}
+
+// ClaimWork shows that work under a claim is committed only if the claim was held when it began,
+// and that nobody else has the claim before it ends.
+func ClaimWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newSeat(t, testbed.NewFixture(t, e, c))
+	held, err := s.claim.TryTake(background, "cart", 3*time.Second)
+	require.NoError(t, err)
+	wrong := errors.New("wrong")
+	require.ErrorIs(t, held.Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, s.sell("undone")(ctx, tx))
+		return wrong
+	}), wrong)
+	require.Zero(t, s.sold(t))
+	require.NoError(t, held.Do(background, func(ctx context.Context, tx Tx) error {
+		eventually.Every(t, "the claim ends", testbed.PollEvery, func() bool {
+			state, err := s.claim.State(background)
+			require.NoError(t, err)
+			return state == txlock.ClaimState{}
+		})
+		_, err := s.claim.TryTake(background, "another", time.Minute)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		_, err = s.claim.Within(150*time.Millisecond).Take(background, "another", time.Minute)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return s.sell("late")(ctx, tx)
+	}))
+	require.Equal(t, 1, s.sold(t))
+	s.over(t, held)
+	require.ErrorIs(t, held.Release(background), txlock.ErrLost)
+
+	held = s.take(t, "second")
+	tx := s.Begin(t, s.DSNFor(s.Label, "", nil), sql.LevelReadCommitted)
+	require.NoError(t, held.LockTx(background, tx))
+	released := make(chan error, 1)
+	go func() { released <- held.Release(background) }()
+	s.Waiters(t, 1)
+	require.Empty(t, released)
+	require.NoError(t, s.End(background, tx, true))
+	require.NoError(t, testbed.Receive(t, released))
+	s.over(t, held)
+	held = s.take(t, "third")
+	s.expire(t, held)
+	s.over(t, held)
+}
+
+// ClaimNested shows that a claim in the work of a Do is part of its transaction.
+func ClaimNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newSeat(t, testbed.NewFixture(t, e, c))
+	second := s.Locks.Claim(s.OnceKey("second", "claim:"))
+	wrong := errors.New("wrong")
+	outer := s.Locks.Mutex(s.Key("outer"))
+	held, gone := s.take(t, "cart"), s.take(t, "cart")
+	other, err := second.TryTake(background, "cart", time.Minute)
+	require.NoError(t, err)
+	require.ErrorIs(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
+		require.NoError(t, held.Do(ctx, s.sell("cart")))
+		require.NoError(t, held.Release(ctx))
+		require.ErrorIs(t, held.Do(ctx, s.sell("none")), txlock.ErrClaimEnded)
+		return wrong
+	}), wrong)
+	require.Zero(t, s.sold(t))
+	s.refused(t, "cart")
+
+	require.NoError(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
+		require.NoError(t, other.Do(ctx, func(ctx context.Context, _ Tx) error {
+			return held.Do(ctx, s.sell("both"))
+		}))
+		_, err := held.Extend(ctx, time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, held.Release(ctx))
+		require.ErrorIs(t, gone.Do(ctx, s.sell("none")), txlock.ErrLost)
+		return nil
+	}))
+	require.Equal(t, 1, s.sold(t))
+	s.over(t, held)
+
+	// A claim is taken outside of sessions.
+	refused := func(ctx context.Context) {
+		_, err := s.claim.TryTake(ctx, "cart", time.Minute)
+		require.ErrorContains(t, err, "in a Do or a Lock")
+	}
+	lock, err := s.Locks.Mutex(s.Key("lock")).Lock(background)
+	require.NoError(t, err)
+	refused(lock.Context())
+	_, err = other.Extend(lock.Context(), time.Minute)
+	require.ErrorIs(t, err, txlock.ErrInsideLock)
+	require.NoError(t, lock.Unlock(background))
+	require.NoError(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
+		refused(ctx)
+		held, err = s.claim.TryTake(txlock.Apart(ctx), "cart", time.Minute)
+		return err
+	}))
+	require.NoError(t, held.Release(background))
+}
+
+// ClaimOwn shows that who has a claim takes it again behind another call of his, and keeps its
+// token.
+func ClaimOwn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newSeat(t, testbed.NewFixture(t, e, c))
+	held := s.take(t, "cart")
+	again := make(chan error, 1)
+	require.NoError(t, held.Do(background, func(context.Context, Tx) error {
+		_, err := s.claim.TryTake(background, "cart", time.Minute)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		var by *txlock.HeldError
+		require.ErrorAs(t, err, &by)
+		require.Equal(t, "cart", by.By)
+		require.ErrorContains(t, err, "another call")
+		go func() {
+			mine, err := s.claim.Take(background, "cart", time.Minute)
+			if err == nil && mine.Token() != held.Token() {
+				err = errors.New("another token")
+			}
+			again <- err
+		}()
+		_, err = s.claim.Within(150*time.Millisecond).Take(background, "cart", time.Minute) // the other misses too
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		return nil
+	}))
+	require.NoError(t, testbed.Receive(t, again))
+
+	// A context that has ended does not keep it from its release. Nor does a limit of Take.
+	ended, cancel := context.WithCancel(background)
+	cancel()
+	require.NoError(t, held.Release(ended))
+	state, err := s.claim.State(background)
+	require.NoError(t, err)
+	require.Zero(t, state)
+}
+
+// ClaimShown shows that Inspect shows a claim, and that Break takes it away.
+func ClaimShown[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newSeat(t, testbed.NewFixture(t, e, c))
+	shown := func() []txlock.Holding {
+		return slices.DeleteFunc(s.Look(t, s.name), func(h txlock.Holding) bool { return h.Column != "claim" })
+	}
+	require.Empty(t, shown())
+	held := s.take(t, "cart")
+	next := make(chan error, 1)
+	go func() {
+		_, err := s.claim.Take(background, "next", time.Hour)
+		next <- err
+	}()
+	h := shown()[0]
+	require.Equal(t, s.name, h.Key)
+	require.Equal(t, s.hash(held), h.Row)
+	require.Empty(t, h.Holder.ID)
+	require.Equal(t, held.By(), h.Holder.By)
+	require.Equal(t, held.Until(), h.Holder.Until)
+	require.Equal(t, held.Until().Add(-time.Hour), h.Holder.Since)
+	require.WithinDuration(t, time.Now(), h.Holder.Since.Add(h.Holder.For), time.Minute)
+	text := held.String()
+	require.NotContains(t, fmt.Sprintf("%+v %+v", h, *h.Holder), text[strings.LastIndex(text, ".")+1:], "in a log")
+	require.NoError(t, s.Locks.Break(background, h))
+	require.NoError(t, testbed.Receive(t, next))
+	s.over(t, held)
+	require.ErrorIs(t, held.Release(background), txlock.ErrLost)
+	err := s.Locks.Break(background, h)
+	require.ErrorIs(t, err, txlock.ErrNotHeld)
+	require.ErrorContains(t, err, s.name)
+	h = shown()[0]
+	require.Equal(t, "next", h.Holder.By)
+	require.NoError(t, s.Locks.Break(background, h))
+	require.Empty(t, shown())
+
+	// A key that is hidden shows to who names it.
+	hidden := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithHiddenKeys())
+	_, err = hidden.Locks.Claim(s.name).TryTake(background, "cart", time.Hour)
+	require.NoError(t, err)
+	require.Zero(t, s.Total(t, "SELECT COUNT(*) FROM "+s.Table()+"_claims WHERE holder = 'cart' AND name IS NOT NULL "+
+		"AND claim = "+s.literal(held)))
+	s.refused(t, "cart")
+	h = shown()[0]
+	require.Equal(t, s.name, h.Key)
+	h.Key = "~1234…" // as who does not know it sees it
+	require.NoError(t, hidden.Locks.Break(background, h))
+	require.Empty(t, shown())
+}
+
+// ClaimWaits shows that Take waits until a claim is released, or over, without a connection.
+func ClaimWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newSeat(t, testbed.NewFixture(t, e, c))
+	held := s.take(t, "first")
+	_, err := s.claim.Within(100*time.Millisecond).Take(background, "second", time.Minute)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	var by *txlock.HeldError
+	require.ErrorAs(t, err, &by)
+	require.Equal(t, "first", by.By)
+	ctx, cancel := context.WithCancel(background)
+	taken := make(chan *txlock.Claimed[Tx], 1)
+	later := func(locks *txlock.Locker[Tx], by string, d time.Duration) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			held, err := locks.Claim(s.name).Take(ctx, by, d)
+			if err == nil {
+				taken <- held
+			}
+			done <- err
+		}()
+		return done
+	}
+	done := later(s.Locks, "second", time.Minute)
+	s.Unused(t)
+	cancel()
+	err = testbed.Receive(t, done)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, err, context.Canceled)
+
+	// Another process releases it, and then the time is over.
+	ctx = background
+	far := testbed.NewFixture(t, e, c).Locks
+	done = later(far, "second", time.Second)
+	require.NoError(t, held.Release(background))
+	require.NoError(t, testbed.Receive(t, done))
+	held = <-taken
+	require.Equal(t, "second", held.By())
+	require.NoError(t, testbed.Receive(t, later(s.Locks, "third", time.Hour)))
+	third := <-taken
+	require.Greater(t, third.Token(), held.Token())
+	require.False(t, third.Until().Add(-time.Hour).Before(held.Until()), "by the database's clock")
+
+	// Close ends the wait.
+	done = later(far, "fourth", time.Hour)
+	s.Unused(t)
+	require.NoError(t, far.Close())
+	require.ErrorIs(t, testbed.Receive(t, done), txlock.ErrClosed)
+}
+
+// ClaimsMany shows that many who wait for claims need one connection, and all get one.
+func ClaimsMany[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newSeat(t, testbed.NewSizedFixture(t, e, c, 2, e.Address()))
+	held := s.take(t, "first")
+	var callers errgroup.Group
+	inside := make(chan struct{}, 1)
+	for i := range 40 {
+		callers.Go(func() error {
+			mine, err := s.claim.Take(background, "cart "+strconv.Itoa(i), time.Hour)
+			if err != nil {
+				return err
+			}
+			select {
+			case inside <- struct{}{}:
+			default:
+				return errors.New("two have the claim")
+			}
+			<-inside
+			return mine.Release(background)
+		})
+	}
+	s.Unused(t)
+	require.NoError(t, held.Release(background))
+	require.NoError(t, callers.Wait())
+}
+
+// ClaimsSwept shows that Sweep deletes what ended long ago, and nothing else.
+func ClaimsSwept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, table := testbed.NewFixtureWithTable(t, e, c)
+	require.NoError(t, f.Locks.Install(background))
+	tokens := map[string]int64{}
+	for i, by := range []string{"held", "ended", "long ago", "released"} {
+		held, err := f.Locks.Claim(by).TryTake(background, by, time.Hour)
+		require.NoError(t, err)
+		for range i { // so that the tokens differ
+			require.NoError(t, held.Release(background))
+			held, err = f.Locks.Claim(by).TryTake(background, by, time.Hour)
+			require.NoError(t, err)
+		}
+		tokens[by] = held.Token()
+		past := "UTC_TIMESTAMP(6) - INTERVAL " + strconv.Itoa(i) + " HOUR"
+		if f.Postgres {
+			past = "now() - interval '" + strconv.Itoa(i) + " hours'"
+		}
+		switch by {
+		case "released":
+			require.NoError(t, held.Release(background))
+		case "held":
+		default:
+			token := strconv.FormatInt(held.Token(), 10)
+			f.AsAdmin(t, "UPDATE "+table+"_claims SET until = "+past+" WHERE holder <> '' AND token = "+token)
+		}
+	}
+	deleted, err := f.Locks.Sweep(background, 90*time.Minute)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, deleted)
+	deleted, err = f.Locks.Sweep(background, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, deleted)
+	state, err := f.Locks.Claim("held").State(background)
+	require.NoError(t, err)
+	require.Equal(t, "held", state.By)
+
+	// Tokens of a claim do not go down where its row has gone. LockTx of it locks nothing that
+	// others insert.
+	again, err := f.Locks.Claim("ended").TryTake(background, "again", time.Hour)
+	require.NoError(t, err)
+	require.Greater(t, again.Token(), tokens["ended"])
+	if !f.Postgres {
+		require.NoError(t, again.Release(background))
+		deleted, err = f.Locks.Sweep(background, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, deleted)
+		tx := f.Begin(t, f.DSNFor(f.Label, "", nil), sql.LevelReadCommitted)
+		require.ErrorIs(t, again.LockTx(background, tx), txlock.ErrClaimEnded)
+		for i := range 5 {
+			_, err := f.Locks.Claim(strconv.Itoa(i)).TryTake(background, "cart", time.Minute)
+			require.NoError(t, err)
+		}
+		require.NoError(t, f.End(background, tx, false))
+	}
+	f.AsAdmin(t, "DROP TABLE "+table+"_claims")
+	_, err = f.Locks.Claim("held").State(background)
+	require.ErrorIs(t, err, txlock.ErrNotInstalled)
+	_, err = f.Locks.Claim("held").Take(background, "me", time.Hour)
+	require.ErrorIs(t, err, txlock.ErrNotInstalled)
+	require.ErrorContains(t, err, "run install")
+	_, err = f.Locks.Sweep(background, 0)
+	require.NoError(t, err, "it is an installation from before there were claims")
+	_, err = f.Locks.Inspect(background, "held")
+	require.NoError(t, err)
+}

@@ -1,0 +1,191 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// sender is a driver that notes when it runs a statement about claims outside any lock.
+type sender[Tx any] struct {
+	dialects.Driver[Tx]
+
+	mu   sync.Mutex
+	sent []time.Time
+}
+
+func (s *sender[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) ([]string, error) {
+	if strings.Contains(q.Table, "_claims") {
+		s.mu.Lock()
+		s.sent = append(s.sent, time.Now())
+		s.mu.Unlock()
+	}
+	return s.Driver.Run(ctx, q, in...)
+}
+
+// times are those from a number on.
+func (s *sender[Tx]) times(from int) []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sent[from:])
+}
+
+// ClaimsLate shows that callers who wait for claims whose holders are late send few statements,
+// whoever they say they are, and keep nobody from another claim.
+func ClaimsLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const late, callers = 8, 40
+	holders := testbed.NewSizedFixture(t, e, c, late+2, e.Address())
+	driver, p := c.Connect(t, e.DSNFor(holders.Label, "", nil), 4)
+	t.Cleanup(func() { p.Close() })
+	counted := &sender[Tx]{Driver: driver}
+	locks := txlock.New(counted, txlock.WithTable(e.Table()))
+	t.Cleanup(func() { _ = locks.Close() })
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	var waiting, working errgroup.Group
+	over, inside, keys := make(chan struct{}), make(chan struct{}, late), map[string]bool{}
+	for i := range late {
+		key := holders.OnceKey(fmt.Sprint("late", i), "claim:")
+		keys[key] = true
+		held, err := holders.Locks.Claim(key).TryTake(background, "holder", 3*time.Second)
+		require.NoError(t, err)
+		working.Go(func() error {
+			return held.Do(background, func(context.Context, Tx) error {
+				inside <- struct{}{}
+				<-over
+				return nil
+			})
+		})
+		testbed.Receive(t, inside)
+		for n := range callers {
+			by := []string{"holder", fmt.Sprint("caller ", n)}[n%2]
+			waiting.Go(func() error {
+				if _, err := locks.Claim(key).Take(ctx, by, time.Minute); err == nil {
+					return fmt.Errorf("%s has the claim", by)
+				}
+				return nil
+			})
+		}
+	}
+	for key := range keys {
+		eventually.Every(t, "each has tried, and all claims are over", testbed.PollEvery, func() bool {
+			state, err := holders.Locks.Claim(key).State(background)
+			require.NoError(t, err)
+			return len(counted.times(0)) >= late*callers && state == txlock.ClaimState{}
+		})
+	}
+	other, before := locks.Claim(holders.OnceKey("other", "claim:")), len(counted.times(0))
+	first, err := other.TryTake(background, "first", time.Minute)
+	require.NoError(t, err)
+	taken := make(chan *txlock.Claimed[Tx], 1)
+	take := func(by string) {
+		waiting.Go(func() error {
+			held, err := other.Take(ctx, by, time.Minute)
+			if err == nil {
+				taken <- held
+			} else if ctx.Err() != nil {
+				err = nil
+			}
+			return err
+		})
+	}
+	take("second")
+	eventually.Every(t, "two seconds pass, or many statements", testbed.PollEvery, func() bool {
+		sent := counted.times(before)
+		return len(sent) >= 24 || len(sent) >= 2+2 && time.Since(sent[0]) > 2*time.Second
+	})
+	sent := counted.times(before)
+	for i := range sent[min(len(sent), 12):] {
+		require.GreaterOrEqual(t, sent[i+12].Sub(sent[i]), time.Second, "ten a second, and those of this test")
+	}
+	endsPromptly(t, "the wait for an unrelated claim", func() time.Duration {
+		begun := time.Now()
+		require.NoError(t, first.Release(background))
+		first = testbed.Receive(t, taken)
+		late := time.Since(begun)
+		take("behind " + first.By())
+		return late
+	})
+	cancel()
+	require.NoError(t, waiting.Wait())
+	close(over)
+	require.NoError(t, working.Wait())
+}
+
+// ClaimsBounded shows that Within bounds a whole call, also at a full pool, and that a claim does
+// not depend on the slots of keys.
+func ClaimsBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, _ := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(1))
+	require.NoError(t, f.Locks.Install(background))
+	first, err := f.Locks.Claim("first").TryTake(background, "me", time.Minute)
+	require.NoError(t, err)
+	lock, err := f.Locks.Mutex("any").Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, first.Do(background, func(context.Context, Tx) error {
+		_, err := f.Locks.Claim("second").TryTake(background, "me", time.Minute)
+		require.NoError(t, err, "all keys have one slot")
+		return nil
+	}))
+	require.NoError(t, lock.Unlock(background))
+
+	full := testbed.NewSizedFixture(t, e, c, 1, e.Address())
+	claim := full.Locks.Claim(full.OnceKey("full", "claim:")).Within(2 * time.Second)
+	lock, err = full.Locks.Mutex(full.Key("full")).Lock(background)
+	require.NoError(t, err)
+	for name, call := range map[string]func() error{
+		"TryTake": func() error { _, err := claim.TryTake(background, "me", time.Minute); return err },
+		"Take":    func() error { _, err := claim.Take(background, "me", time.Minute); return err },
+		"State":   func() error { _, err := claim.State(background); return err },
+	} {
+		endsPromptly(t, name, func() time.Duration {
+			begun := time.Now()
+			err := call()
+			late := time.Since(begun) - 2*time.Second
+			require.ErrorIs(t, err, context.DeadlineExceeded, name)
+			require.ErrorIs(t, err, txlock.ErrNotAcquired, name)
+			return late
+		})
+	}
+	require.NoError(t, lock.Unlock(background))
+}
+
+// ClaimRaced shows that of many who try at once, in processes of their own, one gets the claim.
+func ClaimRaced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	var callers errgroup.Group
+	key, begun := "", time.Now()
+	for i := range 6 {
+		f := testbed.NewSizedFixture(t, e, c, 2, e.Address())
+		if i == 0 {
+			key = f.OnceKey("raced", "claim:")
+		}
+		callers.Go(func() error {
+			for time.Since(begun) < 2*time.Second {
+				held, err := f.Locks.Claim(key).TryTake(background, fmt.Sprint("caller ", i), time.Hour)
+				if errors.Is(err, txlock.ErrNotAcquired) {
+					continue
+				}
+				if err == nil {
+					err = held.Release(background) // that of another who believes to have it would be an error
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, callers.Wait())
+}

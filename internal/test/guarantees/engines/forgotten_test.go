@@ -1,0 +1,106 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// A caller may have the server forget all prepared statements between the calls of the library, and
+// give a column another type. Nothing of what is sent inside a transaction notices: nested locks,
+// LockTx, renewals.
+func TestForgottenInTransactions(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		t.Run("pgxpool", func(t *testing.T) {
+			t.Parallel()
+			f := testbed.NewFixture(t, e, testbed.PgxOnPool(""))
+			config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil))
+			require.NoError(t, err)
+			config.MaxConns = 1
+			pool, err := pgxpool.NewWithConfig(background, config)
+			require.NoError(t, err)
+			t.Cleanup(pool.Close)
+			forgets(t, f, txlock.New(postgres.New(pool), txlock.WithLease(shortLease), txlock.WithTable(e.Table())),
+				func() (pgx.Tx, error) { return pool.Begin(background) },
+				func(text string) error {
+					_, err := pool.Exec(background, text)
+					return err
+				})
+		})
+		t.Run("sql.DB", func(t *testing.T) {
+			t.Parallel()
+			f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+			db, err := sql.Open("pgx", f.DSNFor(f.Label, "", nil))
+			require.NoError(t, err)
+			db.SetMaxOpenConns(1)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			forgets(t, f, txlock.New(postgres.NewSQL(db), txlock.WithLease(shortLease), txlock.WithTable(e.Table())),
+				func() (*sql.Tx, error) { return db.Begin() },
+				func(text string) error {
+					_, err := db.Exec(text)
+					return err
+				})
+		})
+	})
+}
+
+// forgets goes through everything, and again after each way to spoil what is prepared. Exec and
+// begin are of the pool of locks, which has one connection.
+func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[Tx], begin func() (Tx, error),
+	exec func(string) error,
+) {
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	table := f.MakeTable(t, "id int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7)")
+	rows := locks.Rows(table, "id", 7)
+	all := func(after string) {
+		require.NoError(t, locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+			for _, m := range []*txlock.Mutex[Tx]{locks.Mutex(f.Key("nested")), rows, locks.Semaphore(f.Key("s"), 2)} {
+				lock, err := m.Lock(ctx)
+				if err != nil {
+					return err
+				}
+				if err := lock.Unlock(ctx); err != nil {
+					return err
+				}
+			}
+			_, err := locks.Once(f.Key("once"+after)).Do(ctx, func(context.Context, Tx) error { return nil })
+			return err
+		}), after)
+		tx, err := begin()
+		require.NoError(t, err)
+		require.NoError(t, locks.Mutex(f.Key("tx")).LockTx(background, tx), after)
+		require.NoError(t, rows.LockTx(background, tx), after)
+		require.NoError(t, f.End(background, tx, false))
+	}
+	permit, err := locks.Semaphore(f.Key("s"), 2).Lock(background) // reads which rows it has
+	require.NoError(t, err)
+	require.NoError(t, permit.Unlock(background))
+	all("nothing")
+	for _, spoil := range []string{"discard all", "deallocate all", "alter table " + table + " alter id type bigint"} {
+		require.NoError(t, exec(spoil))
+		all(spoil)
+	}
+	for range 2 { // the first renewal prepares
+		lock, err := locks.Mutex(f.Key("held")).Lock(background)
+		require.NoError(t, err)
+		session := f.Look(t, f.Key("held"))[0].Holder.ID
+		first := horizonOf(t, f, session).xid
+		eventually.Every(t, "a renewal", testbed.PollEvery, func() bool {
+			require.NoError(t, context.Cause(lock.Context()))
+			return horizonOf(t, f, session).xid != first
+		})
+		require.NoError(t, lock.Unlock(background))
+		require.NoError(t, exec("discard all"))
+	}
+}

@@ -1,0 +1,334 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/tier"
+)
+
+// cluster is three nodes of Galera with a Locker on each.
+type cluster struct {
+	*servers.Galera
+	db    [3]*sql.DB
+	locks [3]*txlock.Locker[*sql.Tx]
+}
+
+// One cluster for all, because it takes seconds to start.
+func TestGalera(t *testing.T) {
+	t.Parallel()
+	fleet, err := servers.StartGalera(background, servers.MariaDB)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, fleet.Stop()) })
+	g := &cluster{Galera: fleet}
+	for i, node := range fleet.Servers() {
+		client := testbed.MySQLOpened() // without a socket a leader learns late that its session was ended
+		driver, pool := client.Connect(t, node.DSN, 24)
+		t.Cleanup(pool.Close)
+		g.locks[i] = txlock.New(driver, txlock.WithSlots(4096), txlock.WithLease(4*time.Second), txlock.WithFencing())
+		t.Cleanup(func() { require.NoError(t, g.locks[i].Close()) })
+		g.db[i], err = sql.Open("mysql", node.DSN)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = g.db[i].Close() })
+	}
+	g.install(t)
+	g.exec(t, 0, "CREATE TABLE counters (k INT PRIMARY KEY, value BIGINT NOT NULL, name VARCHAR(9) UNIQUE)",
+		"INSERT INTO counters SELECT seq, 0, CONCAT('Row ', seq) FROM seq_0_to_9")
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *cluster)
+	}{
+		{"no update is lost", noUpdateIsLost},
+		{"one holder on all nodes", oneHolderOnAllNodes},
+		{"orders that are combined", ordersThatAreCombined},
+		{"claims", claimsOnAllNodes},
+		{"leaders", leadersOnAllNodes},
+		{"waits end", waitsEnd},
+		{"what cannot be kept is refused", whatCannotBeKeptIsRefused},
+		{"the first question has no answer", theFirstQuestionHasNoAnswer},
+		{"an answer that is old", anAnswerThatIsOld},
+		{"a node that has left", aNodeThatHasLeft},
+		{"a node cut off", aNodeCutOff}, // last
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, g) })
+	}
+}
+
+func (g *cluster) exec(t *testing.T, node int, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		_, err := g.db[node].Exec(statement)
+		require.NoError(t, err, statement)
+	}
+}
+
+// install runs Install on all nodes at once.
+func (g *cluster) install(t *testing.T) {
+	t.Helper()
+	errs := make(chan error, len(g.locks))
+	for _, locks := range g.locks {
+		go func() { errs <- locks.Install(background) }()
+	}
+	for range g.locks {
+		require.NoError(t, testbed.Receive(t, errs))
+	}
+	for _, locks := range g.locks {
+		eventually.True(t, "the node has the lock table", func() bool { return locks.Ping(background) == nil })
+		require.NoError(t, locks.Check(background))
+	}
+}
+
+// value is a counter as a node sees it when it has caught up with all others.
+func (g *cluster) value(t *testing.T, node, key int) (value int64) {
+	t.Helper()
+	require.NoError(t, g.db[node].QueryRow(fmt.Sprintf(
+		"SET STATEMENT wsrep_sync_wait=1 FOR SELECT value FROM counters WHERE k = %d", key)).Scan(&value))
+	return value
+}
+
+func increment(ctx context.Context, tx *sql.Tx, key int) error {
+	var value int64
+	if err := tx.QueryRowContext(ctx, "SELECT value FROM counters WHERE k = ?", key).Scan(&value); err != nil {
+		return err
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE counters SET value = ? WHERE k = ?", value+1, key)
+	return err
+}
+
+// Work on all nodes reads a number and writes it back. What was acknowledged is there, and nothing
+// else is.
+func noUpdateIsLost(t *testing.T, g *cluster) {
+	const key = 1
+	rounds := tier.Pick(10, 10, 200)
+	var acknowledged, overtaken atomic.Int64
+	var all sync.WaitGroup
+	work := func(ctx context.Context, tx *sql.Tx) error { return increment(ctx, tx, key) }
+	for node, locks := range g.locks {
+		m := locks.Mutex("counter")
+		for caller := range 4 {
+			all.Go(func() {
+				for range rounds {
+					var err error
+					switch caller {
+					case 0:
+						err = m.TryDo(background, work)
+					case 1:
+						err = g.byLockTx(node, m, key)
+					default:
+						err = m.Do(background, work)
+					}
+					switch {
+					case err == nil:
+						acknowledged.Add(1)
+					case caller == 0 && errors.Is(err, txlock.ErrNotAcquired),
+						caller == 1 && errors.Is(err, txlock.ErrDeadlock):
+						overtaken.Add(1)
+					default:
+						t.Errorf("node %d: %v", node, err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	t.Logf("%d acknowledged, %d were overtaken", acknowledged.Load(), overtaken.Load())
+	for node := range g.locks {
+		require.Equal(t, acknowledged.Load(), g.value(t, node, key))
+	}
+	require.GreaterOrEqual(t, acknowledged.Load(), int64(3*2*rounds))
+}
+
+// byLockTx does the same in a transaction at REPEATABLE READ, which the lock finds without a
+// snapshot.
+func (g *cluster) byLockTx(node int, m *txlock.Mutex[*sql.Tx], key int) error {
+	tx, err := g.db[node].Begin()
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := m.LockTx(background, tx); err != nil {
+		return err
+	}
+	if err := increment(background, tx, key); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// A Lock of two keys excludes on all nodes, and its token is larger than the last one of either.
+func oneHolderOnAllNodes(t *testing.T, g *cluster) {
+	var inside, granted, last atomic.Int64
+	var all sync.WaitGroup
+	for _, locks := range g.locks {
+		for caller := range 3 {
+			all.Go(func() {
+				m := locks.Mutex("a", "b")
+				if caller == 2 {
+					m = locks.Mutex("b")
+				}
+				for range tier.Pick(8, 8, 100) {
+					call := m.Lock
+					if caller == 0 {
+						call = m.TryLock
+					}
+					lock, err := call(background)
+					if errors.Is(err, txlock.ErrNotAcquired) && caller == 0 {
+						continue
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					granted.Add(1)
+					if inside.Add(1) != 1 {
+						t.Error("two inside")
+					}
+					if before := last.Swap(lock.Token()); before >= lock.Token() {
+						t.Errorf("token %d behind %d", lock.Token(), before)
+					}
+					time.Sleep(time.Millisecond)
+					inside.Add(-1)
+					if err := lock.Unlock(background); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	t.Logf("%d granted", granted.Load())
+}
+
+// holder is the session of a node that holds a lock of the cluster, and is idle.
+func (g *cluster) holder(t *testing.T, node int) (thread int64) {
+	t.Helper()
+	eventually.True(t, "the session that holds the fragment", func() bool {
+		return g.db[node].QueryRow("SELECT id FROM information_schema.processlist JOIN information_schema.innodb_trx "+
+			"ON id = trx_mysql_thread_id WHERE command = 'Sleep' AND user = 'root' AND trx_rows_modified > 0").Scan(
+			&thread) == nil
+	})
+	return thread
+}
+
+// A wait for a holder on another node ends with its context, and when the holder's session ends. A
+// nested one costs the session nothing.
+func waitsEnd(t *testing.T, g *cluster) {
+	lock, err := g.locks[0].Mutex("held").Lock(background)
+	require.NoError(t, err)
+	for node := range g.locks {
+		_, err = g.locks[node].Mutex("held").TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		_, err = g.locks[node].Mutex("held").Within(50 * time.Millisecond).Lock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		ctx, cancel := context.WithCancel(background)
+		time.AfterFunc(50*time.Millisecond, cancel)
+		_, err = g.locks[node].Mutex("held").Lock(ctx)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	before := g.value(t, 1, 2)
+	require.NoError(t, g.locks[1].Mutex("outer").Do(background, func(ctx context.Context, tx *sql.Tx) error {
+		if err := increment(ctx, tx, 2); err != nil {
+			return err
+		}
+		brief, cancel := context.WithCancel(ctx)
+		time.AfterFunc(50*time.Millisecond, cancel)
+		_, err := g.locks[1].Mutex("held").Lock(brief)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		return nil
+	}))
+	require.Equal(t, before+1, g.value(t, 2, 2))
+
+	next := make(chan *txlock.Lock, 1)
+	go func() {
+		lock, err := g.locks[2].Mutex("held").Lock(background)
+		if err != nil {
+			t.Error(err)
+		}
+		next <- lock
+	}()
+	g.exec(t, 0, fmt.Sprintf("KILL %d", g.holder(t, 0)))
+	testbed.Receive(t, lock.Context().Done())
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	granted := testbed.Receive(t, next)
+	require.NotNil(t, granted)
+	require.NoError(t, granted.Unlock(background))
+}
+
+func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
+	refused := func(err error) {
+		t.Helper()
+		require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+		require.ErrorContains(t, err, "Galera")
+	}
+	locks := g.locks[0]
+	_, err := locks.Mutex("k").Shared().TryLock(background)
+	refused(err)
+	_, err = locks.Semaphore("s", 2).TryLock(background)
+	refused(err)
+	_, err = locks.Rows("counters", "k", 1).TryLock(background)
+	refused(err)
+	refused(locks.Rows("counters", "k", 1).Do(background, func(context.Context, *sql.Tx) error { return nil }))
+	alone, err := sql.Open("mysql", g.Servers()[0].DSN+"?wsrep_on=OFF")
+	require.NoError(t, err)
+	defer alone.Close()
+	_, err = txlock.New(mysql.New(alone)).Mutex("k").TryLock(background)
+	refused(err)
+	conn, err := g.db[0].Conn(background)
+	require.NoError(t, err)
+	defer conn.Close()
+	for _, first := range []string{
+		"SET wsrep_on = OFF", "SET binlog_format = 'STATEMENT'",
+		"SET wsrep_trx_fragment_unit = 'bytes', wsrep_trx_fragment_size = 1",
+	} {
+		_, err = conn.ExecContext(background, first)
+		require.NoError(t, err)
+		tx, err := conn.BeginTx(background, nil)
+		require.NoError(t, err)
+		_, err = tx.Exec("UPDATE counters SET value = value + 1 WHERE k = 4")
+		require.NoError(t, err)
+		refused(locks.Mutex("k").LockTx(background, tx))
+		require.NoError(t, tx.Rollback())
+		_, err = conn.ExecContext(background, "SET wsrep_on = DEFAULT, binlog_format = DEFAULT, "+
+			"wsrep_trx_fragment_unit = DEFAULT, wsrep_trx_fragment_size = DEFAULT")
+		require.NoError(t, err)
+	}
+	g.exec(t, 0, "CREATE TABLE old LIKE txlock_slots", "ALTER TABLE old DROP COLUMN taken",
+		"INSERT INTO old VALUES (0, 1)")
+	_, err = txlock.New(mysql.New(g.db[0]), txlock.WithTable("old")).Mutex("k").TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotInstalled)
+	require.ErrorContains(t, err, "ADD COLUMN taken")
+}
+
+// A Locker that meets the server first in a transaction that another node has ended does not take
+// it for a server that is no node.
+func theFirstQuestionHasNoAnswer(t *testing.T, g *cluster) {
+	locks := txlock.New(mysql.New(g.db[0]))
+	tx, err := g.db[0].Begin()
+	require.NoError(t, err)
+	defer tx.Rollback()
+	require.NoError(t, increment(background, tx, 5))
+	g.exec(t, 1, "UPDATE counters SET value = 10 WHERE k = 5")
+	require.EqualValues(t, 10, g.value(t, 0, 5))
+	// Of rows of the caller's no other connection is asked for a lock table first.
+	require.ErrorIs(t, locks.Rows("counters", "k", 5).LockTx(background, tx), txlock.ErrDeadlock)
+	require.NoError(t, locks.Mutex("first").Do(background, func(context.Context, *sql.Tx) error {
+		_, err := g.locks[1].Mutex("first").TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		return nil
+	}))
+}

@@ -1,0 +1,319 @@
+package engines
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/locktable"
+	"github.com/txlock/txlock/internal/peer"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/wire"
+)
+
+// Rows that the work leaves unread keep COMMIT from being sent.
+func TestUnreadRowsAreNotACommit(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		f := testbed.NewFixture(t, e, testbed.PgxOnPool(""))
+		table := f.MakeTable(t, "id int primary key")
+		err := f.Locks.Mutex(f.Key("unread")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+			_, err := tx.Query(ctx, "SELECT * FROM generate_series(1, 100000)")
+			return err
+		})
+		require.ErrorIs(t, err, txlock.ErrLost)
+		require.NotErrorIs(t, err, txlock.ErrUnknown)
+		require.ErrorContains(t, err, "are still open")
+		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+		f.Transactions(t, 0) // the server has noticed the closed connection
+		f.Free(t, f.Key("unread"))
+	}
+}
+
+// Pgx's handle does not end the transaction. What work sends behind a COMMIT as text commits by
+// itself, and the Do is lost.
+func TestWorkCommitsByItself(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		table := f.MakeTable(t, "id int primary key")
+		err := f.Locks.Mutex(f.Key("self")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
+			require.ErrorContains(t, tx.Commit(ctx), "the transaction is that of the lock")
+			require.ErrorContains(t, tx.Rollback(ctx), "the transaction is that of the lock")
+			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+			require.NoError(t, f.Exec(ctx, tx, "COMMIT"))
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (3)")
+		})
+		require.ErrorIs(t, err, txlock.ErrLost)
+		require.Equal(t, 4, f.Total(t, "SELECT SUM(id) FROM "+table))
+		f.Free(t, f.Key("self"))
+	}
+}
+
+// After an error that the work swallows no nested Do can run, but nothing is lost: rolling back to
+// a savepoint of the work's own makes it possible again.
+func TestNestedDoInAbortedTransaction(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		t.Run("pgx", func(t *testing.T) { nestedInAborted(t, e, testbed.PgxOpened()) })
+		t.Run("sql.DB", func(t *testing.T) { nestedInAborted(t, e, testbed.PostgresSQL[0]) })
+	})
+}
+
+func nestedInAborted[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	m := f.Locks.Mutex(f.Key("aborted"))
+	insert := func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)") }
+	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, f.Exec(ctx, tx, "SAVEPOINT mine"))
+		require.Error(t, f.Exec(ctx, tx, "SELECT 1 / 0"))
+		err := m.Do(ctx, insert)
+		require.ErrorContains(t, err, "a statement failed before")
+		require.NotErrorIs(t, err, txlock.ErrLost)
+		require.NoError(t, f.Exec(ctx, tx, "ROLLBACK TO SAVEPOINT mine"))
+		return m.Do(ctx, insert)
+	}))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+// A commit that the server refuses is the error of the Do, whether it wrote by itself or in a
+// nested Do, and with a lock that its work has left open.
+func TestDoTellsOfTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres { // only PostgreSQL checks constraints at COMMIT
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("pgx", func(t *testing.T) { refusedCommit(t, e, testbed.PgxOpened()) })
+			t.Run("sql.DB", func(t *testing.T) { refusedCommit(t, e, testbed.PostgresSQL[0]) })
+		})
+	}
+}
+
+func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int unique deferrable initially deferred")
+	divides := table + "_divides" // raises the error that txlock itself provokes in another transaction
+	f.AsAdmin(t, "CREATE FUNCTION "+divides+"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN 1 / 0; END'")
+	t.Cleanup(func() { f.AsAdmin(t, "DROP FUNCTION "+divides+" CASCADE") })
+	f.AsAdmin(t, "CREATE CONSTRAINT TRIGGER divides AFTER INSERT ON "+table+" DEFERRABLE INITIALLY DEFERRED "+
+		"FOR EACH ROW WHEN (NEW.id < 0) EXECUTE FUNCTION "+divides+"()")
+	m := f.Locks.Mutex(f.Key("commit"))
+	for values, says := range map[string]string{"(1), (1)": "unique", "(-1)": "division by zero"} {
+		insert := func(ctx context.Context, tx Tx) error {
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES "+values)
+		}
+		for _, nested := range []bool{false, true} {
+			err := m.Do(background, func(ctx context.Context, tx Tx) error {
+				_, err := f.Locks.Mutex(f.Key("left")).Lock(ctx)
+				require.NoError(t, err)
+				if nested {
+					return m.Do(ctx, insert)
+				}
+				return insert(ctx, tx)
+			})
+			require.ErrorContains(t, err, says)
+			require.ErrorAs(t, err, new(*pgconn.PgError))
+			require.NotErrorIs(t, err, txlock.ErrLost)
+			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+			f.Free(t, f.Key("commit"), f.Key("left"))
+		}
+	}
+}
+
+// A refused COMMIT does not cost a connection.
+func TestRefusedCommitKeepsConnection(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 1, "")
+		table := f.MakeTable(t, "id int unique deferrable initially deferred")
+		var handle pgx.Tx
+		do := func(values string) (backend string, err error) {
+			err = f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+				handle = tx
+				backend, err = f.Query(ctx, tx, "SELECT pg_backend_pid()")
+				require.NoError(t, err)
+				return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES "+values)
+			})
+			return backend, err
+		}
+		first, err := do("(1)")
+		require.NoError(t, err)
+		for range 2 {
+			again, err := do("(2), (2)")
+			require.ErrorContains(t, err, "unique")
+			require.Equal(t, first, again)
+			require.ErrorIs(t, f.Exec(background, handle, "SELECT 1"), pgx.ErrTxClosed)
+		}
+		again, err := do("(2)")
+		require.NoError(t, err)
+		require.Equal(t, first, again)
+		require.Equal(t, 3, f.Total(t, "SELECT sum(id) FROM "+table))
+	})
+}
+
+// Labels with the key do not make a new prepared statement of each key.
+func TestKeysShareStatements(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue // nothing is prepared there
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, c := range testbed.PostgresPgx {
+				if c.Name != testbed.PgxOnPool("simple protocol").Name {
+					t.Run(c.Name, func(t *testing.T) { keysShareStatements(t, e, c) })
+				}
+			}
+		})
+	}
+}
+
+func keysShareStatements(t *testing.T, e *testbed.Engine, c testbed.Client[pgx.Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, 1, "")
+	prepared := func() (n string) {
+		require.NoError(t, f.Locks.Mutex(f.Key("counts")).Do(
+			background, func(ctx context.Context, tx pgx.Tx) (err error) {
+				n, err = f.Query(ctx, tx, "SELECT count(*) FROM pg_prepared_statements")
+				return err
+			}))
+		return n
+	}
+	lockUnlock := func(key string) {
+		lock, err := f.Locks.Mutex(key).Lock(background)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(background))
+	}
+	lockUnlock(f.Key("first"))
+	prepared()
+	before := prepared()
+	for i := range 20 {
+		lockUnlock(f.Key(strconv.Itoa(i)))
+	}
+	require.Equal(t, before, prepared())
+	require.NotEqual(t, "0", before)
+}
+
+// A call in the work of a Do whose rows are open is an error that says so, and nothing is lost.
+func TestCallsWhileRowsAreOpen(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		table := f.MakeTable(t, "id int")
+		require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, "SELECT generate_series(1, 100000)")
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			further := f.Locks.Mutex(f.Key("further"))
+			nothing := func(context.Context, pgx.Tx) error { return nil }
+			for name, call := range map[string]func() error{
+				"Lock":         func() error { _, err := further.Lock(ctx); return err },
+				"TryLock":      func() error { _, err := further.TryLock(ctx); return err },
+				"Do":           func() error { return further.Do(ctx, nothing) },
+				"Do of a held": func() error { return f.Locks.Mutex(f.Key("outer")).Do(ctx, nothing) },
+				"LockTx":       func() error { return further.LockTx(ctx, tx) },
+				"Exec": func() error {
+					_, err := further.Exec(ctx, txlock.Statement{SQL: "SELECT 1"})
+					return err
+				},
+			} {
+				err := call()
+				require.ErrorContains(t, err, "close them, first", name)
+				require.NotErrorIs(t, err, txlock.ErrLost, name)
+			}
+			rows.Close()
+			require.NoError(t, further.Do(ctx, nothing))
+			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
+		}))
+		require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	})
+}
+
+// A session that the server has ended before the COMMIT was sent is known not to have committed.
+func TestDeadBeforeCommit(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 2)
+		defer pool.Close()
+		found, err := locktable.Find(background, driver, e.Table())
+		require.NoError(t, err)
+		session, _, err := driver.Begin(background, dialects.Request{
+			Table: found.Name, Slots: found.Slots, Column: "slot", Values: []dialects.Value{{Text: "7"}},
+			Ours: true, Lease: time.Minute, Work: &dialects.Work{},
+		})
+		require.NoError(t, err)
+		f.KillSession(t, session.Tx())
+		eventually.True(t, "the end has arrived", (peer.Conn{Conn: session.Socket()}).Gone)
+		err = session.End(background, time.Now().Add(time.Minute), true)
+		require.ErrorIs(t, err, txlock.ErrLost)
+		require.NotErrorIs(t, err, txlock.ErrUnknown)
+	})
+}
+
+// A pooler that has lost the server says so in a FATAL error, also behind a COMMIT that took place.
+func TestPoolerLosesServer(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if e.Kind != servers.Postgres18 {
+			continue
+		}
+		proxy, err := wire.Listen(e.Address())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = proxy.Close() })
+		pooler, err := servers.StartPgBouncer(background, &servers.Server{
+			Kind: e.Kind, Name: e.Name, DSN: e.DSNFor("", proxy.Addr(), nil),
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+		f := testbed.NewFixture(t, e.Through(pooler), testbed.PgxOpened())
+		table := f.MakeTable(t, "id int")
+		m, insert := f.Locks.Mutex(f.Key("a")), "INSERT INTO "+table+" VALUES (1)"
+		for i, call := range []func(slow func()) error{
+			func(slow func()) error {
+				return m.Do(background, func(ctx context.Context, tx pgx.Tx) error {
+					defer slow()
+					return f.Exec(ctx, tx, insert)
+				})
+			},
+			func(slow func()) error {
+				slow()
+				_, err := m.Exec(background, txlock.Statement{SQL: insert})
+				return err
+			},
+		} {
+			require.NoError(t, call(func() {}))
+			failed := make(chan error, 1)
+			go func() { failed <- call(func() { proxy.Delay(time.Second) }) }() // so that no answer comes
+			eventually.True(t, "it is committed", func() bool {
+				return f.Total(t, "SELECT COUNT(*) FROM "+table) == 2*i+2
+			})
+			proxy.Cut()
+			proxy.Delay(0)
+			err := testbed.Receive(t, failed)
+			require.ErrorContains(t, err, "08P01")
+			require.ErrorIs(t, err, txlock.ErrUnknown)
+		}
+	}
+}

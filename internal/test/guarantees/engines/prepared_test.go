@@ -1,0 +1,230 @@
+package engines
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/wire"
+)
+
+// On a connection of pgx's the library's statements are prepared as pgx prepares any.
+func TestPreparedStatements(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.NewFixture(t, e, testbed.PgxOpened())
+			t.Run("on the way", func(t *testing.T) { preparesOnTheWay(t, f) })
+			t.Run("once", func(t *testing.T) { preparesOnce(t, f) })
+			t.Run("forgotten", func(t *testing.T) { forgetsStatements(t, f) })
+			t.Run("outdated", func(t *testing.T) { outdatesStatements(t, f) })
+			t.Run("traced", func(t *testing.T) { tracedStatements(t, f) })
+		})
+	}
+}
+
+// onPool is a Locker on a pool of one connection.
+func onPool(t *testing.T, f *testbed.Fixture[pgx.Tx], address string, change func(*pgx.ConnConfig)) (
+	*pgxpool.Pool, *txlock.Locker[pgx.Tx],
+) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, address, nil))
+	require.NoError(t, err)
+	config.MaxConns = 1
+	change(config.ConnConfig)
+	pool, err := pgxpool.NewWithConfig(background, config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	locks := txlock.New(postgres.New(pool))
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	require.NoError(t, locks.Mutex(f.Key("other")).Do(background, func(context.Context, pgx.Tx) error { return nil }))
+	return pool, locks
+}
+
+// preparesOnTheWay shows that the first lock on a connection takes one round trip more, as a batch
+// of pgx's does.
+func preparesOnTheWay(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
+	proxy, err := wire.Listen(f.Address())
+	require.NoError(t, err)
+	defer proxy.Close()
+	pool, locks := onPool(t, f, proxy.Addr(), func(*pgx.ConnConfig) {})
+	pool.Reset() // the number of slots is known, and the next connection is new
+	require.NoError(t, pool.Ping(background))
+	before := proxy.Bursts()
+	lock, err := locks.Mutex(f.Key("new")).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(background))
+	require.Equal(t, 3, proxy.Bursts()-before)
+}
+
+// statements counts those that the server keeps for the only connection of pool.
+func statements(t *testing.T, pool *pgxpool.Pool) (n int) {
+	t.Helper()
+	require.NoError(t, pool.QueryRow(background, "select count(*) from pg_prepared_statements where "+
+		"statement not like '%pg_prepared_statements%'").Scan(&n))
+	return n
+}
+
+// preparesOnce shows that later calls prepare nothing.
+func preparesOnce(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
+	pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
+	m := locks.Mutex(f.Key("once"))
+	do := func() {
+		require.NoError(t, m.Do(background, func(context.Context, pgx.Tx) error { return nil }))
+		lock, err := m.Lock(background)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(background))
+	}
+	do()
+	before := statements(t, pool)
+	require.Positive(t, before)
+	for range 10 {
+		do()
+	}
+	require.Equal(t, before, statements(t, pool))
+	table := f.MakeTable(t, "id int primary key")
+	for range 10 {
+		_, err := locks.Rows(table, "id", "no number").Lock(background)
+		require.ErrorContains(t, err, "no number")
+	}
+	require.LessOrEqual(t, statements(t, pool), before+3, "of the rows' two and those of the lock")
+}
+
+// outdatesStatements shows that a lock goes on when a column gets another type.
+func outdatesStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
+	pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
+	table := f.MakeTable(t, "id int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7)")
+	lock := func() error {
+		lock, err := locks.Rows(table, "id", 7).Lock(background)
+		if err != nil {
+			return err
+		}
+		return lock.Unlock(background)
+	}
+	require.NoError(t, lock())
+	before := statements(t, pool)
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE bigint")
+	require.NoError(t, lock(), "the result has another type")
+	require.LessOrEqual(t, statements(t, pool), before, "the server has forgotten the old ones")
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE text")
+	_ = lock() // text = integer
+	require.NoError(t, lock(), "once is enough")
+
+	// What is sent anew has guarded the session before.
+	insert := func(id int) error {
+		return locks.Rows(table, "id", 7).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, fmt.Sprint("INSERT INTO ", table, " VALUES (", id, ")"))
+			return err
+		})
+	}
+	require.NoError(t, insert(8))
+	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE numeric USING id::numeric")
+	_ = insert(9) // what pgx has prepared may be of no use, once
+	require.NoError(t, insert(11))
+	_, err := pool.Exec(background, "INSERT INTO "+table+" VALUES (10)")
+	require.NoError(t, err, "the connection is as its pool has made it")
+}
+
+// forgetsStatements shows that a caller may have the server forget all prepared statements, between
+// the calls of the library and in the work of a Do.
+func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
+	for _, forget := range []string{"deallocate all", "discard all"} {
+		pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
+		m := locks.Mutex(f.Key("forgotten"))
+		for range 3 {
+			counts, err := m.Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1})
+			require.NoError(t, err)
+			require.Equal(t, []int64{1}, counts)
+			_, err = pool.Exec(background, forget)
+			require.NoError(t, err)
+		}
+		for range 3 {
+			lock, err := m.Lock(background)
+			require.NoError(t, err)
+			f.Taken(t, f.Key("forgotten"))
+			require.NoError(t, lock.Unlock(background))
+			_, err = pool.Exec(background, forget)
+			require.NoError(t, err)
+		}
+		f.Free(t, f.Key("forgotten"))
+		pool.Close()
+	}
+	_, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
+	table := f.MakeTable(t, "n int")
+	for range 2 {
+		require.NoError(t, locks.Mutex(f.Key("forgotten")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			if err := tx.Conn().DeallocateAll(ctx); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "INSERT INTO "+table+" VALUES (1)")
+			return err
+		}))
+	}
+	require.Equal(t, 2, f.Total(t, "SELECT count(*) FROM "+table))
+	// In SQL, pgx does not know.
+	do := func(forget string) error {
+		return locks.Mutex(f.Key("forgotten")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, forget, pgx.QueryExecModeSimpleProtocol)
+			return err
+		})
+	}
+	require.ErrorContains(t, do("deallocate all"), "deallocated")
+	require.NoError(t, do("select 1"))
+}
+
+// tracedStatements shows that a tracer of the caller's sees what is sent on its connection.
+func tracedStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
+	seen := &sent{}
+	_, locks := onPool(t, f, "", func(config *pgx.ConnConfig) { config.Tracer = seen })
+	lock, err := locks.Mutex(f.Key("traced")).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(background))
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	for _, part := range []string{"begin", "for update", "rollback"} {
+		require.Contains(t, seen.text.String(), part)
+	}
+}
+
+// sent is a tracer of pgx's that collects statements.
+type sent struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *sent) note(sql string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.WriteString(sql + "\n")
+}
+
+func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	s.note(data.SQL)
+	return ctx
+}
+
+func (s *sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (s *sent) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	s.note(data.SQL)
+}
+
+func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}

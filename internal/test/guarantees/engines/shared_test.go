@@ -1,0 +1,306 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+)
+
+// A shared lock of keys writes nothing on PostgreSQL: no log, no multixact, not the number of a
+// transaction. While it is held it holds back nobody. The server is the test's own: others would
+// write.
+func TestSharedWritesNothing(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, given *testbed.Engine) {
+		e := testbed.Mortal(t, given.Kind)
+		t.Run("pgx", func(t *testing.T) { sharedWritesNothing(t, e, testbed.PgxOpened()) })
+		t.Run("sql.DB", func(t *testing.T) { sharedWritesNothing(t, e, testbed.PostgresSQL[0]) })
+		t.Run("a multixact names nobody", func(t *testing.T) { multixactNamesNobody(t, e) })
+	})
+}
+
+func sharedWritesNothing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	var keys []string
+	for i := range 20 {
+		keys = append(keys, f.Key(fmt.Sprint("k", i)))
+	}
+	one, several := f.Locks.Mutex(keys[0]).Shared(), f.Locks.Mutex(keys...).Shared()
+	nothing := func(context.Context, Tx) error { return nil }
+	guest := f.Guest(t)
+	use := func() {
+		for _, m := range []*txlock.Mutex[Tx]{one, several} {
+			lock, err := m.Lock(background)
+			require.NoError(t, err)
+			tried, err := m.TryLock(background)
+			require.NoError(t, err)
+			require.NoError(t, m.Do(background, nothing))
+			require.NoError(t, m.LockTx(background, guest))
+			require.NoError(t, f.Exec(background, guest, "ROLLBACK AND CHAIN"))
+			require.NoError(t, tried.Unlock(background))
+			require.NoError(t, lock.Unlock(background))
+		}
+	}
+	use() // connects and prepares
+	var before, after string
+	eventually.Every(t, "a moment in which the server itself writes nothing", testbed.PollEvery, func() bool {
+		const written = "SELECT concat_ws(' ', pg_current_wal_insert_lsn(), mxid_age('1'::xid), " +
+			"pg_snapshot_xmax(pg_current_snapshot()))"
+		require.NoError(t, e.Admin.QueryRow(written).Scan(&before))
+		use()
+		require.NoError(t, e.Admin.QueryRow(written).Scan(&after))
+		return before == after
+	})
+
+	require.NoError(t, f.End(background, guest, false))
+	lock, err := several.Lock(background)
+	require.NoError(t, err)
+	h := f.Look(t, keys[0])[0]
+	require.Len(t, h.Readers, 1)
+	require.Equal(t, horizon{}, horizonOf(t, f, h.Readers[0].ID))
+	require.NoError(t, lock.Unlock(background))
+}
+
+// Two spellings of the lock table are one lock.
+func TestSharedTableIsSpelledInTwoWays(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f, table := testbed.NewFixtureWithTable(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
+		require.NoError(t, f.Locks.Install(background))
+		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 4)
+		t.Cleanup(pool.Close)
+		other := txlock.New(driver, txlock.WithTable(`public."`+table+`"`))
+		lock, err := f.Locks.Mutex("k").Shared().Lock(background)
+		require.NoError(t, err)
+		_, err = other.Mutex("k").TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		second, err := other.Mutex("k").Shared().TryLock(background)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(background))
+		_, err = f.Locks.Mutex("k").TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.NoError(t, second.Unlock(background))
+		f.Free(t, "k")
+	})
+}
+
+// A session that holds some keys alone and shares others is renewed, and keeps both. Who waits for
+// what it shares gets nothing in between.
+func TestSharedLocksAreRenewed(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { sharedRenewed(t, e, testbed.PgxOpened()) })
+}
+
+func sharedRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, _ := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(64), txlock.WithLease(shortLease))
+	require.NoError(t, f.Locks.Install(background))
+	alone, shared := f.Locks.Mutex("a"), f.Locks.Mutex("b", "c")
+	lock, err := alone.Lock(background)
+	require.NoError(t, err)
+	also, err := shared.Shared().Lock(lock.Context())
+	require.NoError(t, err)
+	session := f.Look(t, "a")[0].Holder.ID
+	before := f.Look(t, "b")[0]
+	require.Len(t, before.Readers, 1)
+	require.Equal(t, session, before.Readers[0].ID)
+	reader := testbed.LockLater(alone.Shared())
+	f.Waiters(t, 1)
+	writer := testbed.LockLater(f.Locks.Mutex("b"))
+	f.Waiters(t, 2)
+
+	transactions := map[string]bool{}
+	eventually.Every(t, "three renewals", testbed.PollEvery, func() bool {
+		_, err := f.Locks.Mutex("c").TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		_, err = alone.Shared().TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		h := horizonOf(t, f, session)
+		transactions[h.xid] = true
+		delete(transactions, "")
+		return len(transactions) == 4 && h.xmin == ""
+	})
+	require.Empty(t, reader)
+	require.Empty(t, writer)
+	other, err := f.Locks.Mutex("c").Shared().TryLock(background)
+	require.NoError(t, err)
+	require.NoError(t, other.Unlock(background))
+	require.NoError(t, also.Unlock(background))
+	require.NoError(t, lock.Unlock(background))
+	require.NoError(t, testbed.Receive(t, reader))
+	require.NoError(t, testbed.Receive(t, writer))
+	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "+
+		"locktype = 'advisory' AND split_part(application_name, '#', 1) = '"+f.Label+"'"))
+}
+
+// The number of a multixact that is left in a row may be that of a transaction. Inspect does not
+// name its session, so Break does not end it.
+func multixactNamesNobody(t *testing.T, e *testbed.Engine) {
+	f := testbed.NewFixture(t, e, testbed.PgxOpened())
+	key := f.Key("k")
+	row := fmt.Sprintf(" FROM %s WHERE slot = %d", f.Table(), testbed.SlotOf(key, 65536))
+	first := f.Guest(t)
+	require.NoError(t, f.Exec(background, first, "SELECT"+row+" FOR KEY SHARE"))
+	var left, next int
+	for next == 0 || left < next+50 { // each transaction that shares the row more and more makes three
+		_, err := f.Admin.Exec("DO $$ BEGIN FOR i IN 1 .. 100 LOOP PERFORM" + row + " FOR KEY SHARE; PERFORM" + row +
+			" FOR SHARE; PERFORM" + row + " FOR NO KEY UPDATE; COMMIT; END LOOP; END $$")
+		require.NoError(t, err)
+		require.NoError(t, f.Admin.QueryRow("SELECT xmax::text, pg_snapshot_xmax(pg_current_snapshot())::text"+row).
+			Scan(&left, &next))
+	}
+	require.NoError(t, f.End(background, first, true))
+	_, err := f.Admin.Exec(fmt.Sprintf("DO $$ BEGIN WHILE pg_current_xact_id()::text::int < %d LOOP COMMIT; "+
+		"END LOOP; END $$", left-1))
+	require.NoError(t, err)
+	chance := f.Guest(t)
+	number, err := f.Query(background, chance, "SELECT pg_current_xact_id()::text")
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint(left), number)
+	require.Empty(t, f.Look(t, key))
+	held, err := f.Locks.Mutex(key).Shared().Lock(background)
+	require.NoError(t, err)
+	h := f.Look(t, key)
+	require.Len(t, h, 1)
+	require.Nil(t, h[0].Holder)
+	require.Len(t, h[0].Readers, 1)
+	require.NoError(t, held.Unlock(background))
+}
+
+// A standby would grant a shared lock that excludes nobody on the primary.
+func TestStandbyRefusesShared(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if e.Postgres && !e.Further { // no pair can be had of those
+			t.Run(e.Name, func(t *testing.T) {
+				t.Parallel()
+				pair, err := servers.StartPair(background, e.Kind, true)
+				require.NoError(t, err)
+				primary, standby := pair.Primary(), pair.Standby()
+				testbed.Owned(t, standby)
+				first := testbed.Owned(t, primary)
+				f := testbed.NewFixture(t, first, testbed.PgxOpened())
+				permit, err := f.Locks.Semaphore("k", 2).Lock(background)
+				require.NoError(t, err)
+				require.NoError(t, permit.Unlock(background))
+				held, err := f.Locks.Mutex("k").Lock(background)
+				require.NoError(t, err)
+				eventually.Every(t, "the table on the standby", testbed.PollEvery, func() bool {
+					second, err := testbed.NewEngine(standby)
+					require.NoError(t, err)
+					defer second.Admin.Close()
+					var n int
+					return second.Admin.QueryRow("SELECT count(*) FROM "+f.Table()).Scan(&n) == nil && n > 0
+				})
+				t.Run("pgx", func(t *testing.T) {
+					sharedRefused(t, standby, f.Table(), testbed.PgxOpened(), "standby")
+				})
+				t.Run("sql.DB", func(t *testing.T) {
+					sharedRefused(t, standby, f.Table(), testbed.PostgresSQL[0], "standby")
+				})
+				require.NoError(t, held.Unlock(background))
+			})
+		}
+	}
+}
+
+// InnoDB would grant shared locks on a server that is read_only. Also, SET GLOBAL read_only ends no
+// session: a holder learns of it by its next heartbeat, for another server may be the primary.
+func TestReadOnlyServerRefusesShared(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			e := testbed.Owned(t, startOwn(t, kind))
+			f := testbed.NewSizedFixture(t, e, testbed.MySQLOpened(), 4, "", txlock.WithLease(15*time.Second))
+			var held []*txlock.Lock
+			for _, m := range []*txlock.Mutex[*sql.Tx]{f.Locks.Mutex("alone"), f.Locks.Mutex("shared").Shared()} {
+				lock, err := m.Lock(background)
+				require.NoError(t, err)
+				held = append(held, lock)
+			}
+			holdings, err := f.Locks.Inspect(background, "alone")
+			require.NoError(t, err)
+			require.Len(t, holdings, 1)
+			holder := holdings[0].Holder.ID
+			e.AsAdmin(t, "SET GLOBAL read_only = ON")
+			for _, lock := range held {
+				testbed.Receive(t, lock.Context().Done())
+				err := lock.Unlock(background)
+				require.ErrorIs(t, err, txlock.ErrLost)
+				require.ErrorContains(t, err, "read_only")
+			}
+			over := time.Now()
+			eventually.True(t, "its connection is closed: it has the tokens of before", func() bool {
+				return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE id = "+holder) == 0
+			})
+			require.Less(t, time.Since(over), 8*time.Second, "not by the server's wait_timeout")
+			for _, c := range testbed.MySQLSQL {
+				t.Run(c.Name, func(t *testing.T) { sharedRefused(t, e.Server, f.Table(), c, "read_only") })
+			}
+		})
+	}
+}
+
+func startOwn(t *testing.T, kind servers.Kind) *servers.Server {
+	t.Helper()
+	server, err := servers.Start(background, kind, servers.Options{Settings: []string{"--max-connections=100"}})
+	require.NoError(t, err)
+	return server
+}
+
+func sharedRefused[Tx any](t *testing.T, server *servers.Server, table string, c testbed.Client[Tx], why string) {
+	e, err := testbed.NewEngine(server)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = e.Admin.Close() })
+	dsn := server.DSN
+	if !e.Postgres { // in which NOT binds tighter
+		config, err := mysql.ParseDSN(dsn)
+		require.NoError(t, err)
+		config.Params = map[string]string{"sql_mode": "'HIGH_NOT_PRECEDENCE'"}
+		dsn = config.FormatDSN()
+	}
+	driver, pool := c.Connect(t, dsn, 4)
+	t.Cleanup(pool.Close)
+	locks := txlock.New(driver, txlock.WithTable(table))
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	refused := []*txlock.Mutex[Tx]{locks.Mutex("k").Shared(), locks.Mutex("k", "l").Shared()}
+	if e.Postgres {
+		refused = append(refused, locks.Rows(table+"_permits", "id", 1).Shared(), locks.Semaphore("k", 2))
+	}
+	defer func() { require.ErrorIs(t, locks.Ping(background), txlock.ErrUnsafeEngine) }()
+	for _, m := range refused {
+		_, locked := m.Lock(background)
+		if !e.Postgres && pool.Open != nil { // a pool of Open shows less
+			require.Zero(t, pool.Open(), "the next call looks for the primary again")
+		}
+		_, tried := m.TryLock(background)
+		done := m.Within(time.Minute).Do(background, func(context.Context, Tx) error { return nil })
+		tx := c.Begin(t, dsn, 0)
+		in := m.LockTx(background, tx)
+		triedIn := m.TryLockTx(background, tx)
+		_, err := c.Query(background, tx, "SELECT 1")
+		require.NoError(t, err)
+		require.NoError(t, c.End(background, tx, false))
+		refusals := []error{locked, tried, done, in, triedIn}
+		if strings.Contains(in.Error(), "Semaphore") { // it has no LockTx
+			refusals = refusals[:3]
+		}
+		for _, err := range refusals {
+			require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+			require.NotErrorIs(t, err, txlock.ErrNotAcquired)
+			require.ErrorContains(t, err, why)
+			require.ErrorContains(t, err, e.Address()[strings.LastIndexByte(e.Address(), ':'):], "which server")
+		}
+	}
+}

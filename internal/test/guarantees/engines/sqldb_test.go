@@ -1,0 +1,185 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// wrapped is a connector whose connections a program has wrapped, as for traces.
+type wrapped struct {
+	driver.Connector
+	wrap func(*stdlib.Conn) driver.Conn
+}
+
+func (w wrapped) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := w.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w.wrap(conn.(*stdlib.Conn)), nil
+}
+
+// wide passes everything on.
+type wide struct{ *stdlibConn }
+
+type stdlibConn = stdlib.Conn // whose name does not hide its method Conn
+
+// narrow passes nothing on but what every connection has, and pgx's own.
+type narrow struct {
+	plain
+	conn *stdlib.Conn
+}
+
+type plain = driver.Conn
+
+func (n narrow) Conn() *pgx.Conn { return n.conn.Conn() }
+
+// A wrapped connection of pgx's stdlib driver is used as that itself. What the work sends goes
+// through the wrapper, whether that passes on little or much.
+func TestWrappedStdlib(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+		table := f.MakeTable(t, "id int primary key")
+		for i, wrap := range []func(*stdlib.Conn) driver.Conn{
+			func(conn *stdlib.Conn) driver.Conn { return wide{conn} },
+			func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} },
+		} {
+			m := lockerOn(t, f, wrap).Mutex(f.Key("a"))
+			require.NoError(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", i)
+				return err
+			}))
+			require.Equal(t, i+1, f.Total(t, "SELECT count(*) FROM "+table))
+			require.ErrorIs(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", 7)
+				require.NoError(t, err)
+				return errWork
+			}), errWork)
+			require.Equal(t, i+1, f.Total(t, "SELECT count(*) FROM "+table))
+		}
+	})
+}
+
+// So does a lock in a transaction of the caller's, also when the pool is known to be pgx's.
+func TestLockTxOnWrappedStdlib(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+		db := wrappedPool(t, f, func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} })
+		locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
+		t.Cleanup(func() { require.NoError(t, locks.Close()) })
+		m := locks.Mutex(f.Key("a"))
+		require.NoError(t, m.Do(background, func(context.Context, *sql.Tx) error { return nil }))
+		tx, err := db.Begin()
+		require.NoError(t, err)
+		require.NoError(t, m.LockTx(background, tx))
+		require.NoError(t, tx.Rollback())
+	})
+}
+
+// The *sql.Tx of a Do takes what was prepared on the caller's sql.DB.
+func TestStatementsOfDB(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		c := testbed.MySQLSQL[0]
+		if e.Postgres {
+			c = testbed.PostgresSQL[0]
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.NewFixture(t, e, c)
+			const text = "SELECT 1"
+			ofDB, err := f.Pool.DB.Prepare(text)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, ofDB.Close()) })
+			require.NoError(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.StmtContext(ctx, ofDB).ExecContext(ctx)
+				require.NoError(t, err)
+				ofTx, err := tx.PrepareContext(ctx, text)
+				require.NoError(t, err)
+				_, err = ofTx.ExecContext(ctx)
+				require.NoError(t, err)
+				return f.Exec(ctx, tx, text)
+			}))
+		})
+	}
+}
+
+// Into on a sql.DB of pgx's driver has what Scan of database/sql has.
+func TestIntoScansAsDatabaseSQL(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+		for _, query := range []string{"SELECT 7", "SELECT date '2026-11-26'", "SELECT true", "SELECT 1.5::numeric"} {
+			for _, into := range []func() any{
+				func() any { return new(string) }, func() any { return new([]byte) }, func() any { return new(any) },
+				func() any { return new(sql.NullString) },
+			} {
+				want, got := into(), into()
+				require.NoError(t, f.Pool.DB.QueryRowContext(background, query).Scan(want), "%s into %T", query, want)
+				_, err := f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: query, Into: []any{got}})
+				require.NoError(t, err, "%s into %T", query, got)
+				require.Equal(t, want, got, query)
+			}
+		}
+	})
+}
+
+// A statement that the work has left behind does not hold up the end of its Do for long, which then
+// closes the connection.
+func TestStatementLeftBehind(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+		left, returned := make(chan error, 1), time.Time{}
+		err := f.Locks.Mutex(f.Key("a")).Do(background, func(_ context.Context, tx *sql.Tx) error {
+			go func() { left <- f.Exec(background, tx, "SELECT pg_sleep(60)") }()
+			eventually.True(t, "it sleeps", func() bool {
+				return f.Total(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND "+
+					"split_part(application_name, '#', 1) = '"+f.Label+"'") == 1
+			})
+			returned = time.Now()
+			return errWork
+		})
+		require.Less(t, time.Since(returned), 30*time.Second)
+		require.ErrorIs(t, err, errWork)
+		require.ErrorIs(t, err, txlock.ErrLost)
+		require.Error(t, testbed.Receive(t, left))
+		f.Transactions(t, 0)
+		f.Free(t, f.Key("a"))
+	})
+}
+
+var errWork = errors.New("the work failed")
+
+// wrappedPool is a pool of wrapped connections.
+func wrappedPool(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *sql.DB {
+	t.Helper()
+	config, err := pgx.ParseConfig(f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	db := sql.OpenDB(wrapped{stdlib.GetConnector(*config), wrap})
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// lockerOn is on a pool of wrapped connections.
+func lockerOn(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *txlock.Locker[*sql.Tx] {
+	t.Helper()
+	locks := txlock.New(postgres.NewSQL(wrappedPool(t, f, wrap)), txlock.WithTable(f.Table()))
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	return locks
+}

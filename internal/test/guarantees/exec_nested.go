@@ -1,0 +1,149 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// ExecNested shows that Exec in the work of a Do is part of its transaction.
+func ExecNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newStock(t, testbed.NewFixture(t, e, c))
+	err := s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
+		for i, key := range []string{s.key, s.Key("outer"), s.Key("further")} {
+			affected, err := s.Locks.Mutex(key).Exec(ctx, s.take(1))
+			require.NoError(t, err)
+			require.Equal(t, []int64{1}, affected)
+			_, err = s.Locks.Mutex(key).Exec(ctx, s.insert(3), s.take(7))
+			require.ErrorIs(t, err, txlock.ErrRows)
+			_, err = s.Locks.Mutex(s.Key("never")).Exec(ctx, s.insert(3), s.statement("UPDAT stock "+strconv.Itoa(i)))
+			require.ErrorContains(t, err, "statement 2")
+		}
+		require.Equal(t, 10, s.left(t))
+		return s.Exec(ctx, tx, "INSERT INTO "+s.table+" VALUES (5, 5, '')")
+	})
+	require.NoError(t, err)
+	require.Equal(t, 7, s.left(t))
+	require.Equal(t, 3, s.count(t))
+	lock, err := s.Locks.Mutex(s.key).Lock(background)
+	require.NoError(t, err)
+	_, err = s.Locks.Mutex(s.key).Exec(lock.Context(), s.take(1))
+	require.ErrorIs(t, err, txlock.ErrInsideLock)
+	require.NoError(t, lock.Unlock(background))
+	require.Equal(t, 7, s.left(t))
+}
+
+// ExecNestedFails shows that an Exec that fails in the work of a Do undoes what it has done, and no
+// more: that Do goes on, with its changes and its lock, and commits.
+func ExecNestedFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newStock(t, testbed.NewFixture(t, e, c))
+	outer := s.Key("outer")
+	twice := s.take(1)
+	twice.SQL = strings.Replace(twice.SQL, " AND ", " AND n > 100 AND ", 1)
+	none := s.statement("SELECT n FROM stock WHERE id = @", 77)
+	none.Into = []any{new(int)}
+	failing := []txlock.Statement{
+		twice, s.take(2), none, s.insert(1), s.insert(5), s.statement("UPDAT stock SET n = 1"),
+		s.statement("UPDATE stock SET n = = @", 1), s.statement("INSERT INTO nowhere VALUES (@)", 1),
+		s.statement("UPDATE stock SET n = 1 WHERE id = @ OR id = @", 1), s.statement("UPDATE stock SET n = 1", 1, 2),
+		s.statement("UPDATE stock SET n = @", make(chan int)),
+	}
+	if s.Postgres {
+		failing = append(failing, s.statement("UPDATE stock SET n = 1 / @::int", 0),
+			s.statement("UPDATE stock SET n = @", "x"), s.statement("UPDATE stock SET n = @", 1<<40),
+			s.statement("UPDATE stock SET n = 1", make([]any, 70_000)...))
+	}
+	require.NoError(t, s.Locks.Mutex(outer).Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, s.Exec(ctx, tx, "INSERT INTO "+s.table+" VALUES (5, 5, '')"))
+		for i, one := range failing {
+			for _, key := range []string{outer, s.key} {
+				for range 2 { // the second time the client library knows the statements
+					if s.Pooled { // PgBouncer ends a client that prepares anew what the server has refused
+						one.SQL += " /* again */"
+					}
+					m := s.Locks.Mutex(key)
+					affected, err := m.Exec(ctx, s.insert(100+i), one, s.take(0))
+					require.ErrorContains(t, err, "statement 2: ", one.SQL)
+					require.Nil(t, affected)
+					require.NotErrorIs(t, err, txlock.ErrLost, one.SQL)
+					require.NotErrorIs(t, err, txlock.ErrNotAcquired, one.SQL)
+					require.Equal(t, i < 3, errors.Is(err, txlock.ErrRows), "%s: %v", one.SQL, err)
+					s.Taken(t, outer)
+					s.Taken(t, key)
+				}
+			}
+		}
+		require.PanicsWithValue(t, "of an argument", func() {
+			_, _ = s.Locks.Mutex(outer).Exec(ctx, s.insert(200), s.statement("UPDATE stock SET n = @", panics{}))
+		})
+		shared := s.Locks.Mutex(s.Key("shared"))
+		_, err := shared.Shared().Exec(ctx, twice)
+		require.ErrorIs(t, err, txlock.ErrRows)
+		s.Taken(t, s.Key("shared"))
+		return nil
+	}))
+	require.Equal(t, 10, s.left(t))
+	require.Equal(t, 3, s.count(t))
+	s.Free(t, s.key)
+	s.Unused(t)
+}
+
+// ExecNestedEnds shows that an Exec in the work of a Do may end in its wait, or while one of its
+// statements runs, and that Do goes on.
+func ExecNestedEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newStock(t, testbed.NewFixture(t, e, c))
+	other := testbed.NewFixture(t, e, c)
+	held, err := other.Locks.Mutex(s.key).Lock(background)
+	require.NoError(t, err)
+	stranger, err := s.Admin.Begin()
+	require.NoError(t, err)
+	defer stranger.Rollback()
+	_, err = stranger.Exec("UPDATE " + s.table + " SET n = 0 WHERE id = 2")
+	require.NoError(t, err)
+	waits := s.statement("UPDATE stock SET n = n + 1 WHERE id = @", 2)
+	require.NoError(t, s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, s.Exec(ctx, tx, "INSERT INTO "+s.table+" VALUES (5, 5, '')"))
+		_, err := s.Locks.Mutex(s.key).TryExec(ctx, s.insert(3))
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		_, err = s.Locks.Mutex(s.key).Within(50*time.Millisecond).Exec(ctx, s.insert(3))
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		for _, key := range []string{s.key, s.Key("outer"), s.Key("further")} {
+			brief, cancel := context.WithCancel(ctx)
+			done := make(chan error, 1)
+			go func() {
+				_, err := s.Locks.Mutex(key).Exec(brief, s.insert(3), waits)
+				done <- err
+			}()
+			s.Waiters(t, 1)
+			cancel()
+			err := testbed.Receive(t, done)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, txlock.ErrLost)
+			require.Equal(t, key == s.key, errors.Is(err, txlock.ErrNotAcquired), "%v", err)
+		}
+		sleeps := s.statement("SELECT SLEEP(300)")
+		if s.Postgres {
+			sleeps = s.statement("SELECT pg_sleep(300)")
+		}
+		brief, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		_, err = s.Locks.Mutex(s.Key("further")).Exec(brief, s.insert(3), sleeps)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, txlock.ErrLost)
+		affected, err := s.Locks.Mutex(s.Key("further")).Within(time.Minute).Exec(ctx, s.take(1))
+		require.NoError(t, err)
+		require.Equal(t, []int64{1}, affected)
+		return nil
+	}))
+	require.NoError(t, held.Unlock(background))
+	require.Equal(t, 9, s.left(t))
+	require.Equal(t, 3, s.count(t))
+}

@@ -1,0 +1,174 @@
+package guarantees
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// stuck has work that waits at the server for a row of somebody else's.
+type stuck[Tx any] struct {
+	*testbed.Fixture[Tx]
+	table string
+}
+
+func newStuck[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], options ...txlock.Option) stuck[Tx] {
+	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", options...)
+	s := stuck[Tx]{f, f.MakeTable(t, "id int primary key, n int")}
+	f.AsAdmin(t, "INSERT INTO "+s.table+" VALUES (1, 0), (2, 0)")
+	return s
+}
+
+func (s stuck[Tx]) update() string { return "UPDATE " + s.table + " SET n = n + 1 WHERE id = 1" }
+
+// work sends a statement that waits for the row, with the context that the work got.
+func (s stuck[Tx]) work(ctx context.Context, tx Tx) error { return s.Exec(ctx, tx, s.update()) }
+
+// during runs call, and hangUp once its work waits. It returns the error of call. Nothing may be
+// left of the work then.
+func (s stuck[Tx]) during(t *testing.T, call func() error, hangUp func()) error {
+	t.Helper()
+	row := s.Guest(t)
+	require.NoError(t, s.Exec(background, row, "SELECT 1 FROM "+s.table+" WHERE id = 1 FOR UPDATE"))
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	eventually.Every(t, "the work waits", testbed.PollEvery, func() bool {
+		select {
+		case err := <-done:
+			require.Fail(t, "it has returned", "%v", err)
+		default:
+		}
+		return s.Waiting(t) == 1
+	})
+	hangUp()
+	err := testbed.Receive(t, done)
+	require.NoError(t, s.End(background, row, false))
+	s.Transactions(t, 0)
+	require.Zero(t, s.Total(t, "SELECT SUM(n) FROM "+s.table))
+	return err
+}
+
+// HungUp shows that a context which ends while a statement of the work runs is no loss: its caller
+// has given up. The client library closes the connection then.
+func HungUp[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	log := &testbed.Logbook{}
+	s := newStuck(t, e, c, log.All())
+	m := s.Locks.Mutex(s.Key("a"))
+	held, err := s.Locks.Claim(s.OnceKey("seat", "claim:")).TryTake(background, "me", time.Hour)
+	require.NoError(t, err)
+	once := s.Locks.Once(s.OnceKey("once", "once:"))
+	runs := 0
+	swallow := func(ctx context.Context, tx Tx) error { runs++; _ = s.work(ctx, tx); return nil }
+	within := func(nested func(ctx context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			return m.Do(ctx, func(ctx context.Context, _ Tx) error { return nested(ctx) })
+		}
+	}
+	var inner *txlock.Lock
+	for name, call := range map[string]func(context.Context) error{
+		"Do":         func(ctx context.Context) error { return m.Do(ctx, s.work) },
+		"TryDo":      func(ctx context.Context) error { return m.TryDo(ctx, s.work) },
+		"Retry":      func(ctx context.Context) error { return m.Retry(3).Do(ctx, swallow) },
+		"Rows":       func(ctx context.Context) error { return s.Locks.Rows(s.table, "id", 2).Do(ctx, s.work) },
+		"Claimed.Do": func(ctx context.Context) error { return held.Do(ctx, s.work) },
+		"Once.Do":    func(ctx context.Context) error { _, err := once.Do(ctx, s.work); return err },
+		"nested Do":  within(func(ctx context.Context) error { return m.Do(ctx, s.work) }),
+		"nested, swallowed": within(func(ctx context.Context) error {
+			_ = m.Do(ctx, s.work)
+			return nil
+		}),
+		"nested Once": within(func(ctx context.Context) error { _, err := once.Do(ctx, s.work); return err }),
+		"nested Exec": within(func(ctx context.Context) error {
+			_, err := m.Exec(ctx, txlock.Statement{SQL: "SELECT 1"}, txlock.Statement{SQL: s.update()})
+			return err
+		}),
+		"Exec": func(ctx context.Context) error {
+			_, err := m.Exec(ctx, txlock.Statement{SQL: s.update()})
+			return err
+		},
+		"Exec in several trips": func(ctx context.Context) error {
+			var n int
+			_, err := m.Exec(ctx, txlock.Statement{SQL: "SELECT n FROM " + s.table + " WHERE id = 2", Into: []any{&n}},
+				txlock.Statement{SQL: s.update()})
+			return err
+		},
+		"Lock in it": func(ctx context.Context) error {
+			return m.Do(ctx, func(ctx context.Context, tx Tx) (err error) {
+				inner, err = s.Locks.Mutex(s.Key("b")).Lock(ctx)
+				require.NoError(t, err)
+				return s.work(ctx, tx)
+			})
+		},
+	} {
+		ctx, cancel := context.WithCancel(background)
+		err := s.during(t, func() error { return call(ctx) }, cancel)
+		require.ErrorIs(t, err, context.Canceled, name)
+		require.NotErrorIs(t, err, txlock.ErrLost, name)
+		s.Free(t, s.Key("a"), s.Key("b"))
+	}
+	require.Equal(t, 1, runs, "of the call with Retry")
+	require.NotErrorIs(t, context.Cause(inner.Context()), txlock.ErrLost)
+	require.NotErrorIs(t, inner.Unlock(background), txlock.ErrLost)
+
+	ctx, cancel := context.WithTimeout(background, 4*time.Second) // long enough to come to the wait
+	defer cancel()
+	err = s.during(t, func() error { return m.Do(ctx, s.work) }, func() { <-ctx.Done() })
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, txlock.ErrLost)
+
+	ctx, cancel = context.WithCancel(background)
+	err = s.Locks.Election(s.Key("leader"), "me").Lead(ctx, func(ctx context.Context, _ int64) error {
+		cancel()
+		return ctx.Err()
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, txlock.ErrLost)
+
+	for _, record := range log.Records(t) {
+		require.Equal(t, "DEBUG", record["level"], record)
+	}
+	require.NoError(t, held.Do(background, func(context.Context, Tx) error { return nil }), "the claim is healthy")
+	_, done, err := once.Done(background)
+	require.NoError(t, err)
+	require.False(t, done)
+}
+
+// HungUpLate shows what remains a loss: somebody has believed to have the lock.
+func HungUpLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newStuck(t, e, c)
+	m := s.Locks.Mutex(s.Key("a"))
+	// The context of the outer Do goes on, and its session is gone.
+	ctx, cancel := context.WithCancel(background)
+	err := s.during(t, func() error {
+		return m.Do(background, func(outer context.Context, _ Tx) error {
+			nested, stop := context.WithCancel(outer)
+			defer stop()
+			defer context.AfterFunc(ctx, stop)()
+			_ = m.Do(nested, s.work)
+			return nil
+		})
+	}, cancel)
+	require.ErrorIs(t, err, txlock.ErrLost)
+	// The loss was noticed before.
+	ctx, cancel = context.WithCancel(background)
+	defer cancel()
+	err = m.Do(ctx, func(ctx context.Context, tx Tx) error {
+		s.KillSession(t, tx)
+		_ = m.Do(ctx, func(context.Context, Tx) error { return nil })
+		cancel()
+		return nil
+	})
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.ErrorIs(t, err, context.Canceled)
+	s.Transactions(t, 0)
+	// Close, in the middle of a statement.
+	err = s.during(t, func() error { return m.Do(background, s.work) }, func() { _ = s.Locks.Close() })
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.ErrorIs(t, err, txlock.ErrClosed)
+}

@@ -1,0 +1,129 @@
+package inspection
+
+import (
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// What Inspect and Break show and do for a user with few rights, as documented.
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			switch {
+			case e.Postgres:
+				grantsOnPostgres(t, e)
+			case e.MariaDB:
+				grantsOnMySQL(t, e, "GRANT PROCESS ON *.* TO %s")
+			default:
+				grantsOnMySQL(t, e, "GRANT SELECT ON performance_schema.* TO %s")
+			}
+		})
+	}
+}
+
+// visitor is a Locker of a user that may do no more than lock.
+func visitor[Tx any](t *testing.T, f *testbed.Fixture[Tx], dsn string) *txlock.Locker[Tx] {
+	t.Helper()
+	driver, p := f.Connect(t, dsn, 8)
+	locks := txlock.New(driver, txlock.WithTable(f.Table()))
+	t.Cleanup(func() { require.NoError(t, locks.Close()); p.Close() })
+	lock, err := locks.Mutex(f.Key("may lock")).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(background))
+	return locks
+}
+
+func grantsOnPostgres(t *testing.T, e *testbed.Engine) {
+	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
+	role := f.Label
+	f.AsAdmin(t, "CREATE ROLE "+role+" LOGIN")
+	f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+role)
+	t.Cleanup(func() {
+		f.AsAdmin(t, "DROP OWNED BY "+role)
+		f.AsAdmin(t, "DROP ROLE "+role)
+	})
+	u, err := url.Parse(f.DSNFor(f.Label+"v", "", nil))
+	require.NoError(t, err)
+	u.User = url.User(role)
+	locks := visitor(t, f, u.String())
+
+	key := f.Key("k")
+	session, release := f.HoldInDo(t, key)
+	granted := f.Queue(t, 2, key)
+	h, err := locks.Inspect(background, key)
+	require.NoError(t, err)
+	require.Len(t, h, 1)
+	require.Equal(t, key, h[0].Key)
+	require.Equal(t, session, h[0].Holder.ID)
+	require.Equal(t, f.Label, h[0].Holder.Application)
+	require.NotEmpty(t, h[0].Holder.User)
+	require.NotZero(t, h[0].Holder.Process)
+	require.Len(t, h[0].Waiters, 2)
+	require.Greater(t, h[0].Waiters[0].For, h[0].Waiters[1].For)
+	require.Empty(t, h[0].Holder.Statement)
+	require.Empty(t, h[0].Holder.Host)
+	require.Zero(t, h[0].Holder.Since)
+	err = locks.Break(background, h[0])
+	require.ErrorContains(t, err, "pg_signal_backend")
+
+	f.AsAdmin(t, "GRANT pg_read_all_stats TO "+role)
+	h, err = locks.Inspect(background, key)
+	require.NoError(t, err)
+	require.NotEmpty(t, h[0].Holder.Statement)
+	require.NotEmpty(t, h[0].Holder.Host)
+	require.WithinDuration(t, time.Now(), h[0].Holder.Since, 10*time.Second)
+	require.NoError(t, release())
+	for range 2 {
+		require.NoError(t, (<-granted).Unlock(background))
+	}
+}
+
+func grantsOnMySQL(t *testing.T, e *testbed.Engine, views string) {
+	f := testbed.NewFixture(t, e, testbed.MySQLOpened())
+	user := "'" + f.Label + "'@'%'"
+	f.AsAdmin(t, "CREATE USER "+user)
+	t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
+	f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
+	f.AsAdmin(t, "GRANT ALL ON "+f.Label+".* TO "+user)
+	config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	config.User = f.Label
+	locks := visitor(t, f, config.FormatDSN())
+
+	key := f.Key("k")
+	session, release := f.HoldInDo(t, key)
+	granted := f.Queue(t, 2, key)
+	look := func() (h []txlock.Holding, err error) {
+		f.Apart(func() { h, err = locks.Inspect(background, key) })
+		return h, err
+	}
+	_, err = look()
+	require.ErrorContains(t, err, views[:len(views)-len(" TO %s")])
+	f.AsAdmin(t, fmt.Sprintf(views, user))
+	locks = visitor(t, f, config.FormatDSN()) // a session keeps the rights with which it began
+	h, err := look()
+	require.NoError(t, err)
+	require.Len(t, h, 1)
+	require.Equal(t, key, h[0].Key)
+	require.Equal(t, session, h[0].Holder.ID)
+	require.NotEmpty(t, h[0].Holder.User)
+	require.WithinDuration(t, time.Now(), h[0].Holder.Since, 10*time.Second)
+	require.Len(t, h[0].Waiters, 2)
+	require.Contains(t, h[0].Waiters[0].Statement, "FOR UPDATE")
+	f.Apart(func() { err = locks.Break(background, h[0]) })
+	require.ErrorContains(t, err, "CONNECTION_ADMIN")
+	require.NoError(t, release())
+	for range 2 {
+		require.NoError(t, (<-granted).Unlock(background))
+	}
+}

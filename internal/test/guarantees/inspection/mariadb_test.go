@@ -1,0 +1,207 @@
+package inspection
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+)
+
+// MariaDB accepts innodb_lock_wait_timeout=0: no statement waits for a row. There SKIP LOCKED of a
+// held row undoes what the transaction has written, and goes on. Locks hold what they promise all
+// the same, and Inspect shows the holders.
+func TestImpatientMariaDB(t *testing.T) {
+	t.Parallel()
+	server, err := servers.Start(background, servers.MariaDB,
+		servers.Options{Settings: []string{"--innodb-lock-wait-timeout=0"}})
+	require.NoError(t, err)
+	e := testbed.Owned(t, server)
+	for _, c := range testbed.MySQLSQL {
+		t.Run(c.Name, func(t *testing.T) {
+			for _, test := range []struct {
+				says string
+				run  func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx])
+			}{
+				{"locks wait in the queue, and tries miss", waitsWithoutPatience},
+				{"a try undoes nothing", triesUndoNothing},
+				{"Inspect names the holder", inspectWithoutPatience},
+				{"without a connection for a probe the holder is unknown", unknownHolder},
+			} {
+				t.Run(test.says, func(t *testing.T) { test.run(t, e, c) })
+			}
+		})
+	}
+}
+
+func waitsWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	require.NoError(t, f.Locks.Check(background))
+	key := f.Key("queue")
+	lock, err := f.Locks.Mutex(key).Lock(background)
+	require.NoError(t, err)
+	f.Taken(t, key)
+	granted := f.Queue(t, 2, key) // InnoDB shows that they wait
+	start := time.Now()
+	_, err = f.Locks.Mutex(key).Within(200 * time.Millisecond).Lock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.GreaterOrEqual(t, time.Since(start), 200*time.Millisecond)
+	require.NoError(t, lock.Unlock(background))
+	for range 2 {
+		require.NoError(t, (<-granted).Unlock(background))
+	}
+}
+
+func triesUndoNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	key, table := f.Key("taken"), f.MakeTable(t, "id int primary key")
+	lock, err := f.Locks.Mutex(key).Lock(background)
+	require.NoError(t, err)
+	tx, _ := outsider(t, f, "INSERT INTO "+table+" VALUES (1)")
+	require.ErrorIs(t, f.Locks.Mutex(key).TryLockTx(background, tx), txlock.ErrNotAcquired)
+	require.ErrorIs(t, f.Locks.Mutex(key).LockTx(background, tx), txlock.ErrNotAcquired, "the session's own limit")
+	require.NoError(t, f.End(background, tx, true))
+	require.NoError(t, f.Locks.Mutex(f.Key("own")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+		if err := f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"); err != nil {
+			return err
+		}
+		_, err := f.Locks.Mutex(key).TryLock(ctx)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		return nil
+	}))
+	require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	require.NoError(t, lock.Unlock(background))
+}
+
+func inspectWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	key := f.Key("held")
+	session, release := f.HoldInDo(t, key)
+	other, err := f.Locks.Mutex(f.Key("other")).Lock(background)
+	require.NoError(t, err)
+	for _, keys := range [][]string{{key}, {key, f.Key("other")}} {
+		shown := f.Look(t, keys...)
+		require.Len(t, shown, len(keys))
+		for _, h := range shown {
+			require.NotNil(t, h.Holder)
+			require.NotEmpty(t, h.Holder.ID)
+			require.Empty(t, h.Waiters, "probes are not shown")
+		}
+	}
+	require.Equal(t, session, f.Look(t, key)[0].Holder.ID)
+	require.Empty(t, f.Look(t), "the server lists what somebody waits for")
+	require.NoError(t, release())
+	require.NoError(t, other.Unlock(background))
+	require.Empty(t, f.Look(t, key, f.Key("other")))
+}
+
+// limited is a Locker whose user may have one connection.
+func limited(t *testing.T, f *testbed.Fixture[*sql.Tx]) *txlock.Locker[*sql.Tx] {
+	t.Helper()
+	user := "'" + f.Label + "'@'%'"
+	f.AsAdmin(t, "CREATE USER "+user+" WITH MAX_USER_CONNECTIONS 1")
+	t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
+	f.AsAdmin(t, "GRANT ALL ON *.* TO "+user)
+	config, err := driver.ParseDSN(f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	config.User = f.Label
+	return visitor(t, f, config.FormatDSN())
+}
+
+func unknownHolder(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	key := f.Key("unnamed")
+	session, release := f.HoldInDo(t, key)
+	small, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
+	defer p.Close()
+	full := txlock.New(small, txlock.WithTable(f.Table()))
+	for name, locks := range map[string]*txlock.Locker[*sql.Tx]{
+		"the user's connections": limited(t, f),
+		"the pool's":             full,
+	} {
+		if p.Open == nil && locks == full {
+			continue // the probes of mysql.Open have a pool of their own
+		}
+		require.Empty(t, inspected(t, f, locks, f.Key("free")), name)
+		shown := inspected(t, f, locks, key)
+		require.Len(t, shown, 1, name)
+		require.Equal(t, &txlock.Session{}, shown[0].Holder, name)
+		err := locks.Break(background, shown[0])
+		require.ErrorContains(t, err, "break the lock on slot "+shown[0].Row+" of "+f.Table(), name)
+		require.ErrorContains(t, err, "did not say by which session", name)
+		require.NotErrorIs(t, err, txlock.ErrNotHeld, name)
+	}
+	granted := f.Queue(t, 1, key) // a waiter makes the server show the holder
+	shown := inspected(t, f, full)
+	require.Equal(t, session, shown[0].Holder.ID)
+	require.NoError(t, release())
+	require.NoError(t, (<-granted).Unlock(background))
+}
+
+func inspected(t *testing.T, f *testbed.Fixture[*sql.Tx], locks *txlock.Locker[*sql.Tx], keys ...string) (
+	holdings []txlock.Holding,
+) {
+	t.Helper()
+	f.Apart(func() {
+		var err error
+		holdings, err = locks.Inspect(background, keys...)
+		require.NoError(t, err)
+	})
+	return holdings
+}
+
+// Two clients that inspect at once do not show each other's probes.
+func strangersProbe(t *testing.T, e *testbed.Engine) {
+	if !e.MariaDB {
+		return // MySQL needs no probes
+	}
+	f := innodbFixture(t, e)
+	f.LookAtRows(t) // makes the table
+	table := f.Label + ".few_slots"
+	tx, session := outsider(t, f, "SELECT * FROM "+table+" WHERE slot = 2 FOR UPDATE")
+	probe, _ := outsider(t, f, "SELECT 1")
+	ended := make(chan error, 1)
+	go func() {
+		ended <- f.Exec(background, probe, "SELECT /* txlock probe */ slot FROM "+table+" WHERE slot = 2 FOR UPDATE")
+	}()
+	f.Waiters(t, 1)
+	rows := rowsOf(f.LookAtRows(t), table)
+	require.Len(t, rows, 1)
+	require.Equal(t, session, rows[" 2"].Holder.ID)
+	require.Empty(t, rows[" 2"].Waiters)
+	require.NoError(t, f.End(background, tx, false))
+	require.NoError(t, <-ended)
+	require.NoError(t, f.End(background, probe, false))
+}
+
+// inSlot is a key of that slot among n.
+func inSlot(slot, n int) (key string) {
+	for i := 0; key == "" || dialects.SlotOf(key, n) != slot; i++ {
+		key = strconv.Itoa(i)
+	}
+	return key
+}
+
+// The probes may run on connections that are idle in the pool when Inspect looks.
+func idleProbes(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	const size = 4
+	few, db, name := slotTable(t, f, 4)
+	db.SetMaxOpenConns(size)
+	db.SetMaxIdleConns(size)
+	tx, session := outsider(t, f, "SELECT * FROM "+name+" WHERE slot = 1 FOR UPDATE")
+	keepBusy(t, db, size) // opens so many connections
+	rows := rowsOf(inspected(t, f, few, inSlot(1, 4)), name)
+	require.Len(t, rows, 1)
+	require.Equal(t, session, rows[" 1"].Holder.ID)
+	require.Empty(t, rows[" 1"].Waiters)
+	require.NoError(t, f.End(background, tx, false))
+}

@@ -1,0 +1,346 @@
+package inspection
+
+import (
+	"database/sql"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+)
+
+// What InnoDB's views say of locks is not always what it seems.
+func TestInspectInnoDB(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		says string
+		run  func(*testing.T, *testbed.Engine)
+	}{
+		{"who inserted a row holds it, not who found that", implicitHolder},
+		{"who split a page holds nothing there", splitPage},
+		{"a value is one of its own column", rowsOfOneIndex},
+		{"a table without a database is of the session's", unqualifiedRows},
+		{"shared locks", func(t *testing.T, e *testbed.Engine) {
+			// one after the other: MariaDB does not tell two sessions apart that have shared locks
+			// alone
+			t.Run("a shared lock is held, too", func(t *testing.T) { sharedHolder(t, e) })
+			t.Run("one that waits to be more is not held", func(t *testing.T) { sharedWaiter(t, e) })
+			t.Run("two are of sessions that are known, or of nobody", func(t *testing.T) { sharedHolders(t, e) })
+		}},
+		{"text is read to its end", quotedRows},
+		{"keys of several statements show in a caller's transaction", severalStatements},
+		{"the end of the index is no slot", endOfIndex},
+		{"a row is found among a hundred thousand locks", manyLocks},
+		{"another's probe is no waiter", strangersProbe},
+		{"a probe on a connection that was idle is no waiter", idleProbes},
+		{"a holder that does nothing shows signs of life", signsOfLife},
+		{"a holder that is ended writes nothing to stderr", silentWhenBroken},
+		{"Break returns when all that the session did is undone", breakOfStranger},
+		{"a session's time zone changes no time", timeZones},
+	} {
+		t.Run(test.says, func(t *testing.T) {
+			t.Parallel()
+			for _, e := range testbed.Engines {
+				if !e.Postgres {
+					t.Run(e.Name, func(t *testing.T) { test.run(t, e) })
+				}
+			}
+		})
+	}
+}
+
+func innodbFixture(t *testing.T, e *testbed.Engine) *testbed.Fixture[*sql.Tx] {
+	return testbed.NewSizedFixture(t, e, testbed.MySQLSQL[0], testbed.PoolSize, "")
+}
+
+// slotTable is a Locker with a lock table and a pool of its own.
+func slotTable(t *testing.T, f *testbed.Fixture[*sql.Tx], slots int) (
+	locks *txlock.Locker[*sql.Tx], db *sql.DB, name string,
+) {
+	t.Helper()
+	db, err := sql.Open("mysql", f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	name = f.Label + ".own_slots"
+	locks = txlock.New(mysql.New(db), txlock.WithTable(name), txlock.WithSlots(slots))
+	require.NoError(t, locks.Install(background))
+	return locks, db, name
+}
+
+// outsider runs a statement in a transaction of a client that does not use txlock.
+func outsider(t *testing.T, f *testbed.Fixture[*sql.Tx], statement string) (tx *sql.Tx, session string) {
+	t.Helper()
+	tx = f.Guest(t)
+	t.Cleanup(func() { _ = tx.Rollback() }) // of a test that failed
+	require.NoError(t, f.Exec(background, tx, statement))
+	session, err := f.Query(background, tx, f.SessionSQL())
+	require.NoError(t, err)
+	return tx, session
+}
+
+// rowsOf are the holdings of a table, by column and value.
+func rowsOf(holdings []txlock.Holding, table string) map[string]txlock.Holding {
+	rows := map[string]txlock.Holding{}
+	for _, h := range holdings {
+		if h.Table == table {
+			rows[h.Column+" "+h.Row] = h
+		}
+	}
+	return rows
+}
+
+func implicitHolder(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	table := f.MakeTable(t, "id int primary key")
+	tx, session := outsider(t, f, "INSERT INTO "+table+" VALUES (50)")
+	locked := testbed.LockLater(f.Locks.Rows(table, "id", 50))
+	f.Waiters(t, 1)
+	h := rowsOf(f.LookAtRows(t), table)["id 50"]
+	require.NotNil(t, h.Holder)
+	require.Equal(t, session, h.Holder.ID)
+	require.Len(t, h.Waiters, 1)
+	f.Apart(func() { require.NoError(t, f.Locks.Break(background, h)) })
+	require.Error(t, f.Exec(background, tx, "SELECT 1"))
+	require.ErrorContains(t, <-locked, "50") // its row was undone
+}
+
+func splitPage(t *testing.T, e *testbed.Engine) {
+	if e.Kind != servers.MySQL {
+		return // MariaDB shows the owner's number with the lock
+	}
+	f := innodbFixture(t, e)
+	table := f.MakeTable(t, "id int primary key, filler varchar(3000) character set latin1")
+	for _, id := range []int{10, 20, 30, 40} {
+		f.AsAdmin(t, fmt.Sprintf("INSERT INTO %s VALUES (%d, REPEAT('x', 3000))", table, id))
+	}
+	owner, err := f.Locks.Rows(table, "id", 30, 40).Lock(background)
+	require.NoError(t, err)
+	before := rowsOf(f.LookAtRows(t), table)["id 40"].Holder.ID
+	tx, session := outsider(t, f, fmt.Sprintf("INSERT INTO %s VALUES (15, REPEAT('x', 3000)), (16, REPEAT('x', "+
+		"3000)), (17, REPEAT('x', 3000)), (18, REPEAT('x', 3000))", table))
+	require.NotEqual(t, session, before)
+	require.NotZero(t, f.Total(t, `SELECT COUNT(*) FROM performance_schema.data_locks l
+		JOIN performance_schema.threads t USING (THREAD_ID)
+		WHERE l.OBJECT_SCHEMA = '`+f.Label+`' AND l.LOCK_DATA IN ('30', '40')
+		AND t.PROCESSLIST_ID = `+session), "it split the page")
+	rows := rowsOf(f.LookAtRows(t), table)
+	for _, name := range []string{"id 30", "id 40"} {
+		require.NotNil(t, rows[name].Holder, name)
+		require.Equal(t, before, rows[name].Holder.ID, name)
+	}
+	require.NoError(t, f.End(background, tx, false))
+	require.NoError(t, owner.Unlock(background))
+}
+
+func rowsOfOneIndex(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	table := f.MakeTable(t, "id int primary key, sku int unique, n int")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (5, 1, 0), (1, 2, 0)")
+	bySku, err := f.Locks.Rows(table, "`sku`", 1).Lock(background)
+	require.NoError(t, err)
+	tx, session := outsider(t, f, "UPDATE "+table+" SET n = 1 WHERE id = 1")
+	skuLater := testbed.LockLater(f.Locks.Rows(table, "`sku`", 1))
+	f.Waiters(t, 1)
+	rows := rowsOf(f.LookAtRows(t), table)
+	require.Len(t, rows, 1)
+	require.NotEqual(t, session, rows["`sku` 1"].Holder.ID)
+	idLater := testbed.LockLater(f.Locks.Rows(table, "ID", 1))
+	f.Waiters(t, 2)
+	rows = rowsOf(f.LookAtRows(t), table)
+	require.Len(t, rows, 2)
+	require.NotEqual(t, session, rows["`sku` 1"].Holder.ID)
+	require.Len(t, rows["`sku` 1"].Waiters, 1)
+	require.Equal(t, session, rows["ID 1"].Holder.ID)
+	require.Len(t, rows["ID 1"].Waiters, 1)
+	require.NoError(t, f.End(background, tx, false))
+	require.NoError(t, bySku.Unlock(background))
+	require.NoError(t, <-skuLater)
+	require.NoError(t, <-idLater)
+}
+
+func unqualifiedRows(t *testing.T, e *testbed.Engine) {
+	f, other := innodbFixture(t, e), innodbFixture(t, e)
+	f.AsAdmin(t, "INSERT INTO "+f.MakeTable(t, "id int primary key")+" VALUES (1)")
+	f.AsAdmin(t, "INSERT INTO "+other.MakeTable(t, "id int primary key")+" VALUES (1)")
+	owner, err := f.Locks.Rows("things", "id", 1).Lock(background)
+	require.NoError(t, err)
+	later := testbed.LockLater(f.Locks.Rows("things", "id", 1))
+	f.Waiters(t, 1)
+	var shown []txlock.Holding // to somebody in another database
+	for _, h := range other.LookAtRows(t) {
+		if h.Table == "things" && h.Holder != nil && h.Holder.Database == f.Label {
+			shown = append(shown, h)
+		}
+	}
+	require.Len(t, shown, 1)
+	require.Len(t, shown[0].Waiters, 1)
+	require.NoError(t, owner.Unlock(background))
+	require.NoError(t, <-later)
+}
+
+func sharedHolder(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	table := f.MakeTable(t, "id int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	tx, session := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
+	locked := testbed.LockLater(f.Locks.Rows(table, "id", 1))
+	f.Waiters(t, 1)
+	h := lookAtReader(t, f, table)
+	require.Equal(t, session, h.Readers[0].ID)
+	require.Len(t, h.Waiters, 1)
+	require.NoError(t, f.End(background, tx, false))
+	require.NoError(t, <-locked)
+}
+
+// lookAtReader is what Inspect shows of row 1, which one session shares, once it names that. The
+// Check of a fixture beside shares a row of its own for a moment. MariaDB does not tell the two
+// sessions apart then.
+func lookAtReader(t *testing.T, f *testbed.Fixture[*sql.Tx], table string) (h txlock.Holding) {
+	t.Helper()
+	eventually.True(t, "the reader is named", func() bool {
+		h = rowsOf(f.LookAtRows(t), table)["id 1"]
+		require.Nil(t, h.Holder)
+		require.Len(t, h.Readers, 1)
+		return h.Readers[0].ID != ""
+	})
+	return h
+}
+
+func sharedWaiter(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	table := f.MakeTable(t, "id int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	tx, waiting := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
+	other, holding := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
+	ended := make(chan error, 1)
+	go func() { ended <- f.Locks.Rows(table, "id", 1).LockTx(background, tx) }()
+	f.Waiters(t, 1)
+	h := lookAtReader(t, f, table)
+	require.Equal(t, holding, h.Readers[0].ID)
+	require.Len(t, h.Waiters, 1)
+	require.Equal(t, waiting, h.Waiters[0].ID)
+	require.NoError(t, f.End(background, other, false))
+	require.NoError(t, <-ended)
+	require.NoError(t, f.End(background, tx, false))
+}
+
+// Two sessions have locked a row each, in share mode. A wrong holder would be ended by a Break.
+func sharedHolders(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	table := f.MakeTable(t, "id int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1), (2)")
+	var txs []*sql.Tx
+	var waits []<-chan error
+	session := map[string]string{}
+	for _, id := range []string{"1", "2"} {
+		tx, holder := outsider(t, f, "SELECT * FROM "+table+" WHERE id = "+id+" LOCK IN SHARE MODE")
+		txs, session["id "+id] = append(txs, tx), holder
+		waits = append(waits, testbed.LockLater(f.Locks.Rows(table, "id", id)))
+	}
+	f.Waiters(t, 2)
+	rows := rowsOf(f.LookAtRows(t), table)
+	require.Len(t, rows, 2)
+	for row, h := range rows {
+		require.Nil(t, h.Holder)
+		require.Len(t, h.Readers, 1)
+		require.Len(t, h.Waiters, 1)
+		if e.MariaDB {
+			require.Empty(t, h.Readers[0].ID, "which of the two is not known")
+			require.ErrorContains(t, f.Locks.Break(background, h), "did not say by which session")
+		} else {
+			require.Equal(t, session[row], h.Readers[0].ID)
+		}
+	}
+	for i, tx := range txs {
+		require.NoError(t, f.End(background, tx, false))
+		require.NoError(t, <-waits[i])
+	}
+}
+
+func quotedRows(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	table := f.MakeTable(t, "name varchar(40), n varchar(40), primary key (name, n)")
+	names := []string{"it's", "a', 'b", "'", "plain", `a\b`, `\0`}
+	for _, name := range names {
+		_, err := f.Admin.Exec("INSERT INTO "+table+" VALUES (?, ?)", name, "c', 'd")
+		require.NoError(t, err)
+	}
+	var later []<-chan error
+	owner, err := f.Locks.Rows(table, "name", "it's", "a', 'b", "'", "plain", `a\b`, `\0`).Lock(background)
+	require.NoError(t, err)
+	for i, name := range names {
+		later = append(later, testbed.LockLater(f.Locks.Rows(table, "name", name)))
+		f.Waiters(t, i+1)
+	}
+	rows := rowsOf(f.LookAtRows(t), table)
+	for _, name := range names {
+		require.Contains(t, rows, "name "+name)
+		require.NotNil(t, rows["name "+name].Holder)
+		require.Len(t, rows["name "+name].Waiters, 1)
+	}
+	require.NoError(t, owner.Unlock(background))
+	for _, ended := range later {
+		require.NoError(t, <-ended)
+	}
+}
+
+func severalStatements(t *testing.T, e *testbed.Engine) {
+	if !e.ListsHeld() {
+		return
+	}
+	f := innodbFixture(t, e)
+	first, second := f.Key("first"), f.Key("second")
+	f.Free(t, first, second) // reads the number of slots: LockTx would wait a second for that at most
+	tx := f.Guest(t)
+	require.NoError(t, f.Locks.Mutex(first).LockTx(background, tx))
+	require.NoError(t, f.Locks.Mutex(second).LockTx(background, tx))
+	holder, err := f.Locks.Mutex(f.Key("third")).Lock(background)
+	require.NoError(t, err)
+	third := make(chan error, 1) // its wait must not hide what it holds
+	go func() { third <- f.Locks.Mutex(f.Key("third")).LockTx(background, tx) }()
+	f.Waiters(t, 1)
+	shown := map[string]bool{}
+	for _, h := range f.Look(t, first, second) {
+		shown[h.Key] = true
+	}
+	require.NoError(t, holder.Unlock(background))
+	require.NoError(t, <-third)
+	require.NoError(t, f.End(background, tx, false))
+	require.Equal(t, map[string]bool{first: true, second: true}, shown)
+}
+
+func endOfIndex(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	f.LookAtRows(t) // makes the table
+	tx, session := outsider(t, f, "SELECT * FROM "+f.Label+".few_slots FORCE INDEX (PRIMARY) WHERE slot > 2 FOR UPDATE")
+	few, _ := f.FewSlots(t)
+	rows := rowsOf(inspected(t, f, few, inSlot(3, 4)), f.Label+".few_slots")
+	require.Len(t, rows, 1)
+	require.NotNil(t, rows[" 3"].Holder)
+	require.Equal(t, session, rows[" 3"].Holder.ID)
+	require.NoError(t, f.End(background, tx, false))
+}
+
+func manyLocks(t *testing.T, e *testbed.Engine) {
+	if e.Kind != servers.MySQL {
+		return // MariaDB shows awaited rows only
+	}
+	f := innodbFixture(t, e)
+	table := f.MakeTable(t, "id int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" WITH RECURSIVE d AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM d WHERE n < "+
+		"340) SELECT a.n * 341 + b.n FROM d a, d b")
+	tx, session := outsider(t, f, "SELECT COUNT(*) FROM (SELECT id FROM "+table+" FOR UPDATE) everything")
+	locked := testbed.LockLater(f.Locks.Rows(table, "id", 7))
+	f.Waiters(t, 1)
+	rows := rowsOf(f.LookAtRows(t), table)
+	require.Len(t, rows, 1)
+	require.Equal(t, session, rows["id 7"].Holder.ID)
+	require.Len(t, rows["id 7"].Waiters, 1)
+	require.NoError(t, f.End(background, tx, false))
+	require.NoError(t, <-locked)
+}

@@ -1,0 +1,261 @@
+package inspection
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+)
+
+// PostgreSQL's picture comes from several views, and its rows say little about who locked them.
+func TestInspectPostgres(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("of one moment", func(t *testing.T) { pictureOfOneMoment(t, e) })
+			t.Run("work that waits for another row", func(t *testing.T) { workWaitsElsewhere(t, e) })
+			t.Run("what a savepoint released", func(t *testing.T) { savepointReleased(t, e) })
+			t.Run("keys that are too long", func(t *testing.T) { longKeys(t, e) })
+			t.Run("heartbeats", func(t *testing.T) { heartbeats(t, e) })
+			t.Run("a row that a stranger holds", func(t *testing.T) {
+				strangerHolds(t, e, testbed.PostgresPgx[0])
+				strangerHolds(t, e, testbed.PostgresSQL[0])
+			})
+			t.Run("a database that is a copy", func(t *testing.T) { copiedDatabase(t, e) })
+		})
+	}
+}
+
+// A session that takes one lock after the other is never shown with both.
+func pictureOfOneMoment(t *testing.T, e *testbed.Engine) {
+	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
+	one := testbed.NewSizedFixture(t, e, testbed.PostgresPgx[0], 1, "")
+	a, b := f.Key("a"), f.Key("b")
+	ctx, stop := context.WithCancel(background)
+	done := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			for _, key := range []string{a, b} {
+				lock, err := one.Locks.Mutex(key).Lock(background)
+				if err == nil {
+					err = lock.Unlock(background)
+				}
+				if err != nil {
+					done <- err
+					return
+				}
+			}
+		}
+		done <- nil
+	}()
+	seen := 0
+	for range 300 {
+		holdings := f.Look(t, a, b)
+		require.LessOrEqual(t, len(holdings), 1)
+		seen += len(holdings)
+	}
+	stop()
+	require.NoError(t, <-done)
+	require.NotZero(t, seen)
+}
+
+// A holder whose work waits for another row of the table is a holder.
+func workWaitsElsewhere(t *testing.T, e *testbed.Engine) {
+	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
+	table := f.MakeTable(t, "id int primary key, n int")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (99, 0)")
+	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
+	require.NoError(t, f.Exec(background, stranger, "UPDATE "+table+" SET n = 1 WHERE id = 99"))
+	done, session := make(chan error, 1), make(chan string, 1)
+	go func() {
+		done <- f.Locks.Rows(table, "id", 1).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			id, err := f.Query(ctx, tx, f.SessionSQL())
+			session <- id
+			return errors.Join(err, f.Exec(ctx, tx, "UPDATE "+table+" SET n = 2 WHERE id = 99"))
+		})
+	}()
+	holder := <-session
+	f.Waiters(t, 1)
+	shown := rowOf(t, f, table, "1")
+	require.Empty(t, shown.Waiters)
+	require.NotNil(t, shown.Holder)
+	require.Equal(t, holder, shown.Holder.ID)
+	require.Contains(t, shown.Holder.Statement, "UPDATE")
+	require.NoError(t, f.End(background, stranger, false))
+	require.NoError(t, <-done)
+}
+
+// rowOf is what Inspect shows of a row of the caller's.
+func rowOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], table, value string) txlock.Holding {
+	t.Helper()
+	for _, h := range f.LookAtRows(t) {
+		if h.Table == table && h.Row == value {
+			return h
+		}
+	}
+	require.Fail(t, "the row is not shown")
+	return txlock.Holding{}
+}
+
+// A row held by a client that does not use txlock shows that holder, and a caller of txlock as its
+// waiter: alone, and in a transaction of its own.
+func strangerHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
+	id, err := f.Query(background, stranger, f.SessionSQL())
+	require.NoError(t, err)
+	require.NoError(t, f.Exec(background, stranger, "SELECT FROM "+table+" WHERE id = 1 FOR UPDATE"))
+	row, tx := f.Locks.Rows(table, "id", 1), f.Guest(t)
+	for _, wait := range []func(context.Context) error{
+		func(ctx context.Context) error { _, err := row.Lock(ctx); return err },
+		func(ctx context.Context) error { return row.LockTx(ctx, tx) },
+	} {
+		ctx, cancel := context.WithCancel(background)
+		ended := make(chan error, 1)
+		go func() { ended <- wait(ctx) }()
+		f.Waiters(t, 1)
+		shown := rowOf(t, f, table, "1")
+		require.NotNil(t, shown.Holder)
+		require.Equal(t, id, shown.Holder.ID)
+		require.Len(t, shown.Waiters, 1)
+		cancel()
+		require.ErrorIs(t, testbed.Receive(t, ended), context.Canceled)
+	}
+	require.NoError(t, f.End(background, tx, true))
+	require.NoError(t, f.End(background, stranger, false))
+}
+
+// Break does not end a session for a lock that was released with a savepoint.
+func savepointReleased(t *testing.T, e *testbed.Engine) {
+	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
+	deep := f.Key("deep")
+	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ pgx.Tx) error {
+		var shown []txlock.Holding
+		err := f.Locks.Mutex(f.Key("outer")).Do(ctx, func(ctx context.Context, _ pgx.Tx) error {
+			_, err := f.Locks.Mutex(deep).Lock(ctx)
+			require.NoError(t, err)
+			shown = f.Look(t, deep)
+			return errWork
+		})
+		require.ErrorIs(t, err, errWork)
+		require.Len(t, shown, 1)
+		require.ErrorIs(t, f.Locks.Break(background, shown[0]), txlock.ErrNotHeld)
+		return context.Cause(ctx)
+	}))
+}
+
+// Of a key that is too long, the beginning shows. No other lock of the session shows under it.
+func longKeys(t *testing.T, e *testbed.Engine) {
+	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
+	outer, inner := f.Key(strings.Repeat("long", 20)), f.Key("inner")
+	lock, err := f.Locks.Mutex(outer).Lock(background)
+	require.NoError(t, err)
+	before := f.Look(t, outer)[0]
+	beginning, cut := strings.CutSuffix(before.Key, "…")
+	require.True(t, cut)
+	require.NotEmpty(t, beginning)
+	require.True(t, strings.HasPrefix(outer, beginning))
+
+	nested, err := f.Locks.Mutex(inner).Lock(lock.Context())
+	require.NoError(t, err)
+	for _, h := range f.Look(t, outer, inner) {
+		require.NotNil(t, h.Holder)
+		require.Empty(t, h.Key, "which of the two it is is not known")
+		require.Equal(t, before.Holder.Since, h.Holder.Since)
+	}
+	require.NoError(t, nested.Unlock(background))
+	require.NoError(t, lock.Unlock(background))
+}
+
+// A heartbeat shows as the last statement of an idle holder. It is no sign of life when the
+// transaction is aborted: that has released the lock.
+func heartbeats(t *testing.T, e *testbed.Engine) {
+	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
+	driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
+	defer p.Close()
+	key := f.Key("beating")
+	session, _, err := driver.Begin(background, dialects.Request{
+		Table: f.Table(), Column: "slot", Ours: true, Slots: dialects.DefaultSlots, Work: &dialects.Work{},
+		Label:  label.Keys(key),
+		Values: []dialects.Value{{Text: strconv.Itoa(int(testbed.SlotOf(key, dialects.DefaultSlots)))}},
+		Lease:  time.Minute,
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, session.End(background, time.Now().Add(time.Minute), false)) }()
+	require.NoError(t, session.Ping(background))
+	holder := f.Look(t, key)[0].Holder
+	require.True(t, holder.Idle)
+	require.Equal(t, "-- txlock ping", holder.Statement)
+
+	require.Error(t, f.Exec(background, session.Tx(), "SELECT 1 / 0"))
+	require.Error(t, session.Ping(background))
+}
+
+// The tables of a copied database have the same numbers. What is locked in one database does not
+// show in the other.
+func copiedDatabase(t *testing.T, e *testbed.Engine) {
+	administrator := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
+	in := func(database string) *testbed.Engine {
+		u, err := url.Parse(e.DSN)
+		require.NoError(t, err)
+		u.Path = "/" + database
+		other, err := testbed.NewEngine(&servers.Server{Kind: e.Kind, Name: e.Name, DSN: u.String()})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = other.Admin.Close() })
+		return other
+	}
+	original, copied := administrator.Label+"_original", administrator.Label+"_copied"
+	create := func(statement, database string) {
+		administrator.AsAdmin(t, statement)
+		t.Cleanup(func() { administrator.AsAdmin(t, "DROP DATABASE "+database+" WITH (FORCE)") })
+	}
+	create("CREATE DATABASE "+original, original)
+	seeding := in(original)
+	driver, p := administrator.Connect(t, seeding.DSNFor(administrator.Label, "", nil), 1)
+	seed := txlock.New(driver, txlock.WithTable(seeding.Table()))
+	require.NoError(t, seed.Install(background))
+	require.NoError(t, seed.Close())
+	p.Close()
+	for _, statement := range []string{"CREATE TABLE things (id int primary key)", "INSERT INTO things VALUES (1)"} {
+		_, err := seeding.Admin.Exec(statement)
+		require.NoError(t, err)
+	}
+	require.NoError(t, seeding.Admin.Close()) // a database with sessions cannot be copied
+	create("CREATE DATABASE "+copied+" TEMPLATE "+original, copied)
+
+	here := testbed.NewFixture(t, in(original), testbed.PostgresPgx[0])
+	there := testbed.NewFixture(t, in(copied), testbed.PostgresPgx[0])
+	number := "SELECT 'things'::regclass::oid::int"
+	require.Equal(t, here.Total(t, number), there.Total(t, number))
+	key := here.Key("copied")
+	_, release := here.HoldInDo(t, key)
+	granted := here.Queue(t, 1, key)
+	row, err := here.Locks.Rows("things", "id", 1).Lock(background)
+	require.NoError(t, err)
+	rowLater := testbed.LockLater(here.Locks.Rows("things", "id", 1))
+	here.Waiters(t, 2)
+	require.Len(t, here.Look(t), 2)
+	require.Empty(t, there.Look(t))
+	require.NoError(t, row.Unlock(background))
+	require.NoError(t, <-rowLater)
+	require.NoError(t, release())
+	require.NoError(t, (<-granted).Unlock(background))
+}

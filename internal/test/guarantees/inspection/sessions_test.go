@@ -1,0 +1,155 @@
+package inspection
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	driver "github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+)
+
+// keepBusy runs a statement on each of n connections.
+func keepBusy(t *testing.T, db *sql.DB, n int) {
+	t.Helper()
+	worked := make(chan error, n)
+	for range n {
+		go func() {
+			var ended int
+			err := db.QueryRow("SELECT SLEEP(0.5)").Scan(&ended)
+			if err == nil && ended != 0 {
+				err = errors.New("interrupted")
+			}
+			worked <- err
+		}()
+	}
+	for range n {
+		require.NoError(t, <-worked)
+	}
+}
+
+func breakOfStranger(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	table := f.MakeTable(t, "id int auto_increment primary key, filler char(100) default ''")
+	as := func(name, grants string) *txlock.Locker[*sql.Tx] {
+		user := "'" + f.Label + name + "'@'%'"
+		f.AsAdmin(t, "CREATE USER "+user)
+		t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
+		f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
+		f.AsAdmin(t, "GRANT ALL ON "+f.Label+".* TO "+user)
+		if grants != "" {
+			f.AsAdmin(t, grants+" TO "+user)
+		}
+		config, err := driver.ParseDSN(f.DSNFor(f.Label, "", nil))
+		require.NoError(t, err)
+		config.User = f.Label + name
+		return visitor(t, f, config.FormatDSN())
+	}
+	grants := []string{"GRANT CONNECTION_ADMIN ON *.*", "GRANT SELECT ON performance_schema.*"}
+	if e.MariaDB {
+		grants = []string{"GRANT CONNECTION ADMIN, PROCESS ON *.*"}
+	}
+	breaker := as("b", grants[0])
+	if len(grants) > 1 {
+		f.AsAdmin(t, grants[1]+" TO '"+f.Label+"b'@'%'")
+	}
+	key := f.Key("stranger")
+	written, ended, broken := make(chan error, 1), make(chan error, 1), make(chan bool)
+	locks := as("a", "")
+	go func() {
+		ended <- locks.Mutex(key).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			err := f.Exec(ctx, tx, "INSERT INTO "+table+" (id) VALUES (NULL), (NULL), (NULL), (NULL)")
+			for range 6 { // undoing this takes a while, but less than Break waits
+				if err == nil {
+					err = f.Exec(ctx, tx, "INSERT INTO "+table+" (filler) SELECT a.filler FROM "+table+" a, (SELECT "+
+						"1 UNION ALL SELECT 2 UNION ALL SELECT 3) b")
+				}
+			}
+			written <- err
+			<-broken // a loss on a caller's pool is noticed by the next statement
+			return f.Exec(ctx, tx, "DO 0")
+		})
+	}()
+	require.NoError(t, <-written)
+	h := f.Look(t, key)
+	require.Len(t, h, 1)
+	f.Apart(func() { require.NoError(t, breaker.Break(background, h[0])) })
+	close(broken)
+	f.Free(t, key)
+	require.ErrorIs(t, <-ended, txlock.ErrLost)
+
+	if e.Kind == servers.MySQL { // a session of root
+		_, release := f.HoldInDo(t, key)
+		require.ErrorContains(t, breaker.Break(background, f.Look(t, key)[0]), "SYSTEM_USER")
+		require.NoError(t, release())
+	}
+}
+
+// An idle holder shows as idle. Its last statement is a heartbeat, which has all its keys.
+func signsOfLife(t *testing.T, e *testbed.Engine) {
+	if !e.Tells {
+		return
+	}
+	for _, c := range testbed.MySQLSQL {
+		f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithLease(6*time.Second))
+		key := f.Key("alive")
+		lock, err := f.Locks.Mutex(key).Lock(background)
+		require.NoError(t, err)
+		_, err = f.Locks.Mutex(f.Key("nested")).Lock(lock.Context())
+		require.NoError(t, err)
+		eventually.Every(t, "a sign of life", 20*time.Millisecond, func() bool {
+			shown := f.Look(t, key)
+			return len(shown) == 1 && shown[0].Holder.Idle && shown[0].Key == key &&
+				strings.Contains(shown[0].Holder.Statement, " ["+key+"] ["+f.Key("nested")+"] */")
+		})
+		require.NoError(t, lock.Unlock(background))
+	}
+}
+
+// A process on mysql.Open writes nothing to stderr when its session is ended.
+func silentWhenBroken(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	key := f.Key("silent")
+	var written bytes.Buffer
+	holder := e.StartPartner(t, testbed.Part{
+		Plays: "hold", DSN: f.DSNFor(f.Label, "", nil), Key: key, Lease: time.Minute, Stderr: &written,
+	})
+	require.Equal(t, "asks", holder.Next(t))
+	require.Equal(t, "holds", holder.Next(t)) // the server shows the holder before the process knows
+	shown := f.Look(t, key)
+	require.Len(t, shown, 1)
+	f.Apart(func() { require.NoError(t, f.Locks.Break(background, shown[0])) })
+	require.Equal(t, "lost", holder.Next(t))
+	require.Equal(t, "lost", holder.Next(t))
+	holder.Ended(t)
+	require.Empty(t, written.String())
+}
+
+func timeZones(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	var err error
+	key := f.Key("zone")
+	_, release := f.HoldInDo(t, key)
+	zoned, p := f.Connect(t, f.DSNFor(f.Label, "", url.Values{"time_zone": {"'+07:00'"}}), testbed.PoolSize)
+	defer p.Close()
+	locks := txlock.New(zoned, txlock.WithTable(f.Table()))
+	defer locks.Close()
+	var h []txlock.Holding
+	f.Apart(func() { h, err = locks.Inspect(background, key) })
+	require.NoError(t, err)
+	require.Len(t, h, 1)
+	const soon = 10 * time.Minute // not 7 hours; the look itself may come late
+	require.WithinDuration(t, time.Now(), h[0].Holder.Since, soon)
+	require.Less(t, h[0].Holder.For, soon)
+	require.NoError(t, release())
+}

@@ -1,0 +1,67 @@
+package guarantees
+
+import (
+	"context"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// Logged shows that the log tells of a loss, and is silent otherwise.
+func Logged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	log := &testbed.Logbook{}
+	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())
+	m := f.Locks.Mutex(f.Key("a"))
+	lock, err := m.Lock(background)
+	require.NoError(t, err)
+	_, err = m.TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	_, err = m.Lock(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoError(t, lock.Unlock(background))
+	require.ErrorIs(t, m.Do(background, func(context.Context, Tx) error { return errWork }), errWork)
+	require.NoError(t, f.Locks.Check(background))
+	require.Empty(t, log.Records(t), "silent otherwise")
+
+	lock, err = m.Lock(background)
+	require.NoError(t, err)
+	f.KillSessions(t)
+	<-lock.Context().Done()
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	record := log.One(t, "WARN", "lost a lock")
+	require.Contains(t, record["lock"], f.Key("a"))
+	require.Contains(t, record["error"], "server closed the connection")
+}
+
+// ForgottenLock shows that the log tells of a Lock that the program has lost sight of, and that it
+// stays held. It does not tell of one that was unlocked, or released with its Do.
+func ForgottenLock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	log := &testbed.Logbook{}
+	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())
+	lock := func(ctx context.Context, key string) *txlock.Lock {
+		lock, err := f.Locks.Mutex(f.Key(key)).Lock(ctx)
+		require.NoError(t, err)
+		return lock
+	}
+	require.NoError(t, lock(background, "unlocked").Unlock(background))
+	require.NoError(t, f.Locks.Mutex(f.Key("do")).Do(background, func(ctx context.Context, _ Tx) error {
+		lock(ctx, "released")
+		return nil
+	}))
+	lock(background, "forgotten")
+	eventually.Every(t, "a warning", testbed.PollEvery, func() bool {
+		runtime.GC()
+		return len(log.Records(t)) > 0
+	})
+	require.Contains(t, log.One(t, "WARN", "forgotten")["lock"], f.Key("forgotten"))
+	f.Taken(t, f.Key("forgotten"))
+	f.Free(t, f.Key("unlocked"), f.Key("released"))
+	require.NoError(t, f.Locks.Close())
+}

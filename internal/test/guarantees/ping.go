@@ -1,0 +1,39 @@
+package guarantees
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// Pinged shows that Ping finds a lock table that is missing or empty, waits for no lock, and leaves
+// no transaction open.
+func Pinged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(4))
+	require.ErrorIs(t, f.Locks.Ping(background), txlock.ErrNotInstalled)
+	require.NoError(t, f.Locks.Install(background))
+	require.NoError(t, f.Locks.Ping(background))
+	lock, err := f.Locks.Mutex(keysOfSlots(4, 0, 1, 2, 3)...).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, f.Locks.Ping(background))
+	require.NoError(t, lock.Unlock(background))
+	f.AsAdmin(t, "DELETE FROM "+name)
+	require.ErrorIs(t, f.Locks.Ping(background), txlock.ErrNotInstalled)
+	f.Transactions(t, 0)
+	f.DropInstalled(t, name)
+	require.ErrorIs(t, f.Locks.Ping(background), txlock.ErrNotInstalled)
+
+	ctx, cancel := context.WithCancel(background)
+	cancel()
+	require.ErrorIs(t, f.Locks.Ping(ctx), context.Canceled)
+	driver, p := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
+	defer p.Close()
+	closed := txlock.New(driver, txlock.WithLease(time.Minute))
+	require.NoError(t, closed.Close())
+	require.ErrorContains(t, closed.Ping(background), "closed")
+}

@@ -1,0 +1,298 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/wire"
+)
+
+// crowd is a tracer that counts the callers that wait in the process.
+type crowd struct{ waiting atomic.Int64 }
+
+// Asked implements txlock.Tracer.
+func (c *crowd) Asked(ctx context.Context, _ txlock.Call) context.Context { return ctx }
+
+// Answered implements txlock.Tracer.
+func (c *crowd) Answered(context.Context, error) {}
+
+// Ended implements txlock.Tracer.
+func (c *crowd) Ended(context.Context, error) {}
+
+// Queued implements txlock.QueueTracer.
+func (c *crowd) Queued(context.Context) { c.waiting.Add(1) }
+
+// Admitted implements txlock.QueueTracer.
+func (c *crowd) Admitted(context.Context) { c.waiting.Add(-1) }
+
+// waits waits until n callers wait in the process.
+func (c *crowd) waits(t *testing.T, n int) {
+	t.Helper()
+	eventually.Every(t, fmt.Sprintf("%d callers in the process", n), time.Millisecond, func() bool {
+		return c.waiting.Load() == int64(n)
+	})
+}
+
+// crowded is a fixture with a crowd.
+func crowded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], size int, address string,
+	options ...txlock.Option,
+) (*testbed.Fixture[Tx], *crowd) {
+	t.Helper()
+	waiting := &crowd{}
+	return testbed.NewSizedFixture(t, e, c, size, address, append(options, txlock.WithTracer(waiting))...), waiting
+}
+
+// lockOrDo locks and unlocks, or does nothing in a Do, and calls hold meanwhile.
+func lockOrDo[Tx any](m *txlock.Mutex[Tx], do bool, hold func()) error {
+	if do {
+		return m.Do(background, func(context.Context, Tx) error {
+			hold()
+			return nil
+		})
+	}
+	lock, err := m.Lock(background)
+	if err != nil {
+		return err
+	}
+	hold()
+	return lock.Unlock(background)
+}
+
+// QueueLeavesPool shows that a hundred callers of one key leave the pool to others, and that all of
+// them are served. Without the queue they would have all ten connections, and the callers of
+// another key would wait for the hot one.
+func QueueLeavesPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const callers = 100
+	f, waiting := crowded(t, e, c, 10, "")
+	hot := f.Locks.Mutex(f.Key("hot"))
+	holder, err := hot.Lock(background)
+	require.NoError(t, err)
+	var group errgroup.Group
+	served := 0 // guarded by the lock
+	for i := range callers {
+		group.Go(func() error { return lockOrDo(hot, i%2 == 0, func() { served++ }) })
+	}
+	waiting.waits(t, callers-1)
+	f.Waiters(t, 1)
+	f.Transactions(t, 2)
+
+	free, err := f.Locks.Mutex(f.Key("free")).TryLock(background)
+	require.NoError(t, err)
+	require.NoError(t, free.Unlock(background))
+	require.NoError(t, f.Locks.Mutex(f.Key("free"), f.Key("hot too")).Within(10*time.Second).
+		Do(background, func(context.Context, Tx) error { return nil }))
+
+	require.NoError(t, holder.Unlock(background))
+	require.NoError(t, group.Wait())
+	require.Equal(t, callers, served)
+	waiting.waits(t, 0)
+}
+
+// QueueByDefault shows that five hundred callers of one key take few connections of a pool that is
+// as it comes, also of a *sql.DB without a limit.
+func QueueByDefault[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const callers, few = 500, 8
+	f, waiting := crowded(t, e, c, 0, "")
+	m := f.Locks.Mutex(f.Key("hot"))
+	holder, err := m.Lock(background)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	var group errgroup.Group
+	for range callers {
+		group.Go(func() error {
+			_, err := m.Lock(ctx)
+			if !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("not a cancelled wait: %w", err)
+			}
+			return nil
+		})
+	}
+	eventually.True(t, "the others wait in the process", func() bool { return waiting.waiting.Load() >= callers-few })
+	require.LessOrEqual(t, f.Sessions(t), few)
+	cancel()
+	require.NoError(t, group.Wait())
+	require.NoError(t, holder.Unlock(background))
+	f.Free(t, f.Key("hot"))
+}
+
+// QueueOrder shows that callers of one process are served in the order of their calls, without a
+// connection.
+func QueueOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const callers = 30
+	f, waiting := crowded(t, e, c, testbed.PoolSize, "", txlock.WithQueue(2))
+	m := f.Locks.Mutex(f.Key("queue"))
+	first, err := m.Lock(background)
+	require.NoError(t, err)
+	var served []int // guarded by the lock
+	var group errgroup.Group
+	for i := range callers {
+		group.Go(func() error { return lockOrDo(m, i%3 == 0, func() { served = append(served, i) }) })
+		f.Waiters(t, 1)
+		waiting.waits(t, i)
+	}
+	require.NoError(t, first.Unlock(background))
+	require.NoError(t, group.Wait())
+	require.Len(t, served, callers)
+	for i, who := range served {
+		require.Equal(t, i, who, "served: %v", served)
+	}
+}
+
+// QueuedWaitEnds shows how waits in the process end, and that the server hears nothing of them.
+func QueuedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	f, waiting := crowded(t, e, c, 4, proxy.Addr(), txlock.WithQueue(1), txlock.WithLease(time.Hour)) // no heartbeat
+	m := f.Locks.Mutex(f.Key("queued"))
+	holder, err := m.Lock(background)
+	require.NoError(t, err)
+	before := proxy.Bursts()
+
+	work := func(context.Context, Tx) error { return nil }
+	_, err = m.TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorContains(t, err, "of this process")
+	require.ErrorIs(t, m.TryDo(background, work), txlock.ErrNotAcquired)
+
+	fastest := time.Hour
+	for i := range 100 {
+		ctx, cancel := context.WithCancel(background)
+		failed := make(chan error, 1)
+		go func() {
+			if i%2 == 0 {
+				failed <- m.Do(ctx, work)
+				return
+			}
+			_, err := m.Lock(ctx)
+			failed <- err
+		}()
+		waiting.waits(t, 1)
+		cancelled := time.Now()
+		cancel()
+		err := testbed.Receive(t, failed)
+		fastest = min(fastest, time.Since(cancelled))
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorContains(t, err, "the queue of this process")
+	}
+	require.Less(t, fastest, time.Millisecond)
+
+	for _, wait := range []func(m *txlock.Mutex[Tx]) error{
+		func(m *txlock.Mutex[Tx]) error { _, err := m.Lock(background); return err },
+		func(m *txlock.Mutex[Tx]) error { return m.Do(background, work) },
+	} {
+		err := wait(m.Within(20 * time.Millisecond))
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	require.Equal(t, before, proxy.Bursts(), "the server was asked")
+	require.NoError(t, holder.Unlock(background))
+	f.Free(t, f.Key("queued"))
+}
+
+// WithinSpansQueue shows that Within counts the wait in the process and that at the server.
+func WithinSpansQueue[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, waiting := crowded(t, e, c, 4, "", txlock.WithQueue(1))
+	other := testbed.NewFixture(t, e, c)
+	held, err := other.Locks.Mutex(f.Key("both")).Lock(background)
+	require.NoError(t, err)
+	m := f.Locks.Mutex(f.Key("both"))
+	ctx, cancel := context.WithCancel(background)
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := m.Lock(ctx); first <- err }()
+	f.Waiters(t, 1)
+	const limit, queued = 4 * time.Second, 2 * time.Second
+	start := time.Now()
+	go func() { _, err := m.Within(limit).Lock(background); second <- err }()
+	waiting.waits(t, 1)
+	<-time.After(queued)
+	cancel() // the place at the server is the other's now
+	require.ErrorIs(t, testbed.Receive(t, first), context.Canceled)
+	require.ErrorIs(t, testbed.Receive(t, second), context.DeadlineExceeded)
+	require.GreaterOrEqual(t, time.Since(start), limit)
+	require.Less(t, time.Since(start), limit+queued, "the wait at the server began with the limit anew")
+	require.NoError(t, held.Unlock(background))
+}
+
+// QueueForgetsNobody shows that broken sessions and panics leave nobody waiting.
+func QueueForgetsNobody[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const callers, turns, kills = 40, 5, 4
+	f, _ := crowded(t, e, c, 10, "", txlock.WithQueue(2))
+	m := f.Locks.Mutex(f.Key("crowd"))
+	holds := make(chan struct{}, callers*turns)
+	var group sync.WaitGroup
+	for i := range callers {
+		group.Go(func() {
+			for served := 0; served < turns; {
+				func() {
+					defer func() { _ = recover() }()
+					_ = lockOrDo(m, i%4 == 0, func() {
+						served++
+						holds <- struct{}{}
+						if i%8 == 0 {
+							panic("in the work")
+						}
+					})
+				}()
+			}
+		})
+	}
+	for range kills {
+		for range callers * turns / (kills + 1) {
+			testbed.Receive(t, holds)
+		}
+		f.KillSessions(t)
+	}
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	testbed.Receive(t, done)
+	f.Free(t, f.Key("crowd"))
+}
+
+// QueueCloses shows that Close ends the waits in the process.
+func QueueCloses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, waiting := crowded(t, e, c, 4, "", txlock.WithQueue(1))
+	m := f.Locks.Mutex(f.Key("closing"))
+	holder, err := m.Lock(background)
+	require.NoError(t, err)
+	failed := make(chan error, 10)
+	for i := range cap(failed) {
+		go func() { failed <- lockOrDo(m, i%2 == 0, func() { t.Error("it was served") }) }()
+	}
+	waiting.waits(t, cap(failed))
+	require.NoError(t, f.Locks.Close())
+	for range cap(failed) {
+		require.ErrorIs(t, testbed.Receive(t, failed), txlock.ErrClosed)
+	}
+	require.ErrorIs(t, holder.Unlock(background), txlock.ErrLost)
+}
+
+// QueueSeesDeadlocks shows that what holds a session does not wait in the process: with one place a
+// key, which others already wait for, the server still sees the circle.
+func QueueSeesDeadlocks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, waiting := crowded(t, e, c, 8, "", txlock.WithQueue(1))
+	others := make(chan error, 2)
+	opposite(t, f, func() {
+		for _, key := range []string{"a", "b"} {
+			go func() { others <- lockOrDo(f.Locks.Mutex(f.Key(key)), false, func() {}) }()
+		}
+		waiting.waits(t, 2)
+	})
+	for range 2 {
+		require.NoError(t, testbed.Receive(t, others))
+	}
+	f.Free(t, f.Key("a"), f.Key("b"))
+}

@@ -1,0 +1,273 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// attempts tells which attempts of calls there were.
+type attempts struct {
+	mu  sync.Mutex
+	all []int
+}
+
+func (a *attempts) Asked(ctx context.Context, call txlock.Call) context.Context {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all = append(a.all, call.Attempt)
+	return ctx
+}
+
+func (*attempts) Answered(context.Context, error) {}
+func (*attempts) Ended(context.Context, error)    {}
+
+func (a *attempts) seen() []int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.all)
+}
+
+// DeadlockRetried shows that two who meet in a deadlock both commit in the end, each once: by the
+// locks of a Do, and by the statements of a Do and an Exec.
+func DeadlockRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key, n int")
+	insert(t, f, table, 1, 2)
+	add := func(id int) string { return fmt.Sprintf("UPDATE %s SET n = n + 1 WHERE id = %d", table, id) }
+	both := func() int { return f.Total(t, "SELECT SUM(n * id) FROM "+table) }
+
+	errs := make(chan error, 2)
+	var holds sync.WaitGroup
+	holds.Add(2)
+	for i, keys := range [][]string{{"a", "b"}, {"b", "a"}} {
+		go func() {
+			hold := sync.OnceFunc(holds.Done)
+			errs <- f.Locks.Mutex(f.Key(keys[0])).Retry(5).Do(background, func(ctx context.Context, tx Tx) error {
+				hold()
+				holds.Wait()
+				return f.Locks.Mutex(f.Key(keys[1])).Do(ctx, func(ctx context.Context, tx Tx) error {
+					return f.Exec(ctx, tx, add(i+1))
+				})
+			})
+		}()
+	}
+	require.NoError(t, testbed.Receive(t, errs))
+	require.NoError(t, testbed.Receive(t, errs))
+	require.Equal(t, 1+2, both())
+
+	var start sync.Once
+	executed := make(chan error, 1)
+	require.NoError(t, f.Locks.Mutex(f.Key("do")).Retry(5).Do(background, func(ctx context.Context, tx Tx) error {
+		if err := f.Exec(ctx, tx, add(1)); err != nil {
+			return err
+		}
+		start.Do(func() {
+			go func() {
+				_, err := f.Locks.Mutex(f.Key("exec")).Retry(5).Exec(background,
+					txlock.Statement{SQL: add(2), Rows: 1}, txlock.Statement{SQL: add(1), Rows: 1})
+				executed <- err
+			}()
+			f.Waiters(t, 1)
+		})
+		return f.Exec(ctx, tx, add(2))
+	}))
+	require.NoError(t, testbed.Receive(t, executed))
+	require.Equal(t, 3*(1+2), both())
+	f.Free(t, f.Key("a"), f.Key("b"), f.Key("do"), f.Key("exec"))
+}
+
+func insert[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string, ids ...int) {
+	t.Helper()
+	require.NoError(t, f.Locks.Mutex(f.Key("insert")).Do(background, func(ctx context.Context, tx Tx) error {
+		for _, id := range ids {
+			if err := f.Exec(ctx, tx, fmt.Sprintf("INSERT INTO %s VALUES (%d, 0)", table, id)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// LossRetried shows what runs again when the session of its work is killed, and what does not.
+func LossRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	seen := &attempts{}
+	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithTracer(seen))
+	table := f.MakeTable(t, "id int primary key, n int")
+	insert(t, f, table, 1)
+	before := len(seen.seen())
+	runs := 0
+	// killed adds 1, in a session that is killed when it is the first.
+	killed := func(ctx context.Context, tx Tx) error {
+		if runs++; runs == 1 {
+			f.KillSession(t, tx)
+		}
+		return f.Exec(ctx, tx, "UPDATE "+table+" SET n = n + 1")
+	}
+	total := func() int { return f.Total(t, "SELECT n FROM "+table) }
+	m := f.Locks.Mutex(f.Key("m"))
+
+	require.Error(t, m.Do(background, killed))
+	require.Equal(t, 1, runs)
+	runs = 0
+	require.NoError(t, m.Retry(2).Do(background, killed))
+	require.Equal(t, []int{0, 0, 1}, seen.seen()[before:])
+	require.Equal(t, 1, total())
+
+	// An Exec in the work sends no COMMIT.
+	runs = 0
+	require.NoError(t, m.Retry(2).Do(background, func(ctx context.Context, tx Tx) error {
+		if runs++; runs == 1 {
+			f.KillSession(t, tx)
+		}
+		_, err := f.Locks.Mutex(f.Key("inside")).Exec(ctx, txlock.Statement{SQL: "UPDATE " + table + " SET n = n + 1"})
+		return err
+	}))
+	require.Equal(t, 2, runs)
+	require.Equal(t, 2, total())
+
+	runs = 0
+	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
+		require.Error(t, m.Retry(2).Do(ctx, func(context.Context, Tx) error {
+			runs++
+			return txlock.ErrLost
+		}))
+		return nil
+	}))
+	require.Equal(t, 1, runs, "in another Do")
+
+	runs = 0
+	always := func(context.Context, Tx) error {
+		runs++
+		return fmt.Errorf("%w: said the work", txlock.ErrDeadlock)
+	}
+	err := m.Retry(2).TryDo(background, always)
+	require.ErrorIs(t, err, txlock.ErrDeadlock)
+	require.ErrorContains(t, err, "(in attempt 3)")
+	require.Equal(t, 3, runs)
+	ending, cancel := context.WithCancel(background)
+	err = m.Retry(1<<30).Do(ending, func(ctx context.Context, tx Tx) error {
+		cancel()
+		return always(ctx, tx)
+	})
+	require.ErrorIs(t, err, txlock.ErrDeadlock)
+	require.ErrorIs(t, err, context.Canceled)
+
+	runs = 0
+	failed := errors.New("failed")
+	require.ErrorIs(t, m.Retry(2).Do(background, func(context.Context, Tx) error {
+		runs++
+		return failed
+	}), failed)
+	require.Equal(t, 1, runs)
+	runs = 0
+	err = m.Retry(2).Do(background, func(ctx context.Context, tx Tx) error {
+		runs++
+		return f.Exec(ctx, tx, "COMMIT")
+	})
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.Equal(t, 1, runs, "something may be committed")
+	runs = 0
+	_, err = m.Retry(2).Exec(background, txlock.Statement{SQL: "COMMIT"})
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.NotContains(t, err.Error(), "attempt", "an Exec that was lost is final")
+	require.ErrorContains(t, txlock.New[Tx](nil).Mutex("k").Retry(2).Do(background, killed), "nil driver")
+	require.ErrorContains(t, m.Retry(0).Do(background, killed), "Retry(0)")
+	f.Free(t, f.Key("m"))
+}
+
+// OnceRetried shows that a Once whose session is killed runs again, unless another has done the
+// work meanwhile, and that a batch of Combine runs again as a whole.
+func OnceRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key, n int")
+	insert(t, f, table, 1)
+	add := func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, "UPDATE "+table+" SET n = n + 1") }
+	runs := 0
+	ran, err := f.Locks.Once(f.OnceKey("again")).Retry(1).Do(background, func(ctx context.Context, tx Tx) error {
+		if runs++; runs == 1 {
+			f.KillSession(t, tx)
+		}
+		return add(ctx, tx)
+	})
+	require.NoError(t, err)
+	require.True(t, ran)
+	other := f.Locks.Once(f.OnceKey("other"))
+	ran, err = other.Retry(1).Do(background, func(ctx context.Context, tx Tx) error {
+		f.KillSession(t, tx)
+		ran, err := other.Do(background, add)
+		require.NoError(t, err)
+		require.True(t, ran)
+		return add(ctx, tx)
+	})
+	require.NoError(t, err)
+	require.False(t, ran, "another did it")
+	require.Equal(t, 2, f.Total(t, "SELECT n FROM "+table))
+
+	var sizes []int // of the batches; the works come one after the other
+	begun, goOn := make(chan struct{}, 1), make(chan struct{})
+	m := f.Locks.Mutex(f.Key("batch")).Retry(1)
+	combined := txlock.Combine(func([]int) *txlock.Mutex[Tx] { return m },
+		func(ctx context.Context, tx Tx, in []int) ([]txlock.Result[int], error) {
+			sizes = append(sizes, len(in))
+			switch len(sizes) {
+			case 1:
+				begun <- struct{}{}
+				<-goOn
+			case 2:
+				f.KillSession(t, tx)
+			}
+			results := make([]txlock.Result[int], len(in))
+			for i := range in {
+				if err := add(ctx, tx); err != nil {
+					return nil, err
+				}
+				results[i].Value = in[i]
+			}
+			return results, nil
+		})
+	errs := make(chan error, 4)
+	order := func(ctx context.Context, in int) {
+		out, err := combined.Do(ctx, in)
+		if err == nil && out != in {
+			err = fmt.Errorf("%d for %d", out, in)
+		}
+		errs <- err
+	}
+	go order(background, 1)
+	testbed.Receive(t, begun)
+	for i := range 3 {
+		queued := watched{background, make(chan struct{}, 9)}
+		go order(queued, i+2)
+		testbed.Receive(t, queued.asked)
+	}
+	close(goOn)
+	for range 4 {
+		require.NoError(t, testbed.Receive(t, errs))
+	}
+	require.Equal(t, []int{1, 3, 3}, sizes)
+	require.Equal(t, 2+4, f.Total(t, "SELECT n FROM "+table))
+	f.Free(t, f.Key("batch"))
+}
+
+// watched tells when somebody waits for its end.
+type watched struct {
+	context.Context
+	asked chan struct{}
+}
+
+func (w watched) Done() <-chan struct{} {
+	select {
+	case w.asked <- struct{}{}:
+	default:
+	}
+	return w.Context.Done()
+}

@@ -1,0 +1,134 @@
+package guarantees
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+// SettingsEnd shows that no setting of the library's outlives its transaction on a connection of
+// PostgreSQL, however that ends.
+func SettingsEnd[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	if !e.Postgres {
+		return // see settingsOfPool
+	}
+	f := testbed.NewSizedFixture(t, e, c, 1, "")
+	table := f.MakeTable(t, "id int unique deferrable initially deferred")
+	before := settingsAtLogin(t, f)
+	for name, ending := range endings(t, f, table) {
+		ending()
+		require.Equal(t, before, sessionSettings(t, f), "after %s", name)
+	}
+}
+
+// endings are ways in which a session of the library's ends, by what they are.
+func endings[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string) map[string]func() {
+	m := f.Locks.Mutex(f.Key("a"))
+	do := func(work func(ctx context.Context, tx Tx) error) error { return m.Do(background, work) }
+	send := func(statement string) func() error {
+		return func() error {
+			return do(func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, statement) })
+		}
+	}
+	failed := func(call func() error) func() { return func() { require.Error(t, call()) } }
+	return map[string]func(){
+		"success":                func() { require.NoError(t, send("SELECT 1")()) },
+		"a statement that fails": failed(send("SELECT 1 / 0")),
+		"an error": failed(func() error {
+			return do(func(context.Context, Tx) error { return errWork })
+		}),
+		"a refused COMMIT":               failed(send("INSERT INTO " + table + " VALUES (1), (1)")),
+		"a COMMIT of the work":           failed(send("COMMIT")),
+		"a ROLLBACK of the work":         failed(send("ROLLBACK")),
+		"a COMMIT and BEGIN of the work": failed(send("COMMIT; BEGIN")),
+		"a panic": func() {
+			require.Panics(t, func() { _ = do(func(context.Context, Tx) error { panic("boom") }) })
+		},
+		"a kill": failed(func() error {
+			return do(func(_ context.Context, tx Tx) error {
+				f.KillSession(t, tx)
+				return nil
+			})
+		}),
+		"a cancel": func() {
+			ctx, cancel := context.WithCancel(background)
+			result := make(chan error, 1)
+			go func() {
+				result <- m.Do(ctx, func(ctx context.Context, tx Tx) error {
+					return f.Exec(ctx, tx, "SELECT pg_sleep(60)")
+				})
+			}()
+			eventually.True(t, "it sleeps", func() bool {
+				return f.Total(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND "+
+					"split_part(application_name, '#', 1) = '"+f.Label+"'") == 1
+			})
+			cancel()
+			require.Error(t, testbed.Receive(t, result))
+		},
+		"an Unlock": func() {
+			lock, err := m.Lock(background)
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(background))
+		},
+		"a permit": func() {
+			lock, err := f.Locks.Semaphore(f.Key("permits"), 1).Lock(background)
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(background))
+		},
+		"a wait that was cancelled": func() {
+			held, err := testbed.NewSizedFixture(t, f.Engine, f.Client, 1, "").Locks.Mutex(f.Key("a")).Lock(background)
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(background)
+			waits := make(chan error, 1)
+			go func() {
+				_, err := m.Lock(ctx)
+				waits <- err
+			}()
+			f.Waiters(t, 1)
+			cancel()
+			require.ErrorIs(t, testbed.Receive(t, waits), context.Canceled)
+			require.NoError(t, held.Unlock(background))
+		},
+	}
+}
+
+// showSettings leaves out those of PL/pgSQL, which a session has once that was used in it: behind a
+// pooler by whomever.
+const showSettings = "SELECT string_agg(name || ' = ' || setting, E'\n' ORDER BY name) FROM pg_settings " +
+	"WHERE name NOT LIKE 'transaction%' AND name NOT LIKE 'plpgsql.%'"
+
+// settingsAtLogin are those of a connection as its client library makes it.
+func settingsAtLogin[Tx any](t *testing.T, f *testbed.Fixture[Tx]) (settings string) {
+	t.Helper()
+	if f.Pool.DB != nil {
+		return sessionSettings(t, f)
+	}
+	conn, err := pgx.Connect(background, f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	defer conn.Close(background)
+	require.NoError(t, conn.QueryRow(background, showSettings).Scan(&settings))
+	return settings
+}
+
+// sessionSettings are those of the only connection of a pool, outside any transaction.
+func sessionSettings[Tx any](t *testing.T, f *testbed.Fixture[Tx]) (settings string) {
+	t.Helper()
+	if f.Pool.DB != nil {
+		require.NoError(t, f.Pool.DB.QueryRow(showSettings).Scan(&settings))
+		return settings
+	}
+	// Nobody else shows a connection of postgres.Open.
+	_ = f.Locks.Mutex(f.Key("shows")).Do(background, func(ctx context.Context, tx Tx) error {
+		conn := any(tx).(pgx.Tx).Conn()
+		_, err := conn.Exec(ctx, "ROLLBACK")
+		require.NoError(t, err)
+		return conn.QueryRow(ctx, showSettings).Scan(&settings)
+	})
+	require.NotEmpty(t, settings)
+	return settings
+}

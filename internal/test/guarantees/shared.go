@@ -1,0 +1,378 @@
+package guarantees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/wire"
+)
+
+// sharing is a fixture with a lock table of its own, whose callers all wait at the server, and n
+// keys that do not collide there.
+func sharing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], n int, options ...txlock.Option) (
+	f *testbed.Fixture[Tx], keys []string,
+) {
+	t.Helper()
+	const slots = 1024
+	f, _ = testbed.NewFixtureWithTable(t, e, c,
+		append(options, txlock.WithSlots(slots), txlock.WithQueue(testbed.PoolSize))...)
+	require.NoError(t, f.Locks.Install(background))
+	taken := map[uint32]bool{}
+	for i := 0; len(keys) < n; i++ {
+		key := fmt.Sprint("k", i)
+		if slot := testbed.SlotOf(key, slots); !taken[slot] {
+			taken[slot] = true
+			keys = append(keys, key)
+		}
+	}
+	return f, keys
+}
+
+// things makes a table with the rows 1 to n, that are also named so.
+func things[Tx any](t *testing.T, f *testbed.Fixture[Tx], n int) (table string, ids []any) {
+	t.Helper()
+	table = f.MakeTable(t, "id int primary key, name varchar(9) not null unique, stock int")
+	for id := range n {
+		f.AsAdmin(t, fmt.Sprintf("INSERT INTO %s VALUES (%d, '%[2]d', 5)", table, id+1))
+		ids = append(ids, id+1)
+	}
+	return table, ids
+}
+
+// locked is a lock that must be granted without a wait.
+func locked[Tx any](t *testing.T, m *txlock.Mutex[Tx], ctx context.Context) *txlock.Lock {
+	t.Helper()
+	lock, err := m.TryLock(ctx)
+	require.NoError(t, err)
+	return lock
+}
+
+func unlock(t *testing.T, locks ...*txlock.Lock) {
+	t.Helper()
+	for _, lock := range locks {
+		require.NoError(t, lock.Unlock(background))
+	}
+}
+
+func misses[Tx any](t *testing.T, m *txlock.Mutex[Tx]) {
+	t.Helper()
+	_, err := m.TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+}
+
+// SharedTogether shows that readers hold a lock together and a writer has it alone, for keys and
+// rows, one and several, few and many, and for every verb.
+func SharedTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, keys := sharing(t, e, c, 40)
+	table, ids := things(t, f, 40)
+	for name, of := range map[string]struct{ all, last *txlock.Mutex[Tx] }{
+		"a key":        {f.Locks.Mutex(keys[0]), f.Locks.Mutex(keys[0])},
+		"several keys": {f.Locks.Mutex(keys[:3]...), f.Locks.Mutex(keys[2])},
+		"many keys":    {f.Locks.Mutex(keys...), f.Locks.Mutex(keys[39])},
+		"a row":        {f.Locks.Rows(table, "id", 1), f.Locks.Rows(table, "id", 1)},
+		"several rows": {f.Locks.Rows(table, "id", ids[:3]...), f.Locks.Rows(table, "id", 3)},
+		"many rows":    {f.Locks.Rows(table, "id", ids...), f.Locks.Rows(table, "id", 40)},
+		"two indexes":  {f.Locks.Rows(table, "name", "1", "2"), f.Locks.Rows(table, "id", 2)},
+	} {
+		for _, pair := range []struct{ one, other *txlock.Mutex[Tx] }{{of.all, of.last}, {of.last, of.all}} {
+			first, err := pair.one.Shared().Lock(background)
+			require.NoError(t, err, name)
+			second := locked(t, pair.other.Shared(), background)
+			misses(t, pair.other)
+			misses(t, pair.one)
+			unlock(t, first)
+			misses(t, pair.one)
+			unlock(t, second)
+
+			require.NoError(t, pair.one.Do(background, func(context.Context, Tx) error {
+				misses(t, pair.other.Shared())
+				misses(t, pair.one.Shared())
+				return nil
+			}), name)
+			tx := f.Guest(t)
+			require.NoError(t, pair.one.Shared().LockTx(background, tx), name)
+			require.NoError(t, pair.other.Shared().TryDo(background, func(context.Context, Tx) error {
+				misses(t, pair.one)
+				return nil
+			}), name)
+			writer := f.Guest(t)
+			require.ErrorIs(t, pair.other.TryLockTx(background, writer), txlock.ErrNotAcquired)
+			require.NoError(t, f.End(background, writer, false))
+			require.NoError(t, f.End(background, tx, false))
+			unlock(t, locked(t, pair.one, background))
+		}
+	}
+}
+
+// SharedWork shows that what the work of a shared Do writes is committed, with those of others that
+// share at the same time, and that none of them waits in the process.
+func SharedWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithQueue(1))
+	table := f.MakeTable(t, "id int primary key")
+	shared := f.Locks.Mutex(f.Key("k")).Shared()
+	const readers = 32
+	var inside sync.WaitGroup
+	inside.Add(readers)
+	var group errgroup.Group
+	for id := range readers {
+		group.Go(func() error {
+			return shared.Do(background, func(ctx context.Context, tx Tx) error {
+				inside.Done()
+				inside.Wait() // for all of them
+				return f.Exec(ctx, tx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, id))
+			})
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.Equal(t, readers, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	require.ErrorIs(t, shared.Do(background, func(ctx context.Context, tx Tx) error {
+		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (100)"))
+		return errWork
+	}), errWork)
+	require.Equal(t, readers, f.Total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+// SharedInOrder shows that readers and writers are served in the order in which they queued, those
+// next to each other in the queue that share together, and that tries do not overtake. MySQL lets
+// in all readers that wait for the same writer, also those behind another: there the queue has one.
+func SharedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, keys := sharing(t, e, c, 1)
+	table, _ := things(t, f, 1)
+	queue := "wrrwwrrrwr"
+	if e.Kind == servers.MySQL {
+		queue = "wrrr"
+	}
+	for _, m := range []*txlock.Mutex[Tx]{f.Locks.Mutex(keys[0]), f.Locks.Rows(table, "id", 1)} {
+		first, err := m.Shared().Lock(background)
+		require.NoError(t, err)
+		granted := make([]chan *txlock.Lock, len(queue))
+		for i, kind := range queue {
+			granted[i] = make(chan *txlock.Lock, 1)
+			go func() {
+				waits := m
+				if kind == 'r' {
+					waits = m.Shared()
+				}
+				lock, err := waits.Lock(background)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				granted[i] <- lock
+			}()
+			f.Waiters(t, i+1)
+		}
+		misses(t, m.Shared())
+		misses(t, m)
+		unlock(t, first)
+		for at := 0; at < len(queue); {
+			end := at + 1
+			for queue[at] == 'r' && end < len(queue) && queue[end] == 'r' {
+				end++
+			}
+			var held []*txlock.Lock
+			for _, next := range granted[at:end] {
+				held = append(held, testbed.Receive(t, next))
+			}
+			if end < len(queue) { // the others still wait, as the server says
+				f.Waiters(t, len(queue)-end)
+			}
+			unlock(t, held...)
+			at = end
+		}
+		unlock(t, locked(t, m, background))
+	}
+}
+
+// Upgrade shows that a session that shares a row cannot have it alone, which it learns without a
+// round trip, and that one that has it alone may share it.
+func Upgrade[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	f := testbed.NewSizedFixture(t, e, c, 4, proxy.Addr())
+	a, b := f.Key("a"), f.Key("b")
+	table, _ := things(t, f, 2)
+	silent := func(want error, calls ...func() error) {
+		t.Helper()
+		before := proxy.Bursts()
+		for _, call := range calls {
+			require.ErrorIs(t, call(), want)
+		}
+		require.Equal(t, before, proxy.Bursts(), "the server was asked")
+	}
+	for _, key := range []*txlock.Mutex[Tx]{f.Locks.Mutex(a), f.Locks.Rows(table, "id", 1)} {
+		both := f.Locks.Mutex(a, b)
+		lock, err := key.Shared().Lock(background)
+		require.NoError(t, err)
+		ctx := lock.Context()
+		silent(txlock.ErrUpgrade,
+			func() error { _, err := key.Lock(ctx); return err },
+			func() error { _, err := key.TryLock(ctx); return err })
+		again := locked(t, key.Shared(), ctx)
+		require.NoError(t, ctx.Err())
+		unlock(t, again, lock)
+
+		alone, err := key.Lock(background)
+		require.NoError(t, err)
+		silent(nil, func() error {
+			shared, err := key.Shared().Lock(alone.Context())
+			if err == nil {
+				err = shared.Unlock(background)
+			}
+			return err
+		}, func() error {
+			again, err := key.Lock(alone.Context())
+			if err == nil {
+				err = again.Unlock(background)
+			}
+			return err
+		})
+		unlock(t, alone)
+
+		nothing := func(context.Context, Tx) error { return nil }
+		require.NoError(t, key.Shared().Do(background, func(ctx context.Context, _ Tx) error {
+			silent(txlock.ErrUpgrade,
+				func() error { return key.Do(ctx, nothing) },
+				func() error { _, err := key.Lock(ctx); return err },
+				func() error { return key.TryDo(ctx, nothing) })
+			return key.Shared().Do(ctx, nothing)
+		}))
+		unlock(t, locked(t, both, background))
+	}
+	// Of several keys, one is shared, or one is held alone.
+	one, both := f.Locks.Mutex(a), f.Locks.Mutex(a, b)
+	lock := locked(t, one.Shared(), background)
+	silent(txlock.ErrUpgrade, func() error { _, err := both.Lock(lock.Context()); return err })
+	f.Free(t, b)
+	unlock(t, lock)
+	lock = locked(t, one, background)
+	mixed := locked(t, both.Shared(), lock.Context())
+	silent(txlock.ErrUpgrade, func() error { _, err := both.Lock(lock.Context()); return err })
+	misses(t, f.Locks.Mutex(b))
+	misses(t, one.Shared())
+	unlock(t, locked(t, f.Locks.Mutex(b).Shared(), background), mixed, lock)
+	f.Free(t, a, b)
+}
+
+// SharedWaitEnds shows that a shared wait ends with its context, and by Within, and leaves the
+// queue.
+func SharedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, keys := sharing(t, e, c, 1)
+	m := f.Locks.Mutex(keys[0])
+	held, err := m.Shared().Lock(background)
+	require.NoError(t, err)
+	writer := testbed.LockLater(m)
+	f.Waiters(t, 1)
+
+	_, err = m.Shared().Within(50 * time.Millisecond).Lock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	ctx, cancel := context.WithCancel(background)
+	ended := make(chan error, 1)
+	tx := f.Guest(t)
+	go func() { ended <- m.Shared().LockTx(ctx, tx) }()
+	f.Waiters(t, 2)
+	cancel()
+	require.ErrorIs(t, testbed.Receive(t, ended), context.Canceled)
+	f.Waiters(t, 1)
+	_, err = f.Query(background, tx, "SELECT 1")
+	require.NoError(t, err, "the caller's transaction stays usable")
+	require.NoError(t, f.End(background, tx, false))
+
+	unlock(t, held)
+	require.NoError(t, testbed.Receive(t, writer))
+	unlock(t, locked(t, m, background))
+}
+
+// SharedLoss shows that a lost reader is told so, that its lock is free, and that the others keep
+// theirs.
+func SharedLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, keys := sharing(t, e, c, 1)
+	stays := testbed.NewFixture(t, e, c)
+	m := f.Locks.Mutex(keys[0])
+	other := f.Guest(t)
+	lost, err := m.Shared().Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, m.Shared().LockTx(background, other))
+	writer := testbed.LockLater(m)
+	f.Waiters(t, 1)
+	id, err := f.Query(background, other, f.SessionSQL())
+	require.NoError(t, err)
+	killReader(t, f, id)
+	<-lost.Context().Done()
+	require.ErrorIs(t, context.Cause(lost.Context()), txlock.ErrLost)
+	require.ErrorIs(t, lost.Unlock(background), txlock.ErrLost)
+	f.Waiters(t, 1) // the other reader still holds it
+	require.NoError(t, f.End(background, other, false))
+	require.NoError(t, testbed.Receive(t, writer))
+	require.NoError(t, stays.Locks.Close())
+}
+
+// killReader ends the session of the fixture that is in a transaction, does not wait, and is not
+// the one to spare. On MySQL and MariaDB it ends all that rest: InnoDB's list of transactions may
+// be old.
+func killReader[Tx any](t *testing.T, f *testbed.Fixture[Tx], spare string) {
+	t.Helper()
+	if f.Postgres {
+		var id int
+		require.NoError(t, f.Admin.QueryRow("SELECT pid FROM pg_stat_activity WHERE xact_start IS NOT NULL AND "+
+			"wait_event_type IS DISTINCT FROM 'Lock' AND split_part(application_name, '#', 1) = $1 AND pid <> $2",
+			f.Label, spare).Scan(&id))
+		f.AsAdmin(t, fmt.Sprintf("SELECT pg_terminate_backend(%d, 5000)", id))
+		return
+	}
+	rows, err := f.Admin.Query("SELECT id FROM information_schema.processlist WHERE command = 'Sleep' AND db = ? AND "+
+		"id <> ?", f.Label, spare)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id int
+		require.NoError(t, rows.Scan(&id))
+		f.AsAdmin(t, fmt.Sprintf("KILL %d", id))
+	}
+	require.NoError(t, rows.Err())
+}
+
+// SharedUndone shows that the rollback of a nested Do releases, on PostgreSQL, what it has shared,
+// and nowhere what was shared before.
+func SharedUndone[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, keys := sharing(t, e, c, 2)
+	before, inside := f.Locks.Mutex(keys[0]), f.Locks.Mutex(keys[1])
+	require.NoError(t, before.Shared().Do(background, func(ctx context.Context, _ Tx) error {
+		err := inside.Shared().Do(ctx, func(ctx context.Context, _ Tx) error {
+			nested, err := before.Shared().Lock(ctx)
+			return errors.Join(err, nested.Unlock(background), errWork)
+		})
+		require.ErrorIs(t, err, errWork)
+		misses(t, before)
+		unlock(t, locked(t, before.Shared(), background))
+		return nil
+	}))
+	unlock(t, locked(t, f.Locks.Mutex(keys...), background))
+}
+
+// SharedTokens shows that shared locks have tokens above those of earlier writers, and later
+// writers above theirs.
+func SharedTokens[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, 8, "", txlock.WithFencing())
+	m := f.Locks.Mutex(f.Key("tokens"))
+	last := int64(0)
+	for _, m := range []*txlock.Mutex[Tx]{m, m.Shared(), m, m.Shared(), m.Shared(), m} {
+		lock, err := m.Lock(background)
+		require.NoError(t, err)
+		require.Greater(t, lock.Token(), last)
+		last = lock.Token()
+		unlock(t, lock)
+	}
+}

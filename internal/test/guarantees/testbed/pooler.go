@@ -1,0 +1,93 @@
+package testbed
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/wire/pooler"
+)
+
+// Through is the engine behind a pooler.
+func (e *Engine) Through(pooler *servers.Server) *Engine {
+	return &Engine{
+		Server: pooler, Admin: e.Admin, Postgres: e.Postgres, Pooled: true,
+		census: e.census, views: e.views,
+	}
+}
+
+// PgBouncer is the newest PostgreSQL behind a PgBouncer in transaction mode, which shares the
+// server's sessions between its clients, from one transaction to the next. When the test has ended,
+// no session of the server may have a setting that a txlock session made.
+func PgBouncer(t *testing.T) *Engine {
+	t.Helper()
+	newest := newestPostgres()
+	pooler, err := servers.StartPgBouncer(background, newest.Server, "default_pool_size=150", "max_client_conn=1000")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+	t.Cleanup(func() { unchangedSettings(t, pooler) })
+	return newest.Through(pooler)
+}
+
+// Pgpool is the newest PostgreSQL behind a pgpool-II, which has a session of the server's for each
+// of so many clients. Simple is for postgres.Open: pgpool-II begins a transaction of its own where
+// an INSERT is prepared, and BEGIN READ WRITE comes too late in it. When the test has ended, the
+// next clients of these sessions have no setting of txlock's.
+func Pgpool(t *testing.T, clients int, simple bool) *Engine {
+	t.Helper()
+	newest := newestPostgres()
+	pooler, err := servers.StartPgpool(background, newest.Server, clients)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+	t.Cleanup(func() { unchangedSettings(t, pooler) })
+	through := newest.Through(pooler)
+	through.Pgpool = true
+	if simple {
+		pooler.DSN += "&default_query_exec_mode=simple_protocol"
+	}
+	return through
+}
+
+func newestPostgres() (newest *Engine) {
+	for _, e := range Engines {
+		if e.Postgres && !e.Further {
+			newest = e
+		}
+	}
+	return newest
+}
+
+// Keyless is the engine behind a pooler like RDS Proxy: by transaction, and nothing can be
+// cancelled through it. It also returns the pooler.
+func (e *Engine) Keyless(t *testing.T, sessions int) (*Engine, *pooler.Pooler) {
+	t.Helper()
+	p, err := pooler.ListenKeyless(e.DSN, sessions)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return e.Through(&servers.Server{
+		Kind: e.Kind, Name: "a pooler without cancels before " + e.Name, DSN: e.DSNFor("", p.Addr(), nil),
+	}), p
+}
+
+func unchangedSettings(t *testing.T, pooler *servers.Server) {
+	t.Helper()
+	var changed int
+	db, err := sql.Open("pgx", pooler.DSN)
+	require.NoError(t, err)
+	defer db.Close()
+	for range 20 {
+		conn, err := db.Conn(background)
+		require.NoError(t, err)
+		defer conn.Close()
+		tx, err := conn.BeginTx(background, nil) // pins one of the server's sessions
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM pg_settings WHERE source = 'session' AND "+
+			"name IN ('idle_in_transaction_session_timeout', 'client_connection_check_interval', "+
+			"'lock_timeout', 'tcp_user_timeout', 'default_transaction_read_only') "+
+			"AND setting <> reset_val").Scan(&changed))
+		require.Zero(t, changed)
+	}
+}

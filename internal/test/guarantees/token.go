@@ -1,0 +1,308 @@
+package guarantees
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+)
+
+var (
+	installFences sync.Map // engine to *sync.Once
+	fenceTables   atomic.Int64
+)
+
+func newFencingFixture[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) *testbed.Fixture[Tx] {
+	t.Helper()
+	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithFencing())
+	installed, _ := installFences.LoadOrStore(e, new(sync.Once))
+	installed.(*sync.Once).Do(func() { require.NoError(t, f.Locks.Install(background)) })
+	return f
+}
+
+// TokensIncrease over keys, sessions, tries, rows and nested locks, whatever the last holder did
+// with its transaction.
+func TokensIncrease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := newFencingFixture(t, e, c)
+	other := newFencingFixture(t, e, c)
+	table := f.MakeTable(t, "id int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1), (2)")
+	last := int64(0)
+	later := func(lock *txlock.Lock, err error) *txlock.Lock {
+		t.Helper()
+		require.NoError(t, err)
+		require.Greater(t, lock.Token(), last)
+		last = lock.Token()
+		return lock
+	}
+	for range 3 {
+		for _, locks := range []*txlock.Locker[Tx]{f.Locks, other.Locks} {
+			for _, m := range []*txlock.Mutex[Tx]{
+				locks.Mutex(f.Key("a")), locks.Mutex(f.Key("b")), locks.Mutex(f.Key("a"), f.Key("b"), f.Key("c")),
+				locks.Rows(table, "id", 1), locks.Rows(table, "id", 2, 1),
+			} {
+				lock := later(m.Lock(background))
+				nested := later(locks.Mutex(f.Key("nested")).Lock(lock.Context()))
+				again, err := m.Lock(lock.Context())
+				require.NoError(t, err)
+				require.Equal(t, lock.Token(), again.Token(), "the same hold")
+				for _, handle := range []*txlock.Lock{lock, nested, again} {
+					require.NoError(t, handle.Unlock(background))
+				}
+				lock = later(m.TryLock(background))
+				_, err = m.TryLock(background)
+				require.ErrorIs(t, err, txlock.ErrNotAcquired)
+				require.NoError(t, lock.Unlock(background))
+				require.ErrorIs(t, m.Do(background, func(ctx context.Context, _ Tx) error {
+					nested := later(locks.Mutex(f.Key("nested")).Lock(ctx))
+					own := later(m.Lock(ctx)) // the Do has locked its rows without a token
+					require.NoError(t, nested.Unlock(ctx))
+					require.NoError(t, own.Unlock(ctx))
+					return errWork
+				}), errWork)
+			}
+		}
+	}
+}
+
+// TokensInOrder compares the holders of one key, in the order in which they held it.
+func TokensInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := newFencingFixture(t, e, c)
+	var tokens []int64 // guarded by the lock
+	var group errgroup.Group
+	for range 12 {
+		group.Go(func() error {
+			for range 15 {
+				lock, err := f.Locks.Mutex(f.Key("one")).Lock(background)
+				if err != nil {
+					return err
+				}
+				tokens = append(tokens, lock.Token())
+				if err := lock.Unlock(background); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.Len(t, tokens, 12*15)
+	for i := range tokens[1:] {
+		require.Greater(t, tokens[i+1], tokens[i])
+	}
+}
+
+// FenceMissing shows that fencing that is not installed is ErrNotInstalled, as on a table of before
+// tokens came.
+func FenceMissing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	table := testbed.TableOf(e, fmt.Sprintf("unfenced_%d_%d", os.Getpid(), fenceTables.Add(1)))
+	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithFencing(), txlock.WithTable(table), txlock.WithSlots(16))
+	t.Cleanup(func() { e.DropInstalled(t, table) })
+	missing := func() {
+		t.Helper()
+		_, err := f.Locks.Mutex(f.Key("a")).Lock(background)
+		require.ErrorIs(t, err, txlock.ErrNotInstalled)
+		require.ErrorContains(t, err, "run install")
+		require.NoError(t, f.Locks.Install(background))
+	}
+	missing()
+	e.AsAdmin(t, "DROP TABLE "+table+"_runs, "+table+"_epochs")
+	missing()
+	lock, err := f.Locks.Mutex(f.Key("a")).Lock(background)
+	require.NoError(t, err)
+	require.Positive(t, lock.Token())
+	require.NoError(t, lock.Unlock(background))
+}
+
+// SpentRun shows that a run whose counts are spent is followed by another.
+func SpentRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	owner, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(1024))
+	require.NoError(t, owner.Locks.Install(background))
+	var last int64 // guarded by the lock
+	contend := func() {
+		var group errgroup.Group
+		for range 2 {
+			f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(table), txlock.WithFencing(),
+				txlock.WithQueue(4))
+			for range 8 {
+				group.Go(func() error {
+					for range 5 {
+						lock, err := f.Locks.Mutex("a", "b").Lock(background)
+						if err != nil {
+							return err
+						}
+						if lock.Token() <= last {
+							t.Errorf("token %d after %d", lock.Token(), last)
+						}
+						last = lock.Token()
+						if err := lock.Unlock(background); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+		}
+		require.NoError(t, group.Wait())
+	}
+	contend()
+	const run, counts = 1 << 40, 1 << 24
+	first := last / run
+	if e.Postgres { // the server counts on to where few are left
+		e.AsAdmin(t, fmt.Sprintf("SELECT setval('%s_tokens', start + %d) FROM %s_runs", table, run-1<<20-50, table))
+	} else {
+		e.AsAdmin(t, fmt.Sprintf("DO BENCHMARK(%d - UUID_SHORT() %% %d, UUID_SHORT())", counts-1<<14-50, counts))
+	}
+	contend()
+	require.Greater(t, last/run, first, "another run has begun")
+	require.Less(t, last%run, int64(1<<30))
+}
+
+// NewRun: many clients at once find that the table of runs was emptied by a crash, or holds rows of
+// another run or another server.
+func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	// Runs are counted for each lock table, so this one's are its own.
+	owner, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(1024))
+	require.NoError(t, owner.Locks.Install(background))
+	t.Cleanup(func() { e.DropInstalled(t, table) })
+	runs, epochs := table+"_runs", table+"_epochs"
+	locker := func() *testbed.Fixture[Tx] {
+		return testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithTable(table), txlock.WithFencing())
+	}
+	spoilt := []string{"DELETE FROM " + runs}
+	if !e.Postgres {
+		spoilt = append(spoilt,
+			// from a dump of a server that started later
+			"UPDATE "+runs+" SET start = 18446744073709551615",
+			"UPDATE "+runs+" SET start = 1", // from a server that started long before
+			// the server was started anew, in the same second and in the next, by its clock
+			"UPDATE "+runs+" SET start = UUID_SHORT() + 1000",
+			"UPDATE "+runs+" SET start = UUID_SHORT() - (1 << 24)",
+			// another server has taken over since
+			"REPLACE INTO "+runs+" (epoch, server, start) SELECT MAX(epoch) + 1, 4242, 1 FROM "+epochs,
+		)
+	}
+	for _, spoil := range spoilt {
+		former := locker()
+		lock, err := former.Locks.Mutex("a").Lock(background)
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(background))
+		if strings.Contains(spoil, "4242") { // the number that the other server has drawn
+			former.AsAdmin(t, "INSERT INTO "+epochs+" VALUES ()")
+		}
+		former.AsAdmin(t, spoil)
+
+		f := locker()
+		tokens := make([]int64, 8)
+		var group errgroup.Group
+		for i := range tokens {
+			group.Go(func() error {
+				lock, err := f.Locks.Mutex(fmt.Sprint(i)).Lock(background)
+				if err != nil {
+					return err
+				}
+				tokens[i] = lock.Token()
+				return lock.Unlock(background)
+			})
+		}
+		require.NoError(t, group.Wait(), spoil)
+		slices.Sort(tokens)
+		require.Len(t, slices.Compact(slices.Clone(tokens)), len(tokens), "no token is given twice")
+		require.Greater(t, testbed.RunOf(tokens[0]), testbed.RunOf(lock.Token()), spoil)
+		require.Equal(t, testbed.RunOf(tokens[0]), testbed.RunOf(tokens[len(tokens)-1]), "all of one run")
+		if !e.Postgres {
+			var skipped int
+			require.NoError(t, e.Admin.QueryRow("SELECT start % (1 << 24) FROM "+runs+" ORDER BY epoch DESC LIMIT 1").
+				Scan(&skipped))
+			require.GreaterOrEqual(t, skipped, 1<<14, "a server started anew in this second counts from 0")
+		}
+	}
+}
+
+// TwoFences: the sessions of one pool take tokens from two lock tables in turn.
+func TwoFences[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := newFencingFixture(t, e, c)
+	driver, pool := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
+	t.Cleanup(pool.Close)
+	table := testbed.TableOf(e, fmt.Sprintf("fenced_%d_%d", os.Getpid(), fenceTables.Add(1)))
+	first := txlock.New(driver, txlock.WithTable(e.Table()), txlock.WithFencing())
+	second := txlock.New(driver, txlock.WithTable(table), txlock.WithSlots(4), txlock.WithFencing())
+	require.NoError(t, second.Install(background))
+	t.Cleanup(func() { e.DropInstalled(t, table) })
+	// The numbers of its runs are far above those of the other table, where other tests draw some.
+	draw := "INSERT INTO " + table + "_epochs VALUES (1000)"
+	if e.Postgres {
+		draw = "INSERT INTO " + table + "_epochs (begun) SELECT false FROM generate_series(1, 1000)"
+	}
+	e.AsAdmin(t, draw)
+	last := map[*txlock.Locker[Tx]]int64{}
+	check := func(locks *txlock.Locker[Tx], token int64) {
+		t.Helper()
+		require.Greater(t, token, last[locks])
+		if last[locks] > 0 {
+			require.Equal(t, testbed.RunOf(last[locks]), testbed.RunOf(token))
+		}
+		last[locks] = token
+	}
+	alone := func(locks *txlock.Locker[Tx]) {
+		lock, err := locks.Mutex(f.Key("a")).Lock(background)
+		require.NoError(t, err)
+		check(locks, lock.Token())
+		require.NoError(t, lock.Unlock(background))
+	}
+	inWork := func(locks *txlock.Locker[Tx]) {
+		require.NoError(t, locks.Mutex(f.Key("b")).Do(background, func(ctx context.Context, _ Tx) error {
+			lock, err := locks.Mutex(f.Key("c")).Lock(ctx)
+			require.NoError(t, err)
+			check(locks, lock.Token())
+			return lock.Unlock(ctx)
+		}))
+	}
+	// The first token of a run needs a second connection while the first is at work.
+	begin := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithTable(table), txlock.WithFencing())
+	lock, err := begin.Locks.Mutex(f.Key("a")).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(background))
+	for range 3 {
+		alone(first)
+		inWork(second)
+		alone(first)
+		inWork(first)
+		alone(second)
+		inWork(first)
+		inWork(second)
+	}
+	require.NotEqual(t, testbed.RunOf(last[first]), testbed.RunOf(last[second]))
+}
+
+// BadLeases shows that a lease that cannot be kept is an error and changes nothing.
+func BadLeases[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	least := time.Second
+	if e.Postgres {
+		least = time.Millisecond
+	}
+	for _, lease := range []time.Duration{0, -time.Second, 25 * 24 * time.Hour, least - 1} {
+		f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(lease),
+			txlock.WithTable(testbed.TableOf(e, "never")))
+		require.ErrorContains(t, f.Locks.Install(background), "WithLease("+lease.String()+")")
+		_, err := f.Locks.Mutex("a").Lock(background)
+		require.ErrorContains(t, err, "WithLease("+lease.String()+")")
+		_, err = f.Admin.Exec("SELECT 1 FROM " + testbed.TableOf(e, "never"))
+		require.Error(t, err, "nothing is created")
+	}
+	f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(24*24*time.Hour))
+	lock, err := f.Locks.Mutex(f.Key("long")).Lock(background)
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(background))
+}

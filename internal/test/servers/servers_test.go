@@ -1,0 +1,341 @@
+package servers
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/test/tier"
+)
+
+// A helper process starts a server, pauses it if told to, and waits to be killed.
+func TestMain(m *testing.M) {
+	role := os.Getenv("TXLOCK_TEST_HELPER")
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	number, _ := strconv.Atoi(os.Getenv("TXLOCK_TEST_KIND"))
+	ctx, kind := context.Background(), Kind(number)
+	var server *Server
+	var err error
+	if role == "container" {
+		server, err = startContainer(ctx, kind.String(), kind.image(Options{}), kind.answers)
+	} else {
+		server, err = Start(ctx, kind, Options{})
+	}
+	if err == nil && role == "pause" {
+		err = server.Pause()
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(server.DSN)
+	select {}
+}
+
+// helped starts a helper process. It returns the DSN of its server, and a function that kills the
+// process.
+func helped(t *testing.T, role string, kind Kind, environment ...string) (dsn string, kill func()) {
+	t.Helper()
+	helper := exec.Command(os.Args[0])
+	helper.Env = append(append(os.Environ(), "TXLOCK_TEST_HELPER="+role, fmt.Sprintf("TXLOCK_TEST_KIND=%d", kind)),
+		environment...)
+	output, err := helper.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, helper.Start())
+	lines := bufio.NewScanner(output)
+	require.True(t, lines.Scan())
+	require.Regexp(t, address, lines.Text())
+	return lines.Text(), func() {
+		require.NoError(t, helper.Process.Kill())
+		_ = helper.Wait()
+	}
+}
+
+var address = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+
+func gone(t *testing.T, dsn string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", address.FindString(dsn))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	}, time.Minute, 10*time.Millisecond, "the server still listens")
+}
+
+func TestServersStartAndStop(t *testing.T) {
+	if !tier.Full() { // each package has started them all
+		return
+	}
+	t.Parallel()
+	for _, kind := range slices.Concat(Kinds(), Further()) {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			server, err := Start(context.Background(), kind, Options{Durable: true, Connections: 1000})
+			require.NoError(t, err)
+			t.Log(server.Origin)
+			db, err := sql.Open(kind.driver(), server.DSN)
+			require.NoError(t, err)
+			var version string
+			require.NoError(t, db.QueryRow("SELECT version()").Scan(&version))
+			t.Log(version)
+			if os.Getenv(kind.variable()) == "" {
+				require.Contains(t, version, kind.version())
+			}
+			connections := "SELECT @@max_connections"
+			if kind.Postgres() {
+				connections = "SELECT current_setting('max_connections')::int"
+			}
+			if os.Getenv(kind.variable()) == "" {
+				require.Equal(t, 1000, number(t, db, connections))
+			}
+			require.NoError(t, db.Close())
+			require.NoError(t, server.Stop())
+			require.NoError(t, server.Stop())
+			if os.Getenv(kind.variable()) == "" {
+				gone(t, server.DSN)
+			}
+		})
+	}
+}
+
+func TestKilledProcessLeavesNoServer(t *testing.T) {
+	kind := Postgres()
+	if os.Getenv(kind.variable()) != "" {
+		return // a server from outside is not ours to stop
+	}
+	for _, before := range []string{"run", "pause"} {
+		t.Run(before, func(t *testing.T) {
+			dsn, kill := helped(t, before, kind)
+			kill()
+			gone(t, dsn)
+		})
+	}
+}
+
+// private starts a server that tests may kill or pause.
+func private(t *testing.T, kind Kind) *Server {
+	t.Helper()
+	server, err := startOwn(context.Background(), kind, Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	return server
+}
+
+func open(t *testing.T, server *Server) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(server.Kind.driver(), server.DSN)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func do(t *testing.T, db *sql.DB, statements ...string) {
+	t.Helper()
+	for _, statement := range statements {
+		_, err := db.Exec(statement)
+		require.NoError(t, err)
+	}
+}
+
+func number(t *testing.T, db interface {
+	QueryRow(query string, args ...any) *sql.Row
+}, query string,
+) (n int) {
+	t.Helper()
+	require.NoError(t, db.QueryRow(query).Scan(&n))
+	return n
+}
+
+func ping(db *sql.DB) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	return db.PingContext(ctx)
+}
+
+// back waits until a pool has dropped the connections to the old process.
+func back(t *testing.T, db *sql.DB) {
+	t.Helper()
+	require.Eventually(t, func() bool { return ping(db) == nil }, time.Minute, 10*time.Millisecond)
+}
+
+func TestKilledServerRestartsWithWhatWasCommitted(t *testing.T) {
+	t.Parallel()
+	for _, kind := range Kinds() {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			server := private(t, kind)
+			dsn, folder := server.DSN, server.own.folder
+			db := open(t, server)
+			do(t, db, "CREATE TABLE t (n INT)", "INSERT INTO t VALUES (1)")
+			open, err := db.Begin()
+			require.NoError(t, err)
+			_, err = open.Exec("INSERT INTO t VALUES (2)")
+			require.NoError(t, err)
+			all := []int{server.own.process.command.Process.Pid}
+			if kind.Postgres() {
+				all = append(all, number(t, open, "SELECT pg_backend_pid()"))
+			}
+
+			require.NoError(t, server.Kill())
+			for _, pid := range all {
+				line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty if dead but not collected yet
+				require.Empty(t, string(line))
+			}
+			require.Error(t, ping(db))
+			require.ErrorContains(t, server.Kill(), "does not run")
+			require.ErrorContains(t, server.Pause(), "does not run")
+			require.Error(t, open.Commit())
+
+			require.NoError(t, server.Restart(context.Background()))
+			require.Equal(t, dsn, server.DSN)
+			back(t, db)
+			require.Equal(t, 1, number(t, db, "SELECT count(*) FROM t"))
+			do(t, db, "INSERT INTO t VALUES (3)")
+
+			require.NoError(t, server.Restart(context.Background()), "while it runs")
+			back(t, db)
+			require.Equal(t, 2, number(t, db, "SELECT count(*) FROM t WHERE n IN (1, 3)"))
+			require.NoError(t, server.Kill())
+			require.NoError(t, server.Stop())
+			require.NoDirExists(t, folder)
+			require.ErrorContains(t, server.Restart(context.Background()), "was stopped")
+		})
+	}
+}
+
+func TestPausedServerDoesNotAnswerUntilContinue(t *testing.T) {
+	t.Parallel()
+	for _, kind := range Kinds() {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			server := private(t, kind)
+			db := open(t, server)
+			require.NoError(t, db.Ping())
+			require.NoError(t, server.Pause())
+			require.NoError(t, server.Pause())
+			require.Error(t, ping(db), "on an open connection")
+			require.Error(t, ping(db), "on a new one")
+			require.NoError(t, server.Continue())
+			require.NoError(t, server.Continue())
+			require.NoError(t, db.Ping())
+
+			require.NoError(t, server.Pause())
+			require.NoError(t, server.Restart(context.Background()))
+			back(t, db)
+			require.NoError(t, server.Pause())
+			require.NoError(t, server.Stop())
+			gone(t, server.DSN)
+		})
+	}
+}
+
+func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
+	given := &Server{Name: "PostgreSQL", Origin: "given in TXLOCK_POSTGRES"}
+	ctx := context.Background()
+	_, cpu := given.CPU()
+	for _, err := range []error{
+		given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(),
+		cpu,
+	} {
+		require.ErrorContains(t, err, "PostgreSQL (given in TXLOCK_POSTGRES) is no private instance")
+	}
+	require.NoError(t, given.Stop())
+}
+
+// postgres runs a test with each PostgreSQL that can be a private instance.
+func postgres(t *testing.T, test func(t *testing.T, kind Kind)) {
+	for _, kind := range Kinds() {
+		if kind.Postgres() && os.Getenv(kind.variable()) == "" {
+			t.Run(kind.String(), func(t *testing.T) {
+				t.Parallel()
+				test(t, kind)
+			})
+		}
+	}
+}
+
+func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
+	t.Parallel()
+	postgres(t, func(t *testing.T, kind Kind) {
+		server := private(t, kind)
+		start := func(settings ...string) *Server {
+			pooled, err := StartPgBouncer(context.Background(), server, settings...)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, pooled.Stop()) })
+			return pooled
+		}
+		pooled := start()
+		t.Log(pooled.Origin)
+		db := open(t, pooled)
+		ctx := context.Background()
+		var clients [2]*sql.Conn
+		for i := range clients {
+			var err error
+			clients[i], err = db.Conn(ctx)
+			require.NoError(t, err)
+		}
+		transaction := func(client *sql.Conn) (*sql.Tx, int) {
+			tx, err := client.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			var backend int // the argument makes it a prepared statement
+			require.NoError(t, tx.QueryRow("SELECT pg_backend_pid() + $1", 0).Scan(&backend))
+			return tx, backend
+		}
+		tx, first := transaction(clients[0])
+		require.NoError(t, tx.Commit())
+		taken, second := transaction(clients[1])
+		tx, third := transaction(clients[0])
+		require.Equal(t, first, second)
+		require.NotEqual(t, first, third, "in the second transaction of the same client")
+		require.NoError(t, errors.Join(tx.Commit(), taken.Commit()))
+
+		require.NoError(t, pooled.Kill())
+		require.Error(t, ping(db))
+		require.NoError(t, pooled.Restart(ctx))
+		back(t, db)
+		require.NoError(t, pooled.Stop())
+		gone(t, pooled.DSN)
+
+		small := open(t, start("default_pool_size=1", "query_wait_timeout=1"))
+		busy, err := small.Begin()
+		require.NoError(t, err)
+		_, err = busy.Exec("SELECT 1")
+		require.NoError(t, err)
+		_, err = small.Exec("SELECT 1")
+		require.ErrorContains(t, err, "query_wait_timeout")
+		require.NoError(t, busy.Rollback())
+	})
+	_, err := StartPgBouncer(context.Background(), &Server{Kind: MySQL, Name: "MySQL"})
+	require.ErrorContains(t, err, "not for MySQL")
+}
+
+// When MariaDB starts, it removes from the folder of its temporary tables what looks left over,
+// even if it belongs to another server.
+func TestTemporaryTablesAreKeptApart(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []Kind{MySQL, MariaDB} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			server := private(t, kind)
+			var folder string
+			require.NoError(t, open(t, server).QueryRow("SELECT @@tmpdir").Scan(&folder))
+			require.Equal(t, server.own.folder, folder)
+		})
+	}
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	sqlmysql "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/servers"
+)
+
+// All tables are in their own schema, which is a database on MySQL and MariaDB.
+const (
+	lockTable = "torture.slots"
+	counters  = "torture.counters" // a value per key, changed in Do
+	// a row for each Do that took effect; without a unique index, so that it shows duplicates
+	applied      = "torture.applied"
+	fenced       = "torture.fenced"       // a value per key, changed under Lock with fencing tokens
+	works        = "torture.works"        // a row for each time that work of Once was done; without a unique index
+	handmade     = "torture.handmade"     // rows of the handmade locks
+	inside       = "torture.inside"       // a row for each holder of lookFirst
+	expiryPeriod = 300 * time.Millisecond // of the handmade lease rows
+)
+
+// quiet stops go-sql-driver from printing broken connections, which the faults cause on purpose.
+func quiet() error { return sqlmysql.SetLogger(log.New(io.Discard, "", 0)) }
+
+func isPostgres(kind servers.Kind) bool {
+	return kind == servers.Postgres15 || kind == servers.Postgres18
+}
+
+func driverName(kind servers.Kind) string {
+	if isPostgres(kind) {
+		return "pgx"
+	}
+	return "mysql"
+}
+
+// leaseOf is the lease of the run. It is short, so that faults often outlast it. A cluster takes
+// more than five seconds to miss its primary, and loads the machine with three servers.
+func leaseOf(s settings) time.Duration {
+	switch {
+	case isCluster(s.Pair):
+		return 4 * time.Second
+	case isPostgres(s.Kind):
+		return time.Second
+	}
+	return 2 * time.Second
+}
+
+var mysqlAddress = regexp.MustCompile(`\(([^)]*)\)`)
+
+// addressOf returns the address in a DSN.
+func addressOf(kind servers.Kind, dsn string) (string, error) {
+	if isPostgres(kind) {
+		u, err := url.Parse(dsn)
+		if err != nil {
+			return "", err
+		}
+		return u.Host, nil
+	}
+	found := mysqlAddress.FindStringSubmatch(dsn)
+	if found == nil {
+		return "", errors.New("no address in the data source name")
+	}
+	return found[1], nil
+}
+
+// workerDSN is the DSN of a worker. It leads through the worker's proxy, and has a mark by which
+// the server can tell our sessions from others.
+func workerDSN(kind servers.Kind, dsn, address string, process int) (string, error) {
+	if isPostgres(kind) {
+		u, err := url.Parse(dsn)
+		if err != nil {
+			return "", err
+		}
+		query := u.Query()
+		query.Set("application_name", fmt.Sprintf("torture-%d", process))
+		u.RawQuery, u.Host = query.Encode(), address
+		return u.String(), nil
+	}
+	base, query, _ := strings.Cut(dsn, "?")
+	base = mysqlAddress.ReplaceAllString(base, "("+address+")")
+	base = base[:strings.LastIndexByte(base, '/')+1] + "torture"
+	if query != "" {
+		base += "?" + query
+	}
+	return base, nil
+}
+
+// options are the options of every Locker in the run.
+func options(lease time.Duration) []txlock.Option {
+	return []txlock.Option{txlock.WithTable(lockTable), txlock.WithLease(lease), txlock.WithFencing()}
+}
+
+// database is the server as its administrator sees it, without a proxy.
+type database struct {
+	kind servers.Kind
+	dsn  string
+	db   *sql.DB
+}
+
+func openDatabase(kind servers.Kind, dsn string) (*database, error) {
+	db, err := sql.Open(driverName(kind), dsn)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(4)
+	return &database{kind: kind, dsn: dsn, db: db}, nil
+}
+
+// redirect goes on with another server. The connections to the former one may be broken, so what
+// their end says is nothing to report.
+func (d *database) redirect(dsn string) error {
+	next, err := openDatabase(d.kind, dsn)
+	if err != nil {
+		return err
+	}
+	former := d.db
+	d.dsn, d.db = dsn, next.db
+	_ = former.Close()
+	return nil
+}
+
+func (d *database) version(ctx context.Context) (version string, err error) {
+	err = d.db.QueryRowContext(ctx, "SELECT version()").Scan(&version)
+	if before, _, long := strings.Cut(version, " on "); long { // PostgreSQL adds the compiler that built it
+		version = before
+	}
+	return version, err
+}
+
+// prepare creates the tables and installs the lock table.
+func (d *database) prepare(ctx context.Context, keys int) error {
+	drop := "DROP SCHEMA IF EXISTS torture"
+	if isPostgres(d.kind) {
+		drop += " CASCADE"
+	}
+	statements := []string{
+		drop, "CREATE SCHEMA torture",
+		"CREATE TABLE " + counters + " (k INT PRIMARY KEY, value BIGINT NOT NULL)",
+		"CREATE TABLE " + applied + " (operation BIGINT NOT NULL, k INT NOT NULL, seen BIGINT NOT NULL)",
+		"CREATE TABLE " + fenced + " (k INT PRIMARY KEY, token BIGINT NOT NULL, value BIGINT NOT NULL)",
+		"CREATE TABLE " + inside + " (k BIGINT NOT NULL, operation BIGINT NOT NULL, writes INT NOT NULL)",
+		"CREATE TABLE " + works + " (work BIGINT NOT NULL, operation BIGINT NOT NULL)",
+		"CREATE TABLE " + handmade + " (k INT PRIMARY KEY, holder BIGINT NOT NULL, expires_at BIGINT NOT NULL)",
+	}
+	for k := range allKeys(keys) {
+		statements = append(statements,
+			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0)", counters, k),
+			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0, 0)", fenced, k),
+			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0, 0)", handmade, k))
+	}
+	for _, statement := range statements {
+		if _, err := d.db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// direct is a Locker of the parent. It hides the transaction type.
+type direct struct {
+	install func(context.Context) error
+	tryLock func(ctx context.Context, keys []string) (*txlock.Lock, error)
+	leader  func(ctx context.Context, election string) (txlock.Leader, error)
+	close   func() error
+
+	tryPermit func(ctx context.Context, semaphore string) (*txlock.Lock, error)
+	done      func(ctx context.Context, work string) (bool, error)
+	sweep     func(ctx context.Context) (int64, error)
+}
+
+func directOf[Tx any](l *txlock.Locker[Tx]) *direct {
+	return &direct{install: l.Install, close: l.Close, tryLock: func(ctx context.Context, keys []string) (
+		*txlock.Lock, error,
+	) {
+		return l.Mutex(keys...).TryLock(ctx)
+	}, leader: func(ctx context.Context, election string) (txlock.Leader, error) {
+		return l.Election(election, "onlooker").Leader(ctx)
+	}, tryPermit: func(ctx context.Context, semaphore string) (*txlock.Lock, error) {
+		return l.Semaphore(semaphore, permits).TryLock(ctx)
+	}, done: func(ctx context.Context, work string) (bool, error) {
+		_, done, err := l.Once(work).Done(ctx)
+		return done, err
+	}, sweep: func(ctx context.Context) (int64, error) {
+		return l.Sweep(ctx, 0)
+	}}
+}
+
+func (d *database) locker(ctx context.Context, lease time.Duration) (*direct, error) {
+	if isPostgres(d.kind) {
+		driver, err := postgres.Open(ctx, d.dsn)
+		if err != nil {
+			return nil, err
+		}
+		return directOf(txlock.New(driver, options(lease)...)), nil
+	}
+	driver, err := mysql.Open(ctx, d.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return directOf(txlock.New(driver, options(lease)...)), nil
+}

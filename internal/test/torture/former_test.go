@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/tier"
+)
+
+// former builds the torture program and the command of the last release.
+func former(t *testing.T) (program, command string) {
+	t.Helper()
+	tree := t.TempDir()
+	output, err := exec.Command("../../../.ci/former", tree).CombinedOutput()
+	require.NoError(t, err, string(output))
+	t.Logf("the last release is %s", output)
+	// On PostgreSQL, a call of the last release for more than 32 keys does not pass the turnstiles
+	// of all of them: see docs/upgrading.md.
+	kinds := filepath.Join(tree, "internal/test/torture/kinds.go")
+	text, err := os.ReadFile(kinds)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "const fillers = 33")
+	fewer := strings.Replace(string(text), "const fillers = 33", "const fillers = 10", 1)
+	require.NoError(t, os.WriteFile(kinds, []byte(fewer), 0o600))
+	build := func(folder string) string {
+		path := filepath.Join(tree, "built-"+filepath.Base(folder))
+		c := exec.Command("go", "build", "-o", path, ".")
+		c.Dir, c.Env = filepath.Join(tree, folder), append(os.Environ(), "GOWORK=")
+		output, err := c.CombinedOutput()
+		require.NoError(t, err, string(output))
+		return path
+	}
+	return build("internal/test/torture"), build("cmd/txlock")
+}
+
+// A fleet of two versions, on tables that this version has installed, and on those of the last
+// release after an upgrade: every promise holds among all of them. What a version does not do on
+// the tables of the other it refuses: see excuse.
+func TestFleetOfTwoVersions(t *testing.T) {
+	if !tier.Full() { // six minutes on each engine
+		return
+	}
+	program, command := former(t)
+	for _, kind := range servers.Newest() {
+		for _, run := range []settings{
+			{Kind: kind, Lock: lockTxlock, Former: program, For: time.Minute},
+			{Kind: kind, Lock: lockTxlock, Former: program, For: 5 * time.Minute, Installer: command},
+		} {
+			t.Run(kind.String()+"/"+filepath.Base(run.Installer), func(t *testing.T) {
+				result := torturedAs(t, run)
+				require.Empty(t, result.Violations)
+				for refused := range result.Refusals {
+					version, verb, _ := strings.Cut(refused, " ")
+					require.Equal(t, "former", version, "this version has all that it needs")
+					require.Contains(t, []string{"Lead", "Semaphore.Lock", "Semaphore.TryLock"}, verb)
+				}
+			})
+		}
+	}
+}
+
+// This version on the tables of the last release: locks exclude those of the other, and what needs
+// more tables, or others, is ErrNotInstalled.
+func TestThisVersionOnFormerTables(t *testing.T) {
+	if !tier.Full() {
+		return
+	}
+	_, command := former(t)
+	for _, kind := range servers.Newest() {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			server, err := servers.Start(ctx, kind, servers.Options{})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, server.Stop()) })
+			data, err := openDatabase(kind, server.DSN)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, data.db.Close()) })
+			other := formerCommand{t, command, urlOf(server.DSN), data}
+			require.NoError(t, other.start("install").Wait())
+			if isPostgres(kind) {
+				driver, err := postgres.Open(ctx, server.DSN)
+				require.NoError(t, err)
+				onFormerTables(t, other, driver)
+				return
+			}
+			driver, err := mysql.Open(ctx, server.DSN)
+			require.NoError(t, err)
+			onFormerTables(t, other, driver)
+		})
+	}
+}
+
+// formerCommand is the command of the last release.
+type formerCommand struct {
+	*testing.T
+	path, url string
+	data      *database
+}
+
+func (f formerCommand) start(arguments ...string) *exec.Cmd {
+	f.Helper()
+	c := exec.Command(f.path, arguments...)
+	c.Env = append(os.Environ(), "TXLOCK_DSN="+f.url)
+	require.NoError(f, c.Start())
+	f.Cleanup(func() { _ = c.Process.Kill() })
+	return c
+}
+
+// onFormerTables tries everything, upgrades the tables, and goes back.
+func onFormerTables[Tx any](t *testing.T, other formerCommand, driver dialects.Driver[Tx]) {
+	ctx := context.Background()
+	locks, fenced := txlock.New(driver), txlock.New(driver, txlock.WithFencing())
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	nothing := func(context.Context, Tx) error { return nil }
+	unlocked := func(lock *txlock.Lock, err error) error {
+		if err == nil {
+			err = lock.Unlock(ctx)
+		}
+		return err
+	}
+	works := map[string]func(m *txlock.Mutex[Tx]) error{
+		"Do":     func(m *txlock.Mutex[Tx]) error { return m.TryDo(ctx, nothing) },
+		"Lock":   func(m *txlock.Mutex[Tx]) error { return unlocked(m.TryLock(ctx)) },
+		"Shared": func(m *txlock.Mutex[Tx]) error { return unlocked(m.Shared().TryLock(ctx)) },
+		"Exec": func(m *txlock.Mutex[Tx]) error {
+			_, err := m.TryExec(ctx, txlock.Statement{SQL: "SELECT 1"})
+			return err
+		},
+	}
+	for name, work := range works {
+		key := "works-" + name
+		require.NoError(t, work(locks.Mutex(key)), name)
+		door := filepath.Join(t.TempDir(), "door")
+		held := other.start("run", "--no-token", key, "--", "sh", "-c", "until [ -e "+door+" ]; do sleep 0.01; done")
+		eventually.True(t, "the other version holds "+key, func() bool {
+			return errors.Is(work(locks.Mutex(key)), txlock.ErrNotAcquired)
+		})
+		require.NoError(t, os.WriteFile(door, nil, 0o644))
+		require.NoError(t, held.Wait())
+		require.NoError(t, work(locks.Mutex(key)), name)
+
+		lock, err := locks.Mutex(key).Lock(ctx)
+		require.NoError(t, err)
+		missed := other.start("run", "--no-token", "--try", "-E", "7", key, "--", "true")
+		require.Error(t, missed.Wait())
+		require.Equal(t, 7, missed.ProcessState.ExitCode(), "the other version finds it held")
+		require.NoError(t, lock.Unlock(ctx))
+	}
+	ran, err := locks.Once("once").Do(ctx, nothing)
+	require.True(t, ran)
+	require.NoError(t, err)
+	again := other.start("once", "once", "--", "false")
+	require.NoError(t, again.Wait(), "the other version finds it marked")
+
+	further := func() map[string]error {
+		return map[string]error{
+			"Lead":      locks.Election("e", "me").Lead(ctx, func(context.Context, int64) error { return nil }),
+			"Semaphore": unlocked(locks.Semaphore("s", 2).TryLock(ctx)),
+			"Claim":     func() error { _, err := locks.Claim("c").TryTake(ctx, "me", time.Minute); return err }(),
+			"Inspect":   func() error { _, err := locks.Inspect(ctx); return err }(),
+			"Install":   locks.Install(ctx),
+		}
+	}
+	for name, err := range further() {
+		require.ErrorIs(t, err, txlock.ErrNotInstalled, name)
+	}
+	if err := unlocked(fenced.Mutex("t").TryLock(ctx)); strings.HasPrefix(other.url, "postgres") {
+		require.ErrorIs(t, err, txlock.ErrNotInstalled, "a token")
+	} else {
+		require.NoError(t, err, "a token")
+	}
+
+	drop := func() {
+		_, err := other.data.db.ExecContext(ctx, "DROP TABLE txlock_slots_leaders, txlock_slots_permits")
+		require.NoError(t, err)
+	}
+	drop()
+	require.NoError(t, locks.Install(ctx))
+	for name, err := range further() {
+		require.NoError(t, err, name)
+	}
+	require.NoError(t, unlocked(fenced.Mutex("t").TryLock(ctx)), "a token")
+	require.NoError(t, other.start("run", "key", "--", "true").Wait(), "the other version goes on, with a token")
+	require.Error(t, other.start("run", "--permits", "2", "key", "--", "true").Wait(), "it has no permits")
+
+	drop()
+	require.NoError(t, other.start("install").Wait(), "the way back")
+	require.NoError(t, other.start("run", "--permits", "2", "key", "--", "true").Wait())
+	require.NoError(t, other.start("status").Wait())
+}

@@ -1,0 +1,457 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/tier"
+)
+
+// The workers are processes of the test program.
+func TestMain(m *testing.M) {
+	workIfWorker()
+	os.Exit(m.Run())
+}
+
+func tortured(t *testing.T, kind servers.Kind, lock string, length time.Duration) *result {
+	t.Helper()
+	if testing.Short() {
+		length = 3 * time.Second
+	}
+	return torturedAs(t, settings{Kind: kind, For: length, Lock: lock})
+}
+
+func torturedAs(t *testing.T, s settings) *result {
+	t.Helper()
+	var out bytes.Buffer
+	s.Seed, s.Processes, s.Goroutines, s.Keys, s.Histories = rand.Int64(), 3, 4, 16, histories(t)
+	result, err := torture(context.Background(), s, &out)
+	result.print(&out)
+	t.Log(out.String())
+	require.NoError(t, err)
+	require.Positive(t, result.Acquisitions)
+	require.Positive(t, result.Updates)
+	return result
+}
+
+// histories is a folder that stays behind only if the test fails: then somebody reads them.
+func histories(t testing.TB) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "txlock-torture-")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if found, err := os.ReadDir(folder); t.Failed() && err == nil && len(found) > 0 {
+			t.Logf("the histories are kept in %s", folder)
+			return
+		}
+		_ = os.RemoveAll(folder)
+	})
+	return folder
+}
+
+// ended is a test that has ended.
+type ended struct {
+	testing.TB
+	failed bool
+	ends   []func()
+	log    []string
+}
+
+func (e *ended) Cleanup(end func())              { e.ends = append(e.ends, end) }
+func (e *ended) Failed() bool                    { return e.failed }
+func (e *ended) Logf(format string, args ...any) { e.log = append(e.log, fmt.Sprintf(format, args...)) }
+
+func TestHistoriesOfFailedTestsAreKept(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		e := &ended{TB: t, failed: failed}
+		of := &trial{settings: settings{Histories: histories(e)}, out: io.Discard, result: newResult(settings{})}
+		of.violate(made(), violation{Rule: ruleRest})
+		for _, end := range e.ends {
+			end()
+		}
+		require.Len(t, e.log, map[bool]int{true: 1}[failed])
+		if failed {
+			require.Contains(t, e.log[0], of.Histories)
+			require.DirExists(t, of.Histories)
+			require.NoError(t, os.RemoveAll(of.Histories))
+		}
+		require.NoDirExists(t, of.Histories)
+	}
+}
+
+func TestTxlockKeepsItsPromises(t *testing.T) {
+	for _, kind := range tier.Pick(servers.Newest(), servers.Newest(), servers.Kinds()) {
+		t.Run(kind.String(), func(t *testing.T) {
+			result := tortured(t, kind, lockTxlock, 8*time.Second)
+			require.Empty(t, result.Violations)
+			require.NotEmpty(t, result.Damages, "no fault took place")
+		})
+	}
+}
+
+// The flaws of handmade locks must be found. Otherwise the test above proves nothing.
+func TestLeaseRowLosesUpdates(t *testing.T) { foundOut(t, servers.Postgres(), lockLeaseRow) }
+
+func TestSwallowedDeadlockLosesUpdates(t *testing.T) { foundOut(t, servers.MariaDB, lockSwallowed) }
+
+func TestLookingFirstIsFoundOut(t *testing.T) {
+	foundOut(t, servers.Postgres(), lockLookFirst, ruleReaders, rulePermits, ruleOnce)
+}
+
+// foundOut repeats the run until the lock has admitted two holders, has lost an update, and has
+// broken the further rules. Most runs show all. A run has few faults: each must hit a holder, and
+// to lose an update it must come between the holder's read and its write.
+func foundOut(t *testing.T, kind servers.Kind, lock string, rules ...string) {
+	t.Helper()
+	missing := map[string]bool{ruleCounter: true, "mutual exclusion": true}
+	for _, rule := range rules {
+		missing[rule] = true
+	}
+	for runs := 0; len(missing) > 0; runs++ {
+		require.Less(t, runs, 10, "not found: %v", missing)
+		for _, v := range tortured(t, kind, lock, 6*time.Second).Violations {
+			delete(missing, v.Rule)
+		}
+	}
+}
+
+func rulesOf(violations []violation) []string {
+	var rules []string
+	for _, v := range violations {
+		rules = append(rules, v.Rule)
+	}
+	return rules
+}
+
+// made is a handwritten history with times in milliseconds: two workers, no fault, a lease of a
+// second.
+func made(operations ...*operation) *epoch {
+	e := &epoch{
+		Start: 1, End: 10_000e6, lease: time.Second, workers: 2, keys: 2, Operations: operations,
+		before: &ledger{counters: map[int]int64{}, fenced: map[int]int64{}},
+		after: &ledger{
+			counters: map[int]int64{}, fenced: map[int]int64{}, applied: map[application]int{},
+			seen: map[application]int64{},
+		},
+	}
+	for _, o := range operations {
+		for _, at := range []*int64{&o.Call, &o.Granted, &o.Released, &o.Return, &o.Lost, &o.Died} {
+			*at *= 1e6
+		}
+		for i, key := range o.Keys {
+			if o.Verb == verbDo && o.Outcome == done {
+				e.after.applied[application{o.ID, key}]++
+				e.after.seen[application{o.ID, key}] = o.Reads[i]
+				e.after.counters[key]++
+			}
+		}
+		if o.Fence != nil && o.Fence.Outcome == done {
+			o.Fence.Call, o.Fence.Return = o.Granted, o.Released
+			e.after.fenced[o.Keys[0]]++
+		}
+	}
+	return e
+}
+
+func do(id operationID, at, read int64) *operation {
+	return &operation{
+		ID: id, Process: int(id), Verb: verbDo, Keys: []int{1}, Outcome: done, Reads: []int64{read},
+		Call: at, Granted: at + 1, Released: at + 9, Return: at + 10,
+	}
+}
+
+func lockAt(id operationID, at, token int64) *operation {
+	o := do(id, at, 0)
+	o.Verb, o.Reads, o.Token = verbLock, nil, token
+	return o
+}
+
+// leadAt is a term of the second election.
+func leadAt(id operationID, at, term int64) *operation {
+	o := lockAt(id, at, term)
+	o.Verb, o.Keys = verbLead, []int{2 + 1}
+	return o
+}
+
+// checked returns all violations that the checkers find in one epoch.
+func checked(e *epoch) []string {
+	t := &trial{tokens: newTokens(), result: newResult(settings{Keys: 2}), settings: settings{Keys: 2}}
+	return rulesOf(t.check(e))
+}
+
+func TestCheckersAcceptWhatIsRight(t *testing.T) {
+	first, second, third, fourth := do(1, 10, 0), do(2, 15, 1), lockAt(3, 20, 5), lockAt(4, 60, 6)
+	second.Granted, second.Released, second.Return = 20, 22, 23
+	third.Granted, third.Released, third.Return = 24, 25, 30
+	third.Fence, fourth.Fence = &fence{Outcome: done}, &fence{Outcome: done, Read: 1}
+	require.Empty(t, checked(made(first, second, third, fourth)))
+}
+
+// Each of these histories is wrong in one way, which its checker must find.
+func TestCheckersFindWhatIsWrong(t *testing.T) {
+	tests := []struct {
+		name, rule string
+		history    func() *epoch
+	}{
+		{"two Locks held at once", "mutual exclusion", func() *epoch {
+			return made(
+				lockAt(1, 10, 5), lockAt(2, 14, 6))
+		}},
+		{"two leaders at once", "mutual exclusion", func() *epoch { return made(leadAt(1, 10, 5), leadAt(2, 14, 6)) }},
+		{"a term that is lower than the one before", ruleTokens, func() *epoch {
+			return made(leadAt(1, 10, 6), leadAt(2, 40, 5))
+		}},
+		{
+			"a Do while a Lock is held", "mutual exclusion",
+			func() *epoch { return made(lockAt(1, 10, 5), do(2, 14, 0)) },
+		},
+		{"two that read the same", ruleCounter, func() *epoch { return made(do(1, 10, 0), do(2, 30, 0)) }},
+		{"one that read what came later", ruleCounter, func() *epoch { return made(do(1, 10, 1), do(2, 30, 0)) }},
+		{"an acknowledged update that is lost", ruleSet, func() *epoch {
+			e := made(do(1, 10, 0))
+			delete(e.after.applied, application{1, 1})
+			e.after.counters[1] = 0
+			return e
+		}},
+		{"a counter that lost what the set has", ruleCounter, func() *epoch {
+			e := made(do(1, 10, 0))
+			e.after.counters[1] = 0
+			return e
+		}},
+		{"an update applied twice", ruleSet, func() *epoch {
+			e := made(do(1, 10, 0))
+			e.after.applied[application{1, 1}]++
+			e.after.counters[1]++
+			return e
+		}},
+		{"a failed update that took effect", ruleSet, func() *epoch {
+			e := made(do(1, 10, 0))
+			e.Operations[0].Outcome, e.Operations[0].Expected = failed, true
+			return e
+		}},
+		{"an update on one key of two", ruleSet, func() *epoch {
+			o := do(1, 10, 0)
+			o.Keys, o.Reads = []int{1, 0}, []int64{0, 0}
+			e := made(o)
+			o.Outcome, o.Died, o.Return = open, 30e6, 0
+			delete(e.after.applied, application{1, 0})
+			e.after.counters[0] = 0
+			return e
+		}},
+		{"an update that nobody called", ruleSet, func() *epoch {
+			e := made()
+			e.after.applied[application{7, 1}], e.after.counters[1] = 1, 1
+			return e
+		}},
+		{"a token that goes back", ruleTokens, func() *epoch { return made(lockAt(1, 10, 6), lockAt(2, 30, 5)) }},
+		{"a token given twice", ruleTokens, func() *epoch { return made(lockAt(1, 10, 6), lockAt(2, 30, 6)) }},
+		{"no token", ruleTokens, func() *epoch { return made(lockAt(1, 10, 0)) }},
+		{"a token below that of a holder who lost the lock", ruleTokens, func() *epoch {
+			lost := lockAt(1, 10, 6)
+			lost.Outcome, lost.Lost = failed, 15
+			e := made(lost, lockAt(2, 30, 5))
+			e.Faults = []fault{{endSession, everybody, 12e6, 13e6}}
+			return e
+		}},
+		{"a fenced write over another", ruleFenced, func() *epoch {
+			first, second := lockAt(1, 10, 5), lockAt(2, 30, 6)
+			first.Fence, second.Fence = &fence{Outcome: done}, &fence{Outcome: done}
+			return made(first, second)
+		}},
+		{"a holder refused by the fence", ruleErrors, func() *epoch {
+			o := lockAt(1, 10, 5)
+			o.Fence = &fence{Outcome: failed}
+			return made(o)
+		}},
+		{"an error without a fault", ruleErrors, func() *epoch {
+			o := do(1, 10, 0)
+			o.Outcome, o.Error = failed, "connection reset"
+			return made(o)
+		}},
+		{"a loss without a fault", ruleErrors, func() *epoch {
+			o := lockAt(1, 10, 5)
+			o.Outcome, o.Lost = failed, 15
+			return made(o)
+		}},
+		{"a lost lock whose Unlock says nothing", ruleErrors, func() *epoch {
+			o := lockAt(1, 10, 5)
+			o.Lost = 15
+			return made(o)
+		}},
+		{"an operation that never returned", ruleErrors, func() *epoch {
+			o := do(1, 10, 0)
+			o.Outcome, o.Return, o.Released, o.Granted = open, 0, 0, 0
+			return made(o)
+		}},
+		{"a holder that is told too late", ruleBelief, func() *epoch {
+			o := lockAt(1, 10, 5)
+			o.Outcome, o.Released, o.Lost, o.Return = failed, 3000, 2990, 3001
+			e := made(o, lockAt(2, 2000, 6))
+			e.Faults = []fault{{networkDrop, 1, 20e6, 2500e6}}
+			return e
+		}},
+		{"a waiter overtaken by everybody", ruleQueue, func() *epoch {
+			waiter := lockAt(1, 10, 9)
+			waiter.Granted, waiter.Released, waiter.Return = 1000, 1001, 1002
+			return made(waiter, lockAt(2, 100, 5), lockAt(3, 200, 6), lockAt(4, 300, 7))
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) { require.Contains(t, checked(test.history()), test.rule) })
+	}
+}
+
+// A hold that a fault may have ended is certain only until the fault. A write with unknown outcome
+// may take effect at any time.
+func TestCheckersAllowWhatFaultsExplain(t *testing.T) {
+	stopped := lockAt(1, 10, 5)
+	stopped.Outcome, stopped.Released, stopped.Return, stopped.Error = failed, 3000, 3001, "lock lost"
+	killed := lockAt(3, 2500, 7)
+	killed.Outcome, killed.Released, killed.Return, killed.Died = open, 0, 0, 2600
+	e := made(stopped, lockAt(2, 2000, 6), killed, lockAt(4, 2601, 8))
+	e.Faults = []fault{{stopWorker, 1, 15e6, 2400e6}, {killWorker, 3, 2600e6, 2700e6}}
+	require.Empty(t, checked(e))
+}
+
+// toldAt is a history in which the network cuts off a holder, which learns of the loss at told
+// milliseconds. 1901 is in time. At 2001 another gets the lock.
+func toldAt(told int64) *epoch {
+	o := lockAt(1, 10, 5)
+	o.Outcome, o.Lost, o.Released, o.Return = failed, told, told+10, told+11
+	e := made(o, lockAt(2, 2000, 6))
+	e.Faults = []fault{{networkDrop, 1, 20e6, 2100e6}}
+	return e
+}
+
+// If a busy machine does not run a process, the consequences are no broken promise. A stall is no
+// excuse if it is too short, comes at another time, or hits another process.
+func TestCheckersAllowWhatStallsExplain(t *testing.T) {
+	late := func() *epoch { return toldAt(2190) }
+	overtaken := func() *epoch {
+		waiter := lockAt(1, 10, 9)
+		waiter.Granted, waiter.Released, waiter.Return = 1000, 1001, 1002
+		return made(waiter, lockAt(2, 100, 5), lockAt(3, 200, 6), lockAt(4, 300, 7))
+	}
+	refused := func() *epoch {
+		o := do(1, 300, 0)
+		o.Outcome, o.Error = failed, "connection reset"
+		return made(o)
+	}
+	lost := func() *epoch {
+		o := lockAt(1, 10, 5)
+		o.Outcome, o.Released, o.Lost, o.Return = failed, 1500, 1400, 1501
+		return made(o, lockAt(2, 1200, 6))
+	}
+	for _, test := range []struct {
+		name, rule string
+		history    func() *epoch
+		from, to   int64 // a stall that explains the history
+		short      int64 // an end at which the stall is too short to explain it
+	}{
+		{"a holder that is told too late", ruleBelief, late, 1890e6, 2189e6, 2100e6},
+		{"a waiter overtaken by everybody", ruleQueue, overtaken, 10e6, 180e6, 40e6},
+		{"an error", ruleErrors, refused, 20e6, 280e6, 120e6},
+		{"a loss", ruleErrors, lost, 100e6, 1390e6, 300e6},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			with := func(stalls ...fault) []string {
+				e := test.history()
+				e.Stalls = stalls
+				return checked(e)
+			}
+			require.Empty(t, with(fault{processStalled, 1, test.from, test.to}))
+			require.Empty(t, with(fault{processStalled, everybody, test.from, test.to}))
+			require.Contains(t, with(), test.rule)
+			ends := test.rule == ruleErrors // of sessions, which is all that a server does that was not run
+			require.Equal(t, ends, len(with(fault{serverStalled, everybody, test.from, test.to})) == 0)
+			require.Contains(t, with(fault{processStalled, 1, test.from, test.short}), test.rule)
+			require.Contains(t, with(fault{processStalled, 7, test.from, test.to}), test.rule)
+			require.Contains(t, with(fault{processStalled, 1, 9000e6, 9900e6}), test.rule)
+		})
+	}
+}
+
+// A stall makes a holder late only by its length minus the margin, the tenth of the lease that the
+// holder had left.
+func TestStallsExcuseWhatExceedsTheMargin(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		told     int64
+		from, to int64 // the stall
+		excused  bool
+	}{
+		{"no margin, and a short stall", 2021, 1991e6, 2021e6, false},
+		{"no margin, and a short stall in the time of the margin", 2021, 1920e6, 1950e6, false},
+		{"no margin, and a long stall", 2160, 1960e6, 2160e6, false},
+		{"a short stall before the notice, which is early enough still", 2000, 1960e6, 1990e6, true},
+		{"a stall from before the notice was due, which comes just after it", 2190, 1850e6, 2180e6, true},
+		{"a stall that has one on both sides that is not reported", 2124, 1925e6, 2100e6, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			e := toldAt(test.told)
+			e.Stalls = []fault{{processStalled, 1, test.from, test.to}}
+			if test.excused {
+				require.Empty(t, checked(e))
+				return
+			}
+			require.Equal(t, []string{ruleBelief}, checked(e))
+		})
+	}
+}
+
+func TestStallsAreAddedUpOnce(t *testing.T) {
+	e := &epoch{Stalls: inOrder([]fault{
+		{processStalled, 1, 30, 50},
+		{processStalled, everybody, 10, 40},
+		{processStalled, 1, 15, 20},
+		{processStalled, 2, 0, 90},
+	})}
+	require.EqualValues(t, 40, e.stalled(1, 0, 100))
+	require.EqualValues(t, 25, e.stalled(1, 20, 45))
+	require.EqualValues(t, 30, e.stalled(3, 0, 100))
+	require.Zero(t, e.stalled(3, 40, 100))
+}
+
+// A process that did not run reports the stall before anything else.
+func TestStalledProcessesKnowIt(t *testing.T) {
+	var stalls []int64
+	c := newClock(func(from, to int64) { stalls = append(stalls, to-from) })
+	<-time.After(2 * shortestStall) // to the process this looks like a stall
+	c.look()
+	require.Len(t, stalls, 1)
+	require.GreaterOrEqual(t, stalls[0], int64(2*shortestStall))
+}
+
+func TestUnknownAdditionsMayTakeEffectOrNot(t *testing.T) {
+	maybe := porcupine.Operation{Input: addition{id: 1}, Output: anything, Call: 10, Return: never}
+	e := made()
+	for _, end := range []int64{0, 1} {
+		require.Empty(t, e.checkCounter(ruleFenced, 1, []porcupine.Operation{maybe}, nil, 0, end))
+	}
+	require.NotEmpty(t, e.checkCounter(ruleFenced, 1, []porcupine.Operation{maybe}, nil, 0, 2))
+}
+
+func TestRecoveryIsTheNextGrantOfWhatTheVictimHeld(t *testing.T) {
+	killed := lockAt(1, 10, 5)
+	killed.Outcome, killed.Released, killed.Return, killed.Died = open, 0, 0, 100
+	waiter := lockAt(2, 50, 6)
+	waiter.Granted, waiter.Released, waiter.Return = 401, 402, 403
+	e := made(killed, waiter)
+	e.Faults = []fault{{killWorker, 1, 100e6, 200e6}}
+	recovery, ok := e.recovery(e.Faults[0], e.holds())
+	require.True(t, ok)
+	require.Equal(t, 301*time.Millisecond, recovery)
+	recovery, ok = e.recovery(fault{killServer, everybody, 100e6, 200e6}, e.holds())
+	require.True(t, ok)
+	require.Equal(t, 201*time.Millisecond, recovery)
+}
