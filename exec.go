@@ -10,20 +10,7 @@ import (
 )
 
 // Statement is a statement of [Mutex.Exec].
-type Statement struct {
-	// SQL is one statement, with the placeholders of the database: $1 on PostgreSQL, ? on MySQL and
-	// MariaDB.
-	SQL string
-	// Args are its arguments, as the client library takes them.
-	Args []any
-	// Rows is how many rows it must affect. With any other number nothing is committed: that is
-	// [ErrRows]. 0 is any number. A SELECT affects the rows that it returns.
-	Rows int
-	// Into is where the first row goes of a statement that returns rows, as Scan of the client
-	// library takes it. No row is [ErrRows]. After an error it may have been written to. Args of a
-	// statement behind may point there.
-	Into []any
-}
+type Statement = dialects.Statement
 
 // Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
 // It returns how many rows each has affected, and promises what [Mutex.Do] does, but a connection
@@ -38,7 +25,7 @@ func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected
 func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements []Statement) (affected []int64,
 	err error,
 ) {
-	list, err := checked(statements)
+	err = check(statements)
 	if err == nil && m.permit != nil {
 		err = errors.New("a Semaphore has no Exec: send the statements in the work of a Do")
 	}
@@ -48,7 +35,7 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 	none := func(context.Context, Tx) error { return nil }
 	err = m.attempts(ctx, verb, none, func(ctx context.Context, m *Mutex[Tx], granted txFunc[Tx]) (err error) {
 		var g grant[Tx]
-		sent := &dialects.Work{Statements: list, Context: ctx}
+		sent := &dialects.Work{Statements: statements, Context: ctx}
 		if s, of := m.locker.carried(ctx); s != nil {
 			g.Grant, err = m.nest(ctx, s, of, verb, try, sent, nil)
 		} else {
@@ -67,22 +54,20 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 	return affected, nil
 }
 
-// checked are the statements for a driver.
-func checked(statements []Statement) ([]dialects.Statement, error) {
+// check is for what is wrong without a look at the database.
+func check(statements []Statement) error {
 	if len(statements) == 0 {
-		return nil, errors.New("no statement given")
+		return errors.New("no statement given")
 	}
-	list := make([]dialects.Statement, len(statements))
 	for i, s := range statements {
 		switch {
 		case strings.TrimSpace(s.SQL) == "":
-			return nil, fmt.Errorf("statement %d: empty SQL", i+1)
+			return fmt.Errorf("statement %d: empty SQL", i+1)
 		case s.Rows < 0:
-			return nil, fmt.Errorf("statement %d: Rows is %d; 0 is any number", i+1, s.Rows)
+			return fmt.Errorf("statement %d: Rows is %d; 0 is any number", i+1, s.Rows)
 		}
-		list[i] = dialects.Statement(s)
 	}
-	return list, nil
+	return nil
 }
 
 // isOfWork tells whether an error is that of a statement of Exec, for which the lock was granted.

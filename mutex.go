@@ -11,8 +11,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Mutex names rows to lock. It holds no state: many goroutines may use one value, and any two that
-// name the same key exclude each other.
+// Mutex names rows to lock. Any two that name the same key exclude each other.
 type Mutex[Tx any] struct {
 	locker  *Locker[Tx]
 	target  target
@@ -55,10 +54,10 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 
 // Shared returns a copy that shares: any number of sessions hold it at the same time, while none
 // holds the same rows alone. Both kinds wait in one queue of the server; docs/databases.md says
-// where readers may pass a writer. Callers of Shared do not wait in the process. A session that
-// holds a row alone may share it as well; the other way round is [ErrUpgrade], but in LockTx, which
-// cannot know: of two that do so, one gets [ErrDeadlock]. A token is compared with those of
-// exclusive locks only. On a server that only reads, a call is [ErrUnsafeEngine].
+// where readers may pass a writer. A session that holds a row alone may share it as well; the other
+// way round is [ErrUpgrade], but in LockTx, which cannot know: of two that do so, one gets
+// [ErrDeadlock]. A token is compared with those of exclusive locks only. On a server that only
+// reads, a call is [ErrUnsafeEngine].
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
 	sharing.shared, sharing.target.call.Shared = true, true
@@ -192,9 +191,7 @@ func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {
 	if err == nil || isOfWork(err) {
 		return err
 	}
-	for _, certain := range []error{
-		ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade,
-	} {
+	for _, certain := range []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade} {
 		if errors.Is(err, certain) {
 			return err
 		}

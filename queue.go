@@ -13,15 +13,11 @@ import (
 
 // awaitPlace waits in a line of the process.
 func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, p *place) error {
-	tracer, traces := l.config.tracer.(QueueTracer)
-	traces = traces && p.Waits
-	if traces {
+	if tracer, traces := l.config.tracer.(QueueTracer); traces && p.Waits {
 		tracer.Queued(ctx)
+		defer tracer.Admitted(ctx)
 	}
 	err := p.Wait(wait)
-	if traces {
-		tracer.Admitted(ctx)
-	}
 	if err != nil && !errors.Is(err, ErrClosed) {
 		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
 	}

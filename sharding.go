@@ -91,9 +91,8 @@ func lookUp(ctx context.Context, connected bool, what, advice string, look func(
 
 // ask runs a statement of a kind by itself, on a connection of the pool.
 func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string, err error) {
-	lines, err = l.driver.Run(ctx, q)
-	if ended := ctx.Err(); err != nil && ended != nil && !errors.Is(err, ended) {
-		err = fmt.Errorf("%w (%w)", err, ended)
+	if lines, err = l.driver.Run(ctx, q); err != nil {
+		err = joinErrors(err, ctx.Err())
 	}
 	l.invalidate(err)
 	return lines, err

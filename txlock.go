@@ -28,8 +28,8 @@
 //
 // [Mutex.Shared] is for readers, [Locker.Semaphore] lets n hold a lock at once, [Locker.Once] is
 // for work that must not be done twice, [Locker.Claim] for what is held without a connection,
-// [Locker.Election] for leaders. Making these sends nothing, and they hold no state: a bad argument
-// is an error from the call that locks.
+// [Locker.Election] for leaders. Making these sends nothing: a bad argument is an error from the
+// call that locks. They hold no state: many goroutines may use one value.
 //
 // # Order
 //

@@ -147,15 +147,12 @@ const (
 	CommitTimeout = 30 * time.Second
 )
 
-// DefaultSlots is how many slots Install seeds unless told otherwise.
-const DefaultSlots = 65536
+// DefaultSlots is how many slots Install seeds unless told otherwise, MaxSlots how many at most.
+const DefaultSlots, MaxSlots = 65536, 1 << 20
 
 // SlotOf is the slot of a key among n. All clients agree on it, in whatever language: another hash
 // would let two of them hold one key at once. It never changes.
 func SlotOf(key string, n int) int { return int(crc32.ChecksumIEEE([]byte(key)) % uint32(n)) }
-
-// MaxSlots is the largest number of slots that Install accepts.
-const MaxSlots = 1 << 20
 
 // LockTable is what a name was found to mean. Name is the table's with its schema, which means the
 // same on every connection, whatever its search_path or its default database is.
@@ -216,10 +213,14 @@ type Grant struct {
 
 // Statement is a statement of the caller's.
 type Statement struct {
-	SQL  string
-	Args []any
-	Rows int   // that it must affect; 0: any number
-	Into []any // where the first row goes; nil: nowhere
+	SQL  string // with the placeholders of the database: $1 on PostgreSQL, ? on MySQL and MariaDB
+	Args []any  // as the client library takes them
+	// Rows is how many rows it must affect, else nothing is committed: that is ErrRows. 0 is any
+	// number. A SELECT affects the rows that it returns.
+	Rows int
+	// Into is where the first row goes, as Scan of the client library takes it. No row is ErrRows.
+	// After an error it may have been written to. Args of a statement behind may point there.
+	Into []any
 }
 
 // Judge is an error unless the statement, which has affected that many rows, may be committed.

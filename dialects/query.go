@@ -20,7 +20,6 @@ func (q Query) With(args ...any) Query {
 }
 
 // Kinds are the queries of the kinds of locks that are clients of the others, for one lock table.
-// With gives them arguments.
 type Kinds struct {
 	// Ping has a line if the lock table has a slot: empty, or why the server takes no writes.
 	Ping Query
