@@ -15,13 +15,7 @@ import (
 )
 
 // Election chooses one leader at a time among all that campaign under the same name, in whichever
-// process.
-//
-// An election has three rows in a table beside the lock table. Candidates lock the seat. Who has it
-// draws a term with it, and writes the record on another connection, if that has a smaller term.
-// Then it locks the office in the session of the seat, and leads: while the office is locked, the
-// record says who does. Nobody writes to the office: a record is locked also while it is written,
-// and still says who led before. A record without an identity is of a leader whose work has ended.
+// process. docs/leaders.md says how.
 type Election[Tx any] struct {
 	locker               *Locker[Tx]
 	name, hash, identity string
@@ -192,9 +186,13 @@ func (e *Election[Tx]) rows(ctx context.Context) (seat, office *Mutex[Tx], err e
 	return e.row(numbers[0]), e.row(numbers[1]), nil
 }
 
-// takeOffice begins a term. A candidate that was stopped since it got the seat may have been
-// overtaken: then a later one has written the record, or will find the office free. Held is the
-// context of the seat.
+// takeOffice begins a term: it writes the record on another connection, if that has a smaller term,
+// and then locks the office in the session of the seat, whose context is held. While the office is
+// locked, the record says who leads. Nobody writes to the office: a record is locked also while it
+// is written, and still says who led before.
+//
+// A candidate that was stopped since it got the seat may have been overtaken: then a later one has
+// written the record, or will find the office free.
 func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], term int64) (*Lock, error) {
 	granted := time.Now()
 	held, cancel := context.WithTimeout(held, officeTimeout)

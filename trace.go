@@ -37,9 +37,8 @@ type QueueTracer interface {
 // context of its own, and one more for each part of it that is tried again. Each term of an
 // [Election] is one call, which waits until its work begins.
 type Call struct {
-	// Name is Lock, TryLock, Do, TryDo, Exec, TryExec, LockTx, TryLockTx, Combine, Lead, Once.Do,
-	// Once.TryDo, Once.DoTx, Once.Forget, Claim.Take, Claim.TryTake, Claim.Break, Claimed.Do,
-	// Claimed.LockTx, Claimed.Extend or Claimed.Release.
+	// Name is that of the method of a Mutex, as TryLock, or of a Once or a claim, as Once.Do,
+	// Claim.Take and Claimed.Do. Others are Combine, Lead and Claim.Break.
 	Name   string
 	System string // "postgresql" or "mysql", which stands for MariaDB as well
 	// Table and Column are of the rows: the lock table, where Column is empty, or those of Rows.

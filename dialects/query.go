@@ -77,7 +77,7 @@ type PermitSQL struct {
 	Make Query // hash, how many, name: makes the rows that are missing
 }
 
-// LeadersSQL is for elections, which have three rows each of a table: see txlock.Election. Clients
+// LeadersSQL is for elections, which have three rows each of a table: see docs/leaders.md. Clients
 // agree on the hash of a name.
 type LeadersSQL struct {
 	Table string // as Request has it
