@@ -72,7 +72,7 @@ func (p *permit[Tx]) some(rows ...string) target {
 // look finds the numbers of the rows, that of the queue last, or makes them. While somebody waits
 // it is ErrNotAcquired besides. A nested call, which has a connection, takes what is known.
 func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err error) {
-	l, free := p.locker, false
+	l := p.locker
 	if rows := p.rows.Load(); nested && rows != nil && len(*rows) > p.n {
 		return *rows, nil
 	}
@@ -80,30 +80,27 @@ func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err 
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := lookUp(ctx, nested)
+	defer cancel()
 	sql, args := found.Kinds.Permits, []any{p.hash, int64(p.n), l.config.storedName(p.key)}
-	err = lookUp(ctx, nested, "the permits were", "take one", func(ctx context.Context) error {
-		for range 5 { // others may make some at the same time, and meet in a deadlock
-			lines, err := l.ask(ctx, sql.Look.With(args[:2]...))
-			var numbers string
-			numbers, free = strings.CutSuffix(strings.Join(lines, " "), " free")
-			if rows = strings.Fields(numbers); err != nil || len(rows) > p.n {
-				return err
-			}
-			_, err = l.ask(ctx, sql.Make.With(args...))
-			if err != nil && l.driver.Classify(err) == dialects.Final {
-				return err
-			}
+	for range 5 { // others may make some at the same time, and meet in a deadlock
+		lines, err := l.ask(ctx, sql.Look.With(args[:2]...))
+		if err != nil {
+			return nil, err
 		}
-		return fmt.Errorf("%w: the rows of the semaphore cannot be made", ErrNoRow)
-	})
-	if err != nil {
-		return nil, err
+		numbers, free := strings.CutSuffix(strings.Join(lines, " "), " free")
+		if rows = strings.Fields(numbers); len(rows) > p.n {
+			if p.rows.Store(&rows); !free && !nested {
+				err = fmt.Errorf("%w: another session waits for it", ErrNotAcquired)
+			}
+			return rows, err
+		}
+		_, err = l.ask(ctx, sql.Make.With(args...))
+		if err != nil && l.driver.Classify(err) == dialects.Final {
+			return nil, err
+		}
 	}
-	p.rows.Store(&rows)
-	if !free && !nested {
-		err = fmt.Errorf("%w: another session waits for it", ErrNotAcquired)
-	}
-	return rows, err
+	return nil, fmt.Errorf("%w: the rows of the semaphore cannot be made", ErrNoRow)
 }
 
 // acquire takes a permit: at once where nobody waits, else as the first of the queue.

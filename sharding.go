@@ -52,13 +52,11 @@ func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTa
 	if found := l.found.Load(); found != nil {
 		return found, nil
 	}
-	var found dialects.LockTable
-	err := lookUp(ctx, connected, "the lock table was", "call Install or Check", func(ctx context.Context) (err error) {
-		found, err = locktable.Find(ctx, l.driver, l.config.table)
-		return err
-	})
+	ctx, cancel := lookUp(ctx, connected)
+	defer cancel()
+	found, err := locktable.Find(ctx, l.driver, l.config.table)
 	if err != nil {
-		return nil, err
+		return nil, joinErrors(err, context.Cause(ctx))
 	}
 	l.found.Store(&found)
 	return &found, nil
@@ -73,26 +71,22 @@ func (l *Locker[Tx]) invalidate(err error) {
 	}
 }
 
-// lookUp looks up what is not known yet. Connected says that the caller already has a connection:
-// in a full pool it might wait for itself, so it does for 3 s at most.
-func lookUp(ctx context.Context, connected bool, what, advice string, look func(context.Context) error) error {
+var errFullPool = errors.New("it was not looked up yet, and the caller's transaction keeps the pool from it: call " +
+	"Install or Check at start, and take a permit")
+
+// lookUp bounds a look at what is not known yet. Connected says that the caller already has a
+// connection: in a full pool it might wait for itself, so it does for 3 s at most.
+func lookUp(ctx context.Context, connected bool) (context.Context, context.CancelFunc) {
 	if !connected {
-		return look(ctx)
+		return ctx, nothing
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	err := look(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("%s not looked up yet, and the caller's transaction keeps the pool from it (%s at start): %w",
-			what, advice, err)
-	}
-	return err
+	return context.WithTimeoutCause(ctx, 3*time.Second, errFullPool)
 }
 
 // ask runs a statement of a kind by itself, on a connection of the pool.
 func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string, err error) {
 	if lines, err = l.driver.Run(ctx, q); err != nil {
-		err = joinErrors(err, ctx.Err())
+		err = joinErrors(err, context.Cause(ctx))
 	}
 	l.invalidate(err)
 	return lines, err

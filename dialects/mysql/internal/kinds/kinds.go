@@ -36,6 +36,17 @@ func reading(table, text string) dialects.Query {
 	return q
 }
 
+// sweep deletes rows, known by their key, whose time is long ago: see dialects.OnceSQL. Each part
+// names its index: the server would read all of a small table otherwise, and would lock what it
+// reads.
+func sweep(table, key, time string) dialects.Query {
+	old := " FROM {} FORCE INDEX (" + time + ") WHERE " + time + " >= " + at("$1")
+	return of(table, sqltext.OnMariaDB(sqltext.SomeWait)+"DELETE gone FROM (SELECT "+key+" AS it"+old+" AND "+time+
+		" < NOW - INTERVAL $2 MICROSECOND ORDER BY "+time+" LIMIT $3 FOR UPDATE SKIP LOCKED) AS old "+
+		"STRAIGHT_JOIN {} AS gone FORCE INDEX (PRIMARY) ON gone."+key+" = old.it;\n"+
+		"SELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT "+micros("MIN("+time+")")+old+"))")
+}
+
 // Of are the texts for a lock table.
 func Of(table string, galera bool) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)

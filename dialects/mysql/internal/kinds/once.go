@@ -1,9 +1,6 @@
 package kinds
 
-import (
-	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-)
+import "github.com/txlock/txlock/dialects"
 
 // onceOf has a marker that exists found by its primary key, so that no gap is locked at REPEATABLE
 // READ. The count of rows tells nothing: with clientFoundRows it is 1 in any case. Hence the error
@@ -25,15 +22,4 @@ func onceOf(table string) dialects.OnceSQL {
 			", VALUES(done_at), done_at);\nSELECT run FROM {} WHERE marker = $1 AND run = $2 FOR UPDATE"),
 		Sweep: sweep(table, "marker", "done_at"),
 	}
-}
-
-// sweep deletes rows, known by their key, whose time is long ago: see dialects.OnceSQL. Each part
-// names its index: the server would read all of a small table otherwise, and would lock what it
-// reads.
-func sweep(table, key, time string) dialects.Query {
-	old := " FROM {} FORCE INDEX (" + time + ") WHERE " + time + " >= " + at("$1")
-	return of(table, sqltext.OnMariaDB(sqltext.SomeWait)+"DELETE gone FROM (SELECT "+key+" AS it"+old+" AND "+time+
-		" < NOW - INTERVAL $2 MICROSECOND ORDER BY "+time+" LIMIT $3 FOR UPDATE SKIP LOCKED) AS old "+
-		"STRAIGHT_JOIN {} AS gone FORCE INDEX (PRIMARY) ON gone."+key+" = old.it;\n"+
-		"SELECT CONCAT_WS(' ', ROW_COUNT(), (SELECT "+micros("MIN("+time+")")+old+"))")
 }

@@ -36,3 +36,21 @@ func Of(table string) (k dialects.Kinds, err error) {
 		Permits: permitsOf(beside(locktable.Permits), queue), Leaders: leadersOf(beside(locktable.Leaders)),
 	}, err
 }
+
+// micros are the microseconds since the Unix epoch of a time. They are exact: extract is numeric.
+func micros(time string) string {
+	return "(extract(epoch from " + time + ") * 1000000::numeric)::bigint"
+}
+
+// at is a time of that many microseconds.
+func at(micros string) string {
+	return "to_timestamp(0) + " + micros + "::MICROSECONDS"
+}
+
+// sweep deletes rows, known by their key, whose time is long ago: see dialects.OnceSQL.
+func sweep(table, key, time string) dialects.Query {
+	return of(table, "with old as (select "+key+", "+time+" as at from {} where "+time+" >= "+at("$1")+
+		" and "+time+" < now() - $2::MICROSECONDS order by at limit $3::bigint "+
+		"for update skip locked), gone as (delete from {} former using old where former."+key+" = old."+
+		key+") select concat_ws(' ', count(*), "+micros("max(at)")+") from old")
+}
