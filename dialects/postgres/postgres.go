@@ -186,7 +186,7 @@ var errDead = errors.New("connect: the server has ended one connection of the po
 // answer costs a round trip. A dead one is closed, so none is taken twice, but there may be another
 // pool below.
 func (d *driver[Tx]) acquire(ctx context.Context) (c client.Conn[Tx], err error) {
-	for range max(d.pool.Size(), 100) {
+	for dead := 0; ; dead++ {
 		if c, err = d.pool.Take(ctx); err != nil {
 			return c, err
 		}
@@ -200,11 +200,10 @@ func (d *driver[Tx]) acquire(ctx context.Context) (c client.Conn[Tx], err error)
 		}
 		c.Destroy()
 		c.GiveBack()
-		if !server.Broken(err) || ctx.Err() != nil {
-			break
+		if !server.Broken(err) || ctx.Err() != nil || dead > max(d.pool.Size(), 100) {
+			return c, err
 		}
 	}
-	return c, err
 }
 
 // repeat asks for a lock again where the wait was long, or the server's run has an epoch now.
