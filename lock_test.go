@@ -20,9 +20,10 @@ type guarantee struct {
 	sql  func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx])
 }
 
-// sideBySide are the guarantees that are shown at the same time, on all lines.
+// sideBySide are the guarantees that are shown at the same time, on all lines. The comment in front
+// of a group is its name, and the tests elsewhere that show it too. docs/guarantees.md names each.
 var sideBySide = []guarantee{
-	// One holder
+	// One holder, and TestForeignClients, TestForeignClientsSeeEachOthersWork
 	{"at most one session holds a key", guarantees.OneHolder[pgx.Tx], guarantees.OneHolder[*sql.Tx]},
 	{"no update is lost under Do", guarantees.NoLostUpdate[pgx.Tx], guarantees.NoLostUpdate[*sql.Tx]},
 	{"a try misses what is held and takes what is free", guarantees.Tries[pgx.Tx], guarantees.Tries[*sql.Tx]},
@@ -62,7 +63,7 @@ var sideBySide = []guarantee{
 	},
 	{"a try does not overtake a waiter", guarantees.TryBehindWaiter[pgx.Tx], guarantees.TryBehindWaiter[*sql.Tx]},
 
-	// Waiting ends
+	// Waiting ends, and TestCancelWithoutKey, TestSlowCancel, TestCancelsHitNoNeighbour
 	{
 		"a cancelled wait ends at once and leaves the queue",
 		guarantees.CancelledWait[pgx.Tx], guarantees.CancelledWait[*sql.Tx],
@@ -103,7 +104,8 @@ var sideBySide = []guarantee{
 		guarantees.EndedTransaction[pgx.Tx], guarantees.EndedTransaction[*sql.Tx],
 	},
 
-	// The work dies with the lock
+	// The work dies with the lock, and TestWorkCommitsByItself, TestEndedBeforeCommit,
+	// TestDeadBeforeCommit, TestCallsWhileRowsAreOpen, TestHolderStopped, TestHoldsThatEnd
 	{
 		"Do commits on success and rolls back on an error, a panic and Goexit",
 		guarantees.DoEnds[pgx.Tx], guarantees.DoEnds[*sql.Tx],
@@ -146,7 +148,8 @@ var sideBySide = []guarantee{
 	},
 	{"Do reads what the last holder wrote", guarantees.ReadsCurrent[pgx.Tx], guarantees.ReadsCurrent[*sql.Tx]},
 
-	// Loss and leases
+	// Loss and leases, and TestServerKilled, TestHolderStopped, TestStoppedWhileTheServerIsActive,
+	// TestAPingGetsItsTurn
 	{"there is no false alarm, and Unlock is none", guarantees.NoFalseAlarm[pgx.Tx], guarantees.NoFalseAlarm[*sql.Tx]},
 	{
 		"a transaction that ended behind the back of its session is a loss, by the next heartbeat",
@@ -156,7 +159,14 @@ var sideBySide = []guarantee{
 	{"the log tells of a loss, and is silent otherwise", guarantees.Logged[pgx.Tx], guarantees.Logged[*sql.Tx]},
 	{"the log tells of a Lock that was forgotten", guarantees.ForgottenLock[pgx.Tx], guarantees.ForgottenLock[*sql.Tx]},
 
-	// Fencing tokens
+	// Deaths: TestHolderKilled, TestServerKilled, TestFailover, TestWaiterKilled
+
+	// Long holds: TestNothingWaitsForALock, TestHeldLocksAreRenewed, TestManyLocksAreRenewed,
+	// TestManyLocksForLong, TestRenewedLeaseIsKept, TestFailedRenewalIsALoss,
+	// TestCancelledRenewalIsALoss, TestCancelledRenewalsLeaveNothing, TestLockedRowTakesChildren,
+	// TestInNobodysWay
+
+	// Fencing tokens, and TestServerKilled, TestFailover
 	{"tokens increase over all holders", guarantees.TokensIncrease[pgx.Tx], guarantees.TokensIncrease[*sql.Tx]},
 	{"tokens increase in the order of holders", guarantees.TokensInOrder[pgx.Tx], guarantees.TokensInOrder[*sql.Tx]},
 	{
@@ -217,7 +227,7 @@ var sideBySide = []guarantee{
 		guarantees.SharedContext[pgx.Tx], guarantees.SharedContext[*sql.Tx],
 	},
 
-	// Combine
+	// Combine, and TestOrdersOutliveTheServer
 	{
 		"each caller of a Combined gets its own outcome, after the commit",
 		guarantees.CombinedOutcomes[pgx.Tx], guarantees.CombinedOutcomes[*sql.Tx],
@@ -299,7 +309,7 @@ var sideBySide = []guarantee{
 		guarantees.CombinedFailures[pgx.Tx], guarantees.CombinedFailures[*sql.Tx],
 	},
 
-	// Leaders
+	// Leaders, and TestLeaderKilled, TestLeaderStopped, TestCandidates
 	{
 		"one leads an election at a time, terms increase, and Leader tells who it is",
 		guarantees.OneLeader[pgx.Tx], guarantees.OneLeader[*sql.Tx],
@@ -347,7 +357,7 @@ var sideBySide = []guarantee{
 		guarantees.ElectionInstalled[pgx.Tx], guarantees.ElectionInstalled[*sql.Tx],
 	},
 
-	// Release
+	// Release, and TestUnlockBounded
 	{"Unlock works on a cancelled context, once", guarantees.Unlock[pgx.Tx], guarantees.Unlock[*sql.Tx]},
 	{"Close ends what is held", guarantees.Closing[pgx.Tx], guarantees.Closing[*sql.Tx]},
 
@@ -377,7 +387,7 @@ var sideBySide = []guarantee{
 		guarantees.ElectionTraced[pgx.Tx], guarantees.ElectionTraced[*sql.Tx],
 	},
 
-	// Inspection
+	// Inspection, and TestQueued
 	{
 		"Inspect shows the holder and the waiters, in their order",
 		guarantees.InspectShows[pgx.Tx], guarantees.InspectShows[*sql.Tx],
@@ -396,7 +406,7 @@ var sideBySide = []guarantee{
 		guarantees.InspectRefuses[pgx.Tx], guarantees.InspectRefuses[*sql.Tx],
 	},
 
-	// Pools
+	// Pools, and TestTracerPanics, TestAmongCrowds, TestQueued
 	{
 		"a nested wait ends without a loss, however far away the server is",
 		guarantees.NestedWaitFarAway[pgx.Tx], guarantees.NestedWaitFarAway[*sql.Tx],
@@ -444,7 +454,7 @@ var sideBySide = []guarantee{
 		guarantees.CleanPool[pgx.Tx], guarantees.CleanPool[*sql.Tx],
 	},
 
-	// Installation and bad input
+	// Installation and bad input, and TestKnownUnsafe, TestNodeOfCluster
 	{"ten replicas install at once", guarantees.InstallTogether[pgx.Tx], guarantees.InstallTogether[*sql.Tx]},
 	{
 		"Install completes a half-seeded table and refuses another number of slots",
@@ -471,7 +481,7 @@ var sideBySide = []guarantee{
 	{"Check accepts this engine", guarantees.CheckAccepts[pgx.Tx], guarantees.CheckAccepts[*sql.Tx]},
 	{"Ping asks for the lock table, and waits for no lock", guarantees.Pinged[pgx.Tx], guarantees.Pinged[*sql.Tx]},
 
-	// Once
+	// Once, and TestOnceKilledAtCommit
 	{"work is done once, whoever asks for it", guarantees.OnceEach[pgx.Tx], guarantees.OnceEach[*sql.Tx]},
 	{
 		"who comes while the work runs waits, and runs it if it failed",
@@ -506,7 +516,8 @@ var sideBySide = []guarantee{
 		guarantees.OnceNotInstalled[pgx.Tx], guarantees.OnceNotInstalled[*sql.Tx],
 	},
 
-	// Shared
+	// Shared, and TestSharedWritesNothing, TestSharedTableIsSpelledInTwoWays,
+	// TestSharedLocksAreRenewed, TestStandbyRefusesShared, TestReadOnlyServerRefusesShared
 	{
 		"readers hold a lock together, a writer has it alone",
 		guarantees.SharedTogether[pgx.Tx], guarantees.SharedTogether[*sql.Tx],
@@ -548,7 +559,7 @@ var sideBySide = []guarantee{
 		guarantees.InspectReaders[pgx.Tx], guarantees.InspectReaders[*sql.Tx],
 	},
 
-	// Semaphores
+	// Semaphores, and TestLimitOnWaits
 	{
 		"a semaphore lets n in and never one more, whichever process they are of",
 		guarantees.SemaphoreBound[pgx.Tx], guarantees.SemaphoreBound[*sql.Tx],
@@ -582,7 +593,7 @@ var sideBySide = []guarantee{
 		guarantees.SemaphoreInspected[pgx.Tx], guarantees.SemaphoreInspected[*sql.Tx],
 	},
 
-	// Exec
+	// Exec, and TestRoundTrips
 	{
 		"Exec commits its statements together, and tells what each has affected",
 		guarantees.ExecCommits[pgx.Tx], guarantees.ExecCommits[*sql.Tx],
@@ -641,7 +652,7 @@ var sideBySide = []guarantee{
 		guarantees.ExecKilled[pgx.Tx], guarantees.ExecKilled[*sql.Tx],
 	},
 
-	// Claims
+	// Claims, and TestClaimKilledAtCommit, TestManyClaims, TestClaimTrips
 	{"a claim has one holder, without a connection", guarantees.ClaimHeld[pgx.Tx], guarantees.ClaimHeld[*sql.Tx]},
 	{
 		"the text of a claim is good for that claim alone",
@@ -660,6 +671,9 @@ var sideBySide = []guarantee{
 	{"who waits for late claims keeps nobody waiting", guarantees.ClaimsLate[pgx.Tx], guarantees.ClaimsLate[*sql.Tx]},
 	{"Within bounds all of a claim's call", guarantees.ClaimsBounded[pgx.Tx], guarantees.ClaimsBounded[*sql.Tx]},
 	{"many wait for a claim with few connections", guarantees.ClaimsMany[pgx.Tx], guarantees.ClaimsMany[*sql.Tx]},
+	{"Sweep deletes claims that ended", guarantees.ClaimsSwept[pgx.Tx], guarantees.ClaimsSwept[*sql.Tx]},
+
+	// Retry, and TestDeadlocksAreTriedAgain
 	{
 		"a deadlock is tried again, and each effect comes once",
 		guarantees.DeadlockRetried[pgx.Tx], guarantees.DeadlockRetried[*sql.Tx],
@@ -672,7 +686,6 @@ var sideBySide = []guarantee{
 		"a Once and a batch are tried again as a whole",
 		guarantees.OnceRetried[pgx.Tx], guarantees.OnceRetried[*sql.Tx],
 	},
-	{"Sweep deletes claims that ended", guarantees.ClaimsSwept[pgx.Tx], guarantees.ClaimsSwept[*sql.Tx]},
 
 	// Inspection of elections
 	{
@@ -685,23 +698,34 @@ var sideBySide = []guarantee{
 // a count that is measured, and would hide a goroutine that is left behind. The last one ends the
 // run of tokens of a whole server of MySQL or MariaDB.
 var alone = []guarantee{
+	// Order
 	{
 		"tight loops are served in order, and nobody starves",
 		guarantees.TightLoops[pgx.Tx], guarantees.TightLoops[*sql.Tx],
 	},
+
+	// Waiting ends
 	{"a cancel that races with the grant leaks nothing", guarantees.CancelRace[pgx.Tx], guarantees.CancelRace[*sql.Tx]},
+
+	// The caller's transaction
 	{
 		"a cancel that races with the grant leaves the caller's transaction usable",
 		guarantees.GuestCancelRace[pgx.Tx], guarantees.GuestCancelRace[*sql.Tx],
 	},
+
+	// Loss and leases
 	{
 		"a lost session is announced at once, to the Lock and in the work",
 		guarantees.LossAnnounced[pgx.Tx], guarantees.LossAnnounced[*sql.Tx],
 	},
+
+	// Pools
 	{
 		"ten thousand Locks need no goroutine each",
 		guarantees.FewGoroutines[pgx.Tx], guarantees.FewGoroutines[*sql.Tx],
 	},
+
+	// Reentry
 	{
 		"a nested Do that outlives its Do is undone",
 		guarantees.NestedDoLeftBehind[pgx.Tx], guarantees.NestedDoLeftBehind[*sql.Tx],
@@ -710,6 +734,8 @@ var alone = []guarantee{
 		"what a failed nested Do has left behind is undone with it, and the outer Do goes on",
 		guarantees.UndoneWhileJoining[pgx.Tx], guarantees.UndoneWhileJoining[*sql.Tx],
 	},
+
+	// Fencing tokens
 	{
 		"a run of the server whose counts are spent is followed by another",
 		guarantees.SpentRun[pgx.Tx], guarantees.SpentRun[*sql.Tx],
