@@ -96,7 +96,7 @@ func tableName(table string, quote rune) (string, error) {
 	return quoted, nil
 }
 
-// functionsSQL stands in docs/protocol.md as well.
+// functionsSQL is what docs/protocol.md links to.
 //
 //go:embed functions.sql
 var functionsSQL string

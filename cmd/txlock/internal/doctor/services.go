@@ -9,7 +9,7 @@ import (
 )
 
 // Service is a managed service, or a server that speaks the protocol of PostgreSQL or MySQL without
-// being one. Each is a row of docs/managed.md. A test holds that page against these.
+// being one. docs/managed.md has each. A test holds that page against these.
 type Service struct {
 	Name  string
 	Says  string // what its documentation says
@@ -212,7 +212,7 @@ var services = []Service{
 			"be told was not found, so it is told by its host's name.",
 		DSN: "postgres://app@NAME.postgres.database.azure.com/shop, " +
 			"app@tcp(NAME.mysql.database.azure.com)/shop",
-		Set: "On 6432: pgbouncer.max_prepared_statements above 0; docs/databases.md says what else PgBouncer needs.",
+		Set: "On 6432: pgbouncer.max_prepared_statements above 0; docs/poolers.md says what else PgBouncer needs.",
 	},
 	{
 		Name:  "Supabase",
@@ -249,7 +249,7 @@ var services = []Service{
 		Says: "A transaction ends after 20 seconds (Vitess itself: 30), a SELECT after 900, a connection after a " +
 			"day. Clients share the sessions of the servers behind the proxy, which ignores wait_timeout.",
 		Pages: "https://planetscale.com/docs/reference/planetscale-system-limits",
-		Here: "A lock would have no lease and be lost after 20 seconds, and the KILL QUERY that ends a wait may " +
+		Here: "A lock would have no lease and be lost after 20 seconds. The KILL QUERY that ends a wait may " +
 			"hit another client. So whatever is called first is ErrUnsafeEngine, before any lock.",
 		DSN: "another server",
 		Set: "Keep the lock table on MySQL, MariaDB or PostgreSQL.",

@@ -24,7 +24,7 @@ import (
 	"github.com/txlock/txlock/internal/test/tier"
 )
 
-// page is what people copy. The tests run what stands on it.
+// page has SQL that people copy, and links to programs. The tests run both.
 var page = func() string {
 	text, err := os.ReadFile("../../../../docs/protocol.md")
 	if err != nil {
@@ -33,15 +33,27 @@ var page = func() string {
 	return string(text)
 }()
 
-// block is the first block of code in a language below a heading of the page.
-func block(t *testing.T, heading, language string) string {
+// block is the first block of SQL below a heading of the page.
+func block(t *testing.T, heading string) string {
 	t.Helper()
 	_, below, found := strings.Cut(page, "\n"+heading+"\n")
 	require.True(t, found, heading)
-	_, code, found := strings.Cut(below, "\n```"+language+"\n")
-	require.True(t, found, "%s: %s", heading, language)
+	_, code, found := strings.Cut(below, "\n```sql\n")
+	require.True(t, found, heading)
 	code, _, _ = strings.Cut(code, "\n```")
 	return code + "\n"
+}
+
+// code is what stands on the page, or behind a link of it.
+func (c foreign) code(t *testing.T) string {
+	t.Helper()
+	if c.program == "" {
+		return block(t, c.heading)
+	}
+	require.Contains(t, page, "(../examples/languages/"+c.program+")")
+	text, err := os.ReadFile("../../../examples/languages/" + c.program)
+	require.NoError(t, err)
+	return string(text)
 }
 
 // withSlot has the slot of a key where the page has that of sku:42.
@@ -51,12 +63,13 @@ func withSlot(text, key string) string {
 
 // foreign is a client that stands on the page.
 type foreign struct {
-	name              string
-	tool              func() (servers.Tool, error) // nil: the server's own client
-	heading, language string
-	rest              string // of the program: what a caller of the block writes; of a script: how it adds one
-	file              string // the program's; empty for a script, which is typed
-	flags             []string
+	name    string
+	tool    func() (servers.Tool, error) // nil: the server's own client
+	heading string                       // of a script, which is typed
+	program string                       // a file of examples/languages; empty for a script
+	rest    string                       // what a caller of the program writes; of a script: how it adds one
+	file    string                       // what the program is called with that
+	flags   []string
 }
 
 var python, psql, ruby, java = found(servers.Python), found(servers.Psql), found(servers.Ruby), found(servers.Java)
@@ -129,7 +142,7 @@ class Main {
 
 var foreignPostgres = []foreign{
 	{
-		name: "psycopg", tool: python, heading: "### Python, psycopg", language: "python", file: "client.py",
+		name: "psycopg", tool: python, program: "postgres.py", file: "client.py",
 		rest: fmt.Sprintf(pythonRest, `conn = psycopg.connect(address)
 conn.execute("select 1")
 try:
@@ -142,10 +155,10 @@ conn.rollback()`,
 			`(n,) = work.execute("select n from COUNTER").fetchone()`),
 	},
 	{
-		name: "psql", tool: psql, heading: "Then psql, or any program that can call a function:", language: "sql",
+		name: "psql", tool: psql, heading: "### With a function",
 		rest: addByPsql, flags: psqlFlags,
 	},
-	{name: bareSQL, tool: psql, heading: "## PostgreSQL", language: "sql", rest: addByPsql, flags: psqlFlags},
+	{name: bareSQL, tool: psql, heading: "## PostgreSQL", rest: addByPsql, flags: psqlFlags},
 }
 
 const (
@@ -157,12 +170,12 @@ var psqlFlags = []string{"-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"}
 
 var foreignMySQL = []foreign{
 	{
-		name: "PyMySQL", tool: python, heading: "### Python, PyMySQL", language: "python", file: "client.py",
+		name: "PyMySQL", tool: python, program: "mysql.py", file: "client.py",
 		rest: fmt.Sprintf(pythonRest, "import json\nconn = pymysql.connect(**json.loads(address))",
 			`work.execute("select n from COUNTER"); (n,) = work.fetchone()`),
 	},
 	{
-		name: "mysql", heading: "## MySQL and MariaDB", language: "sql",
+		name: "mysql", heading: "## MySQL and MariaDB",
 		flags: []string{"--no-defaults", "--comments", "--default-character-set=utf8mb4", "-N", "-B", "--unbuffered"},
 		rest:  "select n into @n from COUNTER;\nupdate COUNTER set n = @n + 1;\n",
 	},
@@ -171,7 +184,7 @@ var foreignMySQL = []foreign{
 // fullForeign are further ones. Java takes a JDK of the machine.
 var fullForeignPostgres = []foreign{
 	{
-		name: "Ruby", tool: ruby, heading: "### Ruby, pg", language: "ruby", file: "client.rb",
+		name: "Ruby", tool: ruby, program: "postgres.rb", file: "client.rb",
 		rest: fmt.Sprintf(rubyRest, `conn = PG.connect(address)
 conn.exec("begin")
 begin
@@ -183,18 +196,18 @@ conn.exec("rollback")`, `work.exec("select n from COUNTER")[0]["n"].to_i`,
 			"exec"),
 	},
 	{
-		name: "Java", tool: java, heading: "### Java, JDBC", language: "java", file: "Main.java", rest: javaRest,
+		name: "Java", tool: java, program: "Postgres.java", file: "Main.java", rest: javaRest,
 	},
 }
 
 var fullForeignMySQL = []foreign{
 	{
-		name: "Ruby", tool: ruby, heading: "### Ruby, mysql2", language: "ruby", file: "client.rb",
+		name: "Ruby", tool: ruby, program: "mysql.rb", file: "client.rb",
 		rest: fmt.Sprintf(rubyRest, "require \"json\"\nconn = Mysql2::Client.new(JSON.parse(address))",
 			`work.query("select n from COUNTER").first["n"]`, "query"),
 	},
 	{
-		name: "Java", tool: java, heading: "## MySQL and MariaDB", language: "java", file: "Main.java",
+		name: "Java", tool: java, program: "MySQL.java", file: "Main.java",
 		rest: javaRest,
 	},
 }
@@ -233,14 +246,14 @@ func (s *stage) play(t *testing.T, key string, times int) *player {
 	}
 	tool, err := find()
 	require.NoError(t, err)
-	text := strings.ReplaceAll(block(t, s.heading, s.language), "[sku:42]", "["+escaped(key)+"]")
+	text := strings.ReplaceAll(s.code(t), "[sku:42]", "["+escaped(key)+"]")
 	text = s.names.Replace(strings.ReplaceAll(withSlot(text, key), "sku:42", key))
 	p := &player{}
 	if s.file == "" {
 		p.Cmd = tool.Command(background, append(s.flags[:len(s.flags):len(s.flags)], s.flagsOf(t)...)...)
 	} else {
 		program := filepath.Join(s.folder, s.file)
-		if rest := strings.ReplaceAll(s.rest, "COUNTER", s.counter); s.language == "java" {
+		if rest := strings.ReplaceAll(s.rest, "COUNTER", s.counter); s.file == "Main.java" {
 			imports, class, _ := strings.Cut(text, "\nclass ")
 			text = imports + rest + "\nclass " + class
 		} else {
@@ -356,7 +369,7 @@ func (s *stage) addressOf(t *testing.T) string {
 	t.Helper()
 	if s.Postgres {
 		dsn := s.DSNFor(s.label, "", nil)
-		if s.language == "java" {
+		if s.file == "Main.java" {
 			return regexp.MustCompile(`^postgres://([^:@]*)@`).ReplaceAllString(dsn, "jdbc:postgresql://") +
 				"&ApplicationName=" + s.label + "&user=postgres"
 		}
@@ -364,10 +377,10 @@ func (s *stage) addressOf(t *testing.T) string {
 	}
 	c := s.config(t)
 	host, port, _ := strings.Cut(c.Addr, ":")
-	if s.language == "java" {
+	if s.file == "Main.java" {
 		return fmt.Sprintf("jdbc:mariadb://%s/%s?user=%s&password=%s", c.Addr, c.DBName, c.User, c.Passwd)
 	}
-	name := map[string]string{"python": "user", "ruby": "username"}[s.language]
+	name := map[string]string{"client.py": "user", "client.rb": "username"}[s.file]
 	return fmt.Sprintf(`{"host": %q, "port": %s, %q: %q, "password": %q, "database": %q}`, host, port, name, c.User,
 		c.Passwd, c.DBName)
 }

@@ -36,8 +36,9 @@ func stageOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign, table
 	s.names = strings.NewReplacer("txlock_slots", table, "txlock_slot(", f.Label+"_slot(", "txlock_lock(",
 		f.Label+"_lock(")
 	if client.name == "psql" {
-		functions := block(t, "### psql, and everything that calls a function", "sql")
-		f.AsAdmin(t, s.names.Replace(functions))
+		functions, err := os.ReadFile("../../../cmd/txlock/functions.sql")
+		require.NoError(t, err)
+		f.AsAdmin(t, s.names.Replace(string(functions)))
 		t.Cleanup(func() { f.AsAdmin(t, "DROP FUNCTION "+f.Label+"_slot(text), "+f.Label+"_lock(text)") })
 	}
 	return s
