@@ -72,6 +72,7 @@ check: ## format, width, vet, lint, documentation, dependencies
 	cd internal/test/torture && GOOS=darwin go vet ./...
 	go run .ci/documented.go $(DOCUMENTED)
 	go run .ci/shown.go
+	go run .ci/pages.go
 	.ci/api
 	.ci/generated
 	.ci/dependencies

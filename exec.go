@@ -15,7 +15,7 @@ type Statement = dialects.Statement
 // Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
 // It returns how many rows each has affected, and promises what [Mutex.Do] does, but a connection
 // that breaks, also in the wait, may be [ErrUnknown]. It takes one round trip where the server can
-// judge all before it commits, see docs/databases.md. The error of a statement has its number, and
+// judge all before it commits, see docs/exec.md. The error of a statement has its number, and
 // is the client library's own, or [ErrRows]. Within bounds the wait, ctx everything. A
 // [Locker.Semaphore] has no Exec.
 func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected []int64, err error) {

@@ -53,7 +53,7 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 }
 
 // Shared returns a copy that shares: any number of sessions hold it at the same time, while none
-// holds the same rows alone. Both kinds wait in one queue of the server; docs/databases.md says
+// holds the same rows alone. Both kinds wait in one queue of the server; docs/shared.md says
 // where readers may pass a writer. A session that holds a row alone may share it as well; the other
 // way round is [ErrUpgrade], but in LockTx, which cannot know: of two that do so, one gets
 // [ErrDeadlock]. A token is compared with those of exclusive locks only. On a server that only

@@ -26,7 +26,7 @@ const (
 // on n keep to their own. Each permit ever named has a row, so take few keys. Waiters are served in
 // order, but in a session that holds other locks; a wait takes two connections. LockTx, TryLockTx
 // and Shared are errors. No database sees a deadlock of such waits: bound them by [Mutex.Within].
-// See docs/databases.md.
+// See docs/semaphores.md.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 	hash := label.Hash(key)
 	known, ok := l.semaphores.Load(hash)

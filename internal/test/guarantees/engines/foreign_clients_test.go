@@ -51,7 +51,7 @@ func (c foreign) code(t *testing.T) string {
 		return block(t, c.heading)
 	}
 	require.Contains(t, page, "(../examples/languages/"+c.program+")")
-	text, err := os.ReadFile("../../../examples/languages/" + c.program)
+	text, err := os.ReadFile("../../../../examples/languages/" + c.program)
 	require.NoError(t, err)
 	return string(text)
 }

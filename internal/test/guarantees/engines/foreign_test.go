@@ -36,7 +36,7 @@ func stageOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign, table
 	s.names = strings.NewReplacer("txlock_slots", table, "txlock_slot(", f.Label+"_slot(", "txlock_lock(",
 		f.Label+"_lock(")
 	if client.name == "psql" {
-		functions, err := os.ReadFile("../../../cmd/txlock/functions.sql")
+		functions, err := os.ReadFile("../../../../cmd/txlock/functions.sql")
 		require.NoError(t, err)
 		f.AsAdmin(t, s.names.Replace(string(functions)))
 		t.Cleanup(func() { f.AsAdmin(t, "DROP FUNCTION "+f.Label+"_slot(text), "+f.Label+"_lock(text)") })
