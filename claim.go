@@ -19,7 +19,7 @@ import (
 
 // Claim is something that one holder at a time has for a while, without a connection: a seat in a
 // checkout, an article that somebody edits, a step of a workflow. A row in the database says who
-// has it, and until when, by the database's clock. It holds no state: many goroutines may use one.
+// has it, and until when, by the database's clock.
 type Claim[Tx any] struct {
 	mutex     *Mutex[Tx] // of its row
 	key, hash string     // the hash is how the table knows the key
@@ -33,8 +33,7 @@ const (
 	maxClaim = 366 * 24 * time.Hour
 )
 
-// Claim names something to be had for a while. A key is any bytes, from 1 to 255 of them; others
-// are an error from the first call. Claim sends nothing.
+// Claim names something to be had for a while. A key is any bytes, from 1 to 255 of them.
 func (l *Locker[Tx]) Claim(key string) *Claim[Tx] {
 	hash := sha256.Sum256([]byte(key)) // as label.Hash
 	c := l.claim(key, string(hash[:]))
@@ -64,22 +63,12 @@ type ClaimState struct {
 // State reads who has the claim now, in one round trip on a connection of the pool (the first call
 // also looks for the lock table). It waits for nobody.
 func (c *Claim[Tx]) State(ctx context.Context) (state ClaimState, err error) {
-	err = c.within(ctx, "Claim.State", func(ctx context.Context) error {
+	err = c.made().bounded(ctx, "Claim.State", func(ctx context.Context) error {
 		row, err := c.ask(ctx, func(k dialects.Kinds) dialects.Query { return k.Claims.Read.With([]byte(c.hash)) })
 		state = row.ClaimState
 		return err
 	})
 	return state, err
-}
-
-// within makes a call, which Within bounds.
-func (c *Claim[Tx]) within(ctx context.Context, verb string, call func(context.Context) error) error {
-	wait, cancel, err := c.made().limitWait(ctx)
-	if err == nil {
-		defer cancel()
-		err = c.mutex.waitError(wait, call(wait))
-	}
-	return c.mutex.wrap(verb, err)
 }
 
 // ask runs a query about the claim by itself.
@@ -150,7 +139,7 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 	}
 	ctx, trace := c.mutex.startTrace(ctx, verb, true)
 	var row claimRow
-	err = c.within(ctx, verb, func(ctx context.Context) (err error) {
+	err = c.mutex.bounded(ctx, verb, func(ctx context.Context) (err error) {
 		want := lookout.Want{Claim: c.hash, By: by}
 		l.lookout.Wait(ctx, want, func() (left time.Duration, again bool) {
 			row, err = c.try(ctx, by, d)

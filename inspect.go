@@ -49,11 +49,8 @@ type Session = dialects.Party
 // each server does not show.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
-	if err != nil {
-		l.invalidate(err)
-		return nil, fmt.Errorf("txlock: inspect: %w", err)
-	}
-	return holdings, nil
+	l.invalidate(err)
+	return holdings, wrap("inspect", err)
 }
 
 func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, error) {
@@ -197,14 +194,11 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, hash
 // ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect showed.
 // For a Holder without an ID it is another error. docs/operations.md says who may do it.
 func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) error {
-	err := l.breakUp(ctx, holding)
-	switch {
-	case err != nil && holding.Table == "":
-		return fmt.Errorf("txlock: break: %w", err)
-	case err != nil:
-		return fmt.Errorf("txlock: break the lock on %s: %w", holding.name(), err)
+	where := "break"
+	if holding.Table != "" {
+		where += " the lock on " + holding.name()
 	}
-	return nil
+	return wrap(where, l.breakUp(ctx, holding))
 }
 
 func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {

@@ -121,11 +121,7 @@ func (l *Locker[Tx]) Schema() string {
 // server that is read only [ErrUnsafeEngine]. Slots that are missing, a privilege and a full pool
 // show with a lock alone.
 func (l *Locker[Tx]) Ping(ctx context.Context) error {
-	var lines []string
-	err := l.ready()
-	if err == nil {
-		lines, err = l.askKind(ctx, func(k dialects.Kinds) dialects.Query { return k.Ping })
-	}
+	lines, err := l.askKind(ctx, func(k dialects.Kinds) dialects.Query { return k.Ping })
 	switch {
 	case err == nil && len(lines) == 0:
 		_, _, err = locktable.Slots(l.config.table, nil, 0)

@@ -158,29 +158,27 @@ func (m *Mutex[Tx]) lockTx(ctx context.Context, verb string, tx Tx, try bool) er
 }
 
 func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) error {
-	wait, cancel, err := m.limitWait(ctx)
-	if err != nil {
-		return m.wrap(verb, err)
-	}
-	defer cancel()
-	if m.permit != nil {
-		return m.wrap(verb, errPermitTx)
-	}
-	request, err := m.request(wait, try, true, &anyWork)
-	if err == nil {
-		request.Work, request.Lease = nil, 0
-		err = m.locker.driver.LockTx(wait, tx, request)
-	}
-	if err != nil || m.attached == nil {
-		return m.wrap(verb, m.waitError(wait, err))
-	}
-	found, err := m.locker.find(wait, true)
 	var answer []string
-	if err == nil {
-		answer, err = m.locker.driver.Run(wait, m.attached.look(found.Kinds), tx)
-	}
-	if err != nil {
-		return m.wrap(verb, m.waitError(wait, err))
+	err := m.bounded(ctx, verb, func(wait context.Context) error {
+		if m.permit != nil {
+			return errPermitTx
+		}
+		request, err := m.request(wait, try, true, &anyWork)
+		if err == nil {
+			request.Work, request.Lease = nil, 0
+			err = m.locker.driver.LockTx(wait, tx, request)
+		}
+		if err != nil || m.attached == nil {
+			return err
+		}
+		found, err := m.locker.find(wait, true)
+		if err == nil {
+			answer, err = m.locker.driver.Run(wait, m.attached.look(found.Kinds), tx)
+		}
+		return err
+	})
+	if err != nil || m.attached == nil {
+		return err
 	}
 	return m.attached.judge(answer)
 }

@@ -153,6 +153,16 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 	return wait, cancel, nil
 }
 
+// bounded makes a call that Within bounds.
+func (m *Mutex[Tx]) bounded(ctx context.Context, verb string, call func(context.Context) error) error {
+	wait, cancel, err := m.limitWait(ctx)
+	if err == nil {
+		defer cancel()
+		err = m.waitError(wait, call(wait))
+	}
+	return m.wrap(verb, err)
+}
+
 // nothing is not a literal in a generic function, which would be allocated at each call.
 var nothing context.CancelFunc = func() {}
 

@@ -95,8 +95,8 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work txFunc[Tx
 		once, now := *m, int64(0)
 		if ran = false; !m.locker.carriesOpen(ctx) {
 			begun := time.Now()
-			if at, err := o.look(ctx, m); err != nil || !at.IsZero() {
-				return m.wrap(verb, err)
+			if at, err := o.look(ctx, m, verb); err != nil || !at.IsZero() {
+				return err
 			}
 			if m.within > 0 {
 				once.within = max(m.within-time.Since(begun), 1)
@@ -141,15 +141,13 @@ func (o *Once[Tx]) isRunning(ctx context.Context) bool {
 }
 
 // look asks without a lock when the work was done.
-func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx]) (at time.Time, err error) {
-	wait, cancel, err := m.limitWait(ctx)
-	if err != nil {
-		return at, err
-	}
-	defer cancel()
-	answer, err := m.locker.askKind(wait, o.read)
-	_, at = o.doneAt(answer)
-	return at, m.waitError(wait, err)
+func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], verb string) (at time.Time, err error) {
+	err = m.bounded(ctx, verb, func(wait context.Context) error {
+		answer, err := m.locker.askKind(wait, o.read)
+		_, at = o.doneAt(answer)
+		return err
+	})
+	return at, err
 }
 
 func (o *Once[Tx]) read(k dialects.Kinds) dialects.Query { return k.Once.Look.With(o.marker[:]) }
@@ -190,8 +188,8 @@ func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 // clock. It asks the server each time, in one round trip on a connection of the pool (the first
 // call also looks for the lock table), and waits for nobody: work that is under way was not done.
 func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
-	at, err = o.look(ctx, o.made())
-	return at, !at.IsZero(), o.made().wrap("Once.Done", err)
+	at, err = o.look(ctx, o.made(), "Once.Done")
+	return at, !at.IsZero(), err
 }
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
@@ -215,13 +213,10 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 // it waits for nobody. After an error, the deleted ones are deleted.
 func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int64, err error) {
 	const verb, most = "sweep", 100 // of a batch: others may wait for what it has locked
-	if err = l.ready(); err == nil && age < 0 {
-		err = fmt.Errorf("the age is negative: %v", age)
+	if age < 0 {
+		return 0, wrap(verb, fmt.Errorf("the age is negative: %v", age))
 	}
-	var found *dialects.LockTable
-	if err == nil {
-		found, err = l.find(ctx, false)
-	}
+	found, err := l.find(ctx, false)
 	if err != nil {
 		return 0, wrap(verb, err)
 	}

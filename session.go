@@ -236,11 +236,8 @@ var errUnderWay = errors.New("a call that is under way in the session did not en
 // why the caller has held nothing any more.
 func (s *session[Tx]) leave(ctx context.Context) error {
 	s.mu.Lock()
-	if s.do == nil && s.depth.Load() == 1 {
+	if s.do == nil && s.depth.Load() > 0 && s.depth.Add(-1) == 0 {
 		return s.end(ctx, false)
-	}
-	if s.do == nil && s.depth.Load() > 0 {
-		s.depth.Add(-1)
 	}
 	s.mu.Unlock()
 	return context.Cause(s.life)

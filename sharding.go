@@ -49,6 +49,9 @@ const slotColumn = "slot"
 // is called by its full name: what changes the search_path or the default database of a connection,
 // as work may, moves nobody to the locks of another table.
 func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTable, error) {
+	if err := l.ready(); err != nil {
+		return nil, err
+	}
 	if found := l.found.Load(); found != nil {
 		return found, nil
 	}
