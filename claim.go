@@ -60,8 +60,7 @@ type ClaimState struct {
 	Since, Until time.Time
 }
 
-// State reads who has the claim now, in one round trip on a connection of the pool (the first call
-// also looks for the lock table). It waits for nobody.
+// State reads who has the claim now, in one round trip. It waits for nobody.
 func (c *Claim[Tx]) State(ctx context.Context) (state ClaimState, err error) {
 	err = c.made().bounded(ctx, "Claim.State", func(ctx context.Context) error {
 		row, err := c.ask(ctx, func(k dialects.Kinds) dialects.Query { return k.Claims.Read.With([]byte(c.hash)) })

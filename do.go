@@ -198,7 +198,7 @@ func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error
 // mayRunAgain tells whether another attempt can do no harm after that error, and may not meet it.
 func (m *Mutex[Tx]) mayRunAgain(err error) bool {
 	var sent finalError
-	if err == nil || m.ready() != nil || errors.As(err, &sent) || errors.Is(err, ErrClaimEnded) {
+	if err == nil || m.locker.ready() != nil || m.err != nil || errors.As(err, &sent) || errors.Is(err, ErrClaimEnded) {
 		return false
 	}
 	return errors.Is(err, ErrDeadlock) || errors.Is(err, ErrLost) || m.locker.driver.Classify(err) == dialects.Deadlock

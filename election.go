@@ -65,7 +65,7 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 // had. It carries no ownership. Lead returns the error of work, or nil, or that of ctx unless work
 // returned nil; the leader has resigned then, also after a panic. See docs/leaders.md.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
-	err := e.made().ready()
+	err := cmp.Or(e.made().err, e.locker.ready())
 	switch {
 	case err != nil:
 	case work == nil:
@@ -222,7 +222,7 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], 
 // excluding anybody. A server that only reads does not know who leads, and is another error.
 func (e *Election[Tx]) Leader(ctx context.Context) (l Leader, err error) {
 	var lines []string
-	if err = e.made().ready(); err == nil {
+	if err = e.made().err; err == nil {
 		lines, err = e.locker.askKind(ctx, func(k dialects.Kinds) dialects.Query {
 			return k.Leaders.Leader.With(e.hash)
 		})

@@ -17,8 +17,7 @@ type Mutex[Tx any] struct {
 	target  target
 	permit  *permit[Tx]   // of a semaphore; nil: it is none
 	within  time.Duration // 0 without a limit
-	shared  bool
-	retries int // how often a call may run again
+	retries int           // how often a call may run again
 	err     error
 
 	untilClose bool      // the wait ends with Close, too
@@ -60,7 +59,7 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 // reads, a call is [ErrUnsafeEngine].
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
-	sharing.shared, sharing.target.call.Shared = true, true
+	sharing.target.call.Shared = true
 	if m.permit != nil && sharing.err == nil {
 		sharing.err = errors.New("Shared of a Semaphore: a permit has one holder; name more permits")
 	}
@@ -105,8 +104,8 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool, work *dial
 	if l.config.fencing && work == nil {
 		request.Fence = found.Name
 	}
-	request.Try, request.Shared, request.Work, request.Lease = try, m.shared, work, l.config.lease
-	if m.shared {
+	request.Try, request.Shared, request.Work, request.Lease = try, m.target.call.Shared, work, l.config.lease
+	if request.Shared {
 		request.Label = "s" + request.Label
 	}
 	return request, nil
@@ -133,11 +132,9 @@ func (l *Locker[Tx]) ready() error {
 	return context.Cause(l.closing)
 }
 
-func (m *Mutex[Tx]) ready() error { return cmp.Or(m.locker.ready(), m.err) }
-
 // limitWait checks what can be checked without the database, and bounds the wait by Within.
 func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel context.CancelFunc, err error) {
-	if err = m.ready(); err != nil {
+	if err = cmp.Or(m.locker.ready(), m.err); err != nil {
 		return nil, nil, err
 	}
 	if ended := ctx.Err(); ended != nil {

@@ -3,9 +3,8 @@ package txlock
 import "context"
 
 // TryLock is Lock without waiting for other holders: it waits for a free connection of the pool
-// only, as long as ctx and Within allow. Waiters are never overtaken. A try also misses when
-// another key of the same slot is locked, see Slots collide. Of several tries of one key at the
-// same moment, one gets it; of several keys, all may miss: each finds some taken by the others.
+// only, as long as ctx and Within allow. Waiters are never overtaken. Of several tries of one key
+// at the same moment, one gets it; of several keys, all may miss: each finds some taken by others.
 func (m *Mutex[Tx]) TryLock(ctx context.Context) (*Lock, error) {
 	return m.lock(ctx, "TryLock", true)
 }

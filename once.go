@@ -185,8 +185,8 @@ func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 }
 
 // Done tells whether the work was done, with Per in the present window, and when, by the database's
-// clock. It asks the server each time, in one round trip on a connection of the pool (the first
-// call also looks for the lock table), and waits for nobody: work that is under way was not done.
+// clock. It asks the server each time, in one round trip, and waits for nobody: work that is under
+// way was not done.
 func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error) {
 	at, err = o.look(ctx, o.made(), "Once.Done")
 	return at, !at.IsZero(), err

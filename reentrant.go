@@ -39,7 +39,8 @@ func Apart(ctx context.Context) context.Context {
 // carried returns the open session of l that ctx carries, and how ctx owns it, or nil. A context
 // that has outlived its session is nobody's.
 func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *ownership) {
-	for owned := ownershipIn(ctx); owned != nil; owned = owned.outer {
+	owned, _ := ctx.Value(ownershipKey{}).(*ownership)
+	for ; owned != nil; owned = owned.outer {
 		if s, ok := owned.session.(*session[Tx]); ok && s.locker == l && s.depth.Load() > 0 {
 			return s, owned
 		}

@@ -29,10 +29,7 @@ const (
 // See docs/semaphores.md.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 	hash := label.Hash(key)
-	known, ok := l.semaphores.Load(hash)
-	if !ok {
-		known, _ = l.semaphores.LoadOrStore(hash, &semaphore{freed: make(chan struct{}, 1)})
-	}
+	known, _ := l.semaphores.LoadOrStore(hash, &semaphore{freed: make(chan struct{}, 1)})
 	p := &permit[Tx]{locker: l, semaphore: known.(*semaphore), key: key, hash: hash, n: n}
 	m := &Mutex[Tx]{locker: l, target: p.some(), permit: p}
 	switch {

@@ -29,7 +29,8 @@
 // [Mutex.Shared] is for readers, [Locker.Semaphore] lets n hold a lock at once, [Locker.Once] is
 // for work that must not be done twice, [Locker.Claim] for what is held without a connection,
 // [Locker.Election] for leaders. Making these sends nothing: a bad argument is an error from the
-// call that locks. They hold no state: many goroutines may use one value.
+// call that locks. They hold no state: many goroutines may use one value. The first call of a
+// Locker looks for the lock table as well.
 //
 // # Order
 //
