@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
@@ -50,17 +49,13 @@ func (f fence) here(run string) string {
 
 // tokenSQL is sent behind the statement that locks the rows. Within that, the server would evaluate
 // it before the wait. It fails where the run has no epoch, or no count left, and where a token is
-// out of range. A try that missed needs none.
-func tokenSQL(request dialects.Request) string {
-	f := fenceOf(request.Fence)
-	text := "select coalesce((select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text " +
+// out of range.
+func tokenSQL(table string) string {
+	f := fenceOf(table)
+	return "select coalesce((select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text " +
 		"from (select epoch, nextval(" + sqltext.Literal(f.sequence) + ") - start as count from " + f.runs +
 		" run where " + f.here("run") + ") drawn where count < " + strconv.Itoa(fencing.Spent) + "), (" +
 		failSQL(fencing.ErrNoRun) + ")::text)"
-	if request.Try && request.AnyOne == "" {
-		text += " where " + passedSQL
-	}
-	return text
 }
 
 // numberRun gives the server's run an epoch, unless it has one with counts left, on a connection of

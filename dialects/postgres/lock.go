@@ -71,6 +71,8 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 	set, rows := sqltext.Statement{SQL: t.set, Silent: true}, sqltext.Statement{SQL: t.rows, Args: []any{values}}
 	if t.anyOne {
 		rows.Args = append(rows.Args, request.AnyOne)
+	} else if request.Try {
+		rows.Args = append(rows.Args, sqltext.ArrayOf(queueLocks(request)))
 	}
 	switch shown := request.Label; {
 	case w == own, w == carrying:

@@ -76,10 +76,13 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 	if t.anyOne {
 		t.rows = anyOneSQL(r, t, w)
 	} else {
-		t.queue, t.rows = queueSQL(r), rowsSQL(r, t, w)
+		t.rows = rowsSQL(r, t, w)
+	}
+	if !r.Try && !together(r) {
+		t.queue = "select count(" + sqltext.Pass(r, sqltext.Passing, "t") + ")" + numbersSQL(r, "$1")
 	}
 	if r.Fence != "" {
-		t.token = tokenSQL(r)
+		t.token = tokenSQL(r.Fence)
 	}
 	for _, text := range []*string{&t.set, &t.queue, &t.rows, &t.token} {
 		*text = identifier.Qualified(*text)
@@ -203,70 +206,56 @@ func ofTheWait(w how, try bool) []string {
 // together tells whether the queue lock is in the statement of the row. See [attemptOf].
 func together(r dialects.Request) bool { return r.Ours && len(r.Values) == 1 && !r.Try }
 
-func queueSQL(r dialects.Request) string {
-	from := " from unnest($1::bigint[]) t" // in the order of the list
+// numbersSQL are those of the queue locks, in the order of the list.
+func numbersSQL(r dialects.Request, list string) string {
 	if r.Ours {
-		from = " from unnest($1::int[]) t"
+		return " from unnest(" + list + "::int[]) t"
 	}
-	switch {
-	case together(r):
-		return ""
-	case r.Try:
-		all := "bool_and(" + sqltext.Pass(r, sqltext.Trying, "t") + ")::text"
-		return "select " + sqltext.Set(passedSetting, all) + from
-	}
-	return "select count(" + sqltext.Pass(r, sqltext.Passing, "t") + ")" + from
+	return " from unnest(" + list + "::bigint[]) t"
 }
 
-// passedSetting says whether a try has passed its queue locks. One that has not must not touch the
-// row: while it did, that would be locked for the one that has, and none of several would get it.
-const (
-	passedSetting = "txlock.passed"
-	passedSQL     = "current_setting('" + passedSetting + "', true) = 'true'"
-)
-
-// rowsSQL locks the rows, counts them, and ends the settings of the wait. A try that has not passed
-// its queue locks counts -1. With fewer than were named the server fails where something travels
-// behind that must not come without the lock. A joined try of one row that has not passed has taken
-// nothing, and an error of the server's would stand in its log.
+// rowsSQL locks the rows, counts them, and ends the settings of the wait. A try passes its queue
+// locks in it, and counts -1 where it has not: then it must not touch the row. While it did, that
+// would be locked for the one that has, and none of several would get it. With fewer rows than were
+// named the server fails where something travels behind that must not come without the lock. A
+// joined try of one row that has not passed has taken nothing, and an error of the server's would
+// stand in its log.
 //
-// A queue lock in it is a condition that is about no row: the server looks at that once, before it
-// begins to scan (the plan's "One-Time Filter"). One on the row would keep VACUUM from the page as
-// long as it waits.
+// The queue lock of a wait in it is a condition that is about no row: the server looks at that
+// once, before it begins to scan (the plan's "One-Time Filter"). One on the row would keep VACUUM
+// from the page as long as it waits.
 func rowsSQL(r dialects.Request, t *texts, w how) string {
-	lock, count, order := "select 1 from "+t.table+t.where, "count(*)", ""
+	lock, count := "select 1 from "+t.table+t.where, "count(*)"
 	if t.list {
-		lock, count, order = "select "+t.column+" from "+t.table+t.where, "count(distinct locked)", " order by 1"
+		lock, count = "select "+t.column+" from "+t.table+t.where+" order by 1", "count(distinct locked)"
 	}
-	mode := rowLock(r)
-	switch {
-	case r.Try && mode != "":
-		lock += " and " + passedSQL + order + mode + " skip locked"
-	case r.Try:
-		lock += " and " + passedSQL + order
-	case together(r):
-		lock += " and (select " + sqltext.Pass(r, sqltext.Passing, "$1") + " is not null)" + mode
-	default:
-		lock += order + mode
+	if together(r) {
+		lock += " and (select " + sqltext.Pass(r, sqltext.Passing, "$1") + " is not null)"
 	}
+	lock += rowLock(r)
+	if r.Try && rowLock(r) != "" {
+		lock += " skip locked"
+	}
+	count = "select " + count + " from (" + lock + ") rows (locked)"
 	missed := " < " + strconv.Itoa(len(r.Values))
 	if r.Try {
-		count = "case when " + passedSQL + " then " + count + " else -1 end"
+		passed := "select bool_and(" + sqltext.Pass(r, sqltext.Trying, "t") + ")" + numbersSQL(r, "$2")
+		count = "select case when (" + passed + ") then (" + count + ") else -1 end"
 		if !t.list && (w == joined || w == guest) {
 			missed = " = 0"
 		}
 	}
-	answer := count
+	answer := "n"
 	if w != own {
-		answer = "case when " + count + missed + " then " + failSQL(locktable.ErrRows) + " else " + count + " end"
+		answer = "case when n" + missed + " then " + failSQL(locktable.ErrRows) + " else n end"
 	}
 	if r.Try && (w == joined || w == nested) {
-		answer += ", case when " + count + " > 0 then " + sqltext.Set("application_name", furtherSQL("$2")) + " end"
+		answer += ", case when n > 0 then " + sqltext.Set("application_name", furtherSQL("$3")) + " end"
 	}
 	for _, setting := range ofTheWait(w, r.Try) {
 		answer += ", " + sqltext.Set(setting, "current_setting('txlock."+setting+"')")
 	}
-	return "select " + answer + " from (" + lock + ") rows (locked)"
+	return "select " + answer + " from (" + count + ") counted (n)"
 }
 
 // rowLock is how rows are locked; empty: not at all.
