@@ -65,8 +65,7 @@ func tokenSQL(table string) string {
 func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, table string) error {
 	f := fenceOf(table)
 	// Lower levels do not wait for the disk, or not for synchronous standbys.
-	durable := sqltext.With("select pg_catalog.set_config('synchronous_commit', 'on', true) where " +
-		"pg_catalog.current_setting('synchronous_commit') not in ('on', 'remote_apply')")
+	durable := sqltext.Silent("set local synchronous_commit = on")
 	alone := sqltext.Silent("lock table " + f.epochs + " in share row exclusive mode")
 	// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
 	draw := sqltext.With(identifier.Qualified("insert into " + f.epochs + " (epoch) overriding system value select " +

@@ -128,7 +128,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 		err = dialects.Lost(s.send(ctx, at.Set(), at.Inner().Set()))
 	}
 	if server.State(err) == server.AbortedBefore {
-		err = errOuterAborted
+		err = errAborted
 	}
 	if err != nil {
 		return got, err
@@ -217,15 +217,10 @@ func (s *session[Tx]) Run(ctx context.Context, q dialects.Query) ([]string, erro
 }
 
 var (
-	// errAborted is for work that swallowed the error of a failed statement: PostgreSQL cannot
-	// commit such a transaction.
-	errAborted = fmt.Errorf("a statement failed and its error was not returned, so the work is rolled back: %w",
+	// errAborted is for work that swallowed the error of a failed statement: PostgreSQL takes no
+	// savepoint in such a transaction, and cannot commit it.
+	errAborted = fmt.Errorf("a statement failed before in the same transaction, and its error was not returned: %w",
 		pgx.ErrTxCommitRollback)
-
-	// errOuterAborted is for work that swallowed an error and goes on: the server takes no
-	// savepoint in its transaction.
-	errOuterAborted = errors.New("a statement failed before in the same transaction, and was not rolled back to a " +
-		"savepoint")
 
 	errEnded = fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
 		"not committed", dialects.ErrLost)

@@ -3,11 +3,14 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"net"
+	"time"
 
+	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
 )
@@ -149,6 +152,19 @@ var ErrRowsOpen = errors.New("rows of a query in the same transaction are still 
 func cancelSQL(tag string) string {
 	return identifier.Qualified("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' and " +
 		"strpos(query, " + sqltext.Literal(tag) + ") > 0 and pid <> pg_backend_pid()")
+}
+
+// beside sends a text on another connection of a pool, if that has one to give in time. There may
+// be none: the server is slow, or the pool is full.
+func beside[Tx any](ctx context.Context, pool Pool[Tx], limit time.Duration, text string) error {
+	brief, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := pool.Take(brief)
+	if err != nil {
+		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection)
+	}
+	defer conn.GiveBack()
+	return conn.Exec(ctx, text)
 }
 
 // newTag begins statements, so that another session finds this one by what it runs. A wrapper may

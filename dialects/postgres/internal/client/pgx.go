@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
@@ -63,19 +61,6 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx) (l Line, err error) {
 	return l, nil
 }
 
-// beside sends a text on another connection of the pool, if it has one to give soon.
-func (p pgxPool) beside(ctx context.Context, text string) error {
-	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-	defer cancel()
-	conn, err := p.Acquire(brief)
-	if err != nil {
-		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection)
-	}
-	defer conn.Release()
-	_, err = conn.Exec(ctx, text)
-	return err
-}
-
 // pgxConn is a pgx connection, or a transaction on one. A script is a batch of pgx's: one round
 // trip, and a second one for statements that pgx prepares, or asks about, in front of them all.
 type pgxConn struct {
@@ -85,9 +70,9 @@ type pgxConn struct {
 		Exec(ctx context.Context, statements string, args ...any) (pgconn.CommandTag, error)
 		SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 	}
-	known map[string]bool // texts that pgx has prepared, unless it has dropped one to make room
-	most  int             // that pgx keeps; 0: it prepares each anew
-	anew  bool            // a script is sent for the second time
+	known   map[string]bool // texts that pgx has prepared, unless it has dropped one to make room
+	most    int             // that pgx keeps; 0: it prepares each anew
+	mixedUp bool            // the server has not what pgx has prepared
 }
 
 // known is what the library knows of a connection as long as the connection lives.
@@ -113,7 +98,9 @@ func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
 	}
 	if conn.PgConn().PID() == 0 {
 		c.line.Tag = newTag()
-		c.line.Interrupt = func(ctx context.Context) error { return p.beside(ctx, cancelSQL(c.line.Tag)) }
+		c.line.Interrupt = func(ctx context.Context) error {
+			return beside(ctx, p, 200*time.Millisecond, cancelSQL(c.line.Tag))
+		}
 	}
 	data[key] = c
 	return c
@@ -130,9 +117,8 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 		return [][]string{nil}, nil
 	}
 	columns = make([][]string, 0, len(s))
-	status := c.conn.PgConn().TxStatus()
 	unknown := func(statement sqltext.Statement) bool { return !c.known[statement.SQL] }
-	if s[0].Opens && status == 'T' && slices.ContainsFunc(s[1:], unknown) {
+	if s[0].Opens && c.conn.PgConn().TxStatus() == 'T' && slices.ContainsFunc(s[1:], unknown) {
 		if columns, err = c.run(ctx, s[:1]); err != nil {
 			return columns, err
 		}
@@ -163,27 +149,9 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 	}
 	clear(c.known) // after an error pgx prepares them anew
 	if state := server.State(err); state == server.UnknownStatement || state == server.KnownStatement {
-		if status == 'I' && !c.anew {
-			return c.again(ctx, s, err)
-		}
-		err = server.MixedUp(err)
+		c.mixedUp, err = true, server.MixedUp(err)
 	}
 	return columns, err
-}
-
-// again begins a script again, once, where err says that the server has not what pgx has prepared,
-// or another one: it has then forgotten all.
-func (c *pgxConn) again(ctx context.Context, s sqltext.Script, err error) ([][]string, error) {
-	c.anew = true
-	defer func() { c.anew = false }()
-	_, failed := c.conn.Exec(ctx, "rollback")
-	if failed == nil {
-		failed = c.conn.DeallocateAll(ctx)
-	}
-	if failed != nil {
-		return nil, errors.Join(failed, err)
-	}
-	return c.run(ctx, s)
 }
 
 // IsUnsent tells whether pgx has refused a batch before it has sent any of it, but for what it
@@ -288,10 +256,10 @@ var over, _ = context.WithDeadline(context.Background(), time.Time{})
 
 // GiveBack closes a connection that is still in a transaction, as Release does.
 func (c *pooledPgx) GiveBack() {
+	if c.mixedUp || c.begun != nil && c.Status() != Idle {
+		c.Destroy()
+	}
 	if c.begun != nil {
-		if c.Status() != Idle {
-			c.Destroy()
-		}
 		_ = c.begun.Close()
 	}
 	c.pooled.Release()

@@ -40,7 +40,7 @@ func (p sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 	}
 	tag := newTag()
 	l.Interrupt = func(ctx context.Context) error { // a late one would hit the caller's next statement
-		return p.beside(ctx, cancelSQL(tag)+" and wait_event_type = 'Lock'")
+		return beside(ctx, p, interrupt.PatienceWith(p.DB), cancelSQL(tag)+" and wait_event_type = 'Lock'")
 	}
 	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		var options []any
@@ -50,14 +50,6 @@ func (p sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 		return oneByOne(ctx, tx, s, tag, options...)
 	}
 	return l, nil
-}
-
-// beside sends a text on another connection of the pool, if it has one to give.
-func (p sqlPool) beside(ctx context.Context, text string) error {
-	return sqlconn.Beside(ctx, p.DB, interrupt.PatienceWith(p.DB), func(conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, text)
-		return err
-	})
 }
 
 // sqlConn is a connection of a sqlPool. A script goes statement by statement, and on pgx's driver
@@ -89,7 +81,9 @@ func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
 
 func (c *sqlConn) line() Line {
 	l := Line{Run: c.run, Tag: c.tag, Cut: c.Cut(), Socket: c.Socket}
-	l.Interrupt = func(ctx context.Context) error { return c.pool.beside(ctx, cancelSQL(c.tag)) }
+	l.Interrupt = func(ctx context.Context) error {
+		return beside(ctx, c.pool, interrupt.PatienceWith(c.pool.DB), cancelSQL(c.tag))
+	}
 	if c.tag == "" {
 		l.Interrupt = c.pgx.PgConn().CancelRequest // safe beside a running statement
 	}

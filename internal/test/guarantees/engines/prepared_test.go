@@ -139,26 +139,30 @@ func outdatesStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 	require.NoError(t, err, "the connection is as its pool has made it")
 }
 
-// forgetsStatements shows that a caller may have the server forget all prepared statements, between
-// the calls of the library and in the work of a Do.
+// forgetsStatements shows that a caller who has the server forget all prepared statements, past
+// pgx, gets an error once. In the work of a Do, pgx may.
 func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 	for _, forget := range []string{"deallocate all", "discard all"} {
 		pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
 		m := locks.Mutex(f.Key("forgotten"))
-		for range 3 {
-			counts, err := m.Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1})
-			require.NoError(t, err)
-			require.Equal(t, []int64{1}, counts)
-			_, err = pool.Exec(background, forget)
-			require.NoError(t, err)
+		exec := func() error {
+			_, err := m.Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1})
+			return err
 		}
-		for range 3 {
+		lock := func() error {
 			lock, err := m.Lock(background)
-			require.NoError(t, err)
+			if err != nil {
+				return err
+			}
 			f.Taken(t, f.Key("forgotten"))
-			require.NoError(t, lock.Unlock(background))
-			_, err = pool.Exec(background, forget)
+			return lock.Unlock(background)
+		}
+		for _, call := range []func() error{exec, lock} {
+			require.NoError(t, call())
+			_, err := pool.Exec(background, forget)
 			require.NoError(t, err)
+			require.ErrorContains(t, call(), "deallocated")
+			require.NoError(t, call())
 		}
 		f.Free(t, f.Key("forgotten"))
 		pool.Close()
