@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	library "github.com/go-sql-driver/mysql"
@@ -95,11 +94,11 @@ var (
 // fly locks, runs the statements and commits in one query. An error of one of them, and a number of
 // rows that is not the one that is asked for, ends the query. None of them can end the transaction,
 // so no proof goes before COMMIT.
-func (s *session) fly(ctx context.Context, at place, texts []string) (affected []int64, err error) {
+func (s *session) fly(ctx context.Context, settings string, texts []string) (affected []int64, err error) {
 	var ofWork error
-	err = s.driver.await(ctx, s.request.Work.Context, at, s.request,
+	err = s.await(ctx, s.request.Work.Context, s.request,
 		func(ctx context.Context, query, comment string) error {
-			script, places := s.script(at, query, comment, texts)
+			script, places := s.script(settings, query, comment, texts)
 			all, err := s.conn.Fly(ctx, client.Joined(script...))
 			switch {
 			case err != nil:
@@ -118,7 +117,7 @@ func (s *session) fly(ctx context.Context, at place, texts []string) (affected [
 	ended := s.request.Work.Context.Err()
 	switch {
 	case err == nil && ofWork == nil && affected == nil: // not all rows are locked
-		err = s.driver.explain(ctx, at, s.request)
+		err = s.explain(ctx, s.request)
 	case ofWork != nil && ended != nil:
 		ofWork = fmt.Errorf("%w (%w)", ofWork, ended)
 	}
@@ -127,10 +126,12 @@ func (s *session) fly(ctx context.Context, at place, texts []string) (affected [
 
 // script is what flies, and where the texts are in it. A column that is not unique has more rows
 // than values.
-func (s *session) script(at place, query, comment string, texts []string) (script []string, places []int) {
+func (s *session) script(settings, query, comment string, texts []string) (script []string, places []int) {
 	const judge = "SET " + reached + " = IF(%s %d, %d, (SELECT 1 UNION ALL SELECT 2))"
-	script = slices.DeleteFunc(append([]string{"SET " + reached + " = NULL"}, at.front...),
-		func(text string) bool { return text == "" })
+	script = []string{"SET " + reached + " = NULL"}
+	if settings != "" {
+		script = append(script, settings)
+	}
 	script = append(script, query, fmt.Sprintf(judge, "FOUND_ROWS() >=", len(s.request.Values), 0))
 	for i, text := range texts {
 		places = append(places, len(script))
@@ -153,9 +154,9 @@ func (s *session) whose(ctx context.Context, failed error) (ofWork, ofLock error
 		defer cancel()
 		const query = "SELECT CONCAT_WS(' ', COALESCE(" + reached + ", -1), COALESCE(" + counted + ", 0))"
 		var line []string
-		line, err = s.conn.Link().Ask(clean, query)
+		line, err = s.Ask(clean, query)
 		if server.Interrupted(err) {
-			line, err = s.conn.Link().Ask(clean, query)
+			line, err = s.Ask(clean, query)
 		}
 		if err == nil {
 			_, err = fmt.Sscan(strings.Join(line, ""), &done, &had)
@@ -183,7 +184,7 @@ func (s *session) whose(ctx context.Context, failed error) (ofWork, ofLock error
 // runAll runs statements in the transaction.
 func (s *session) runAll(ctx context.Context, list []dialects.Statement) (counts []int64, err error) {
 	tag := client.NewTag()
-	err = s.driver.pool.Await(ctx, false, tag, interrupt.GuestPatience, s.conn.Cut(),
+	err = s.driver.pool.Await(ctx, false, tag, interrupt.GuestPatience, s.cut,
 		func(running context.Context) (err error) {
 			counts, err = statements.Run(ctx, list, func(statement dialects.Statement) (int64, error) {
 				if err := ctx.Err(); err != nil {

@@ -34,31 +34,31 @@ const (
 )
 
 // lockInCluster is lock.
-func (d *Driver) lockInCluster(ctx context.Context, at place, request dialects.Request) (got dialects.Grant,
+func (s *session) lockInCluster(ctx context.Context, request dialects.Request, front []string) (got dialects.Grant,
 	err error,
 ) {
 	if err = keptInCluster(request); err != nil {
 		return got, err
 	}
-	alone, wait := request, ctx
+	here, alone, wait := *s, request, ctx
 	alone.Fence, alone.Work = "", nil // behind the change
-	if at.joined {
-		wait, at.limit = context.WithoutCancel(ctx), galeraWait
+	if s.joined {
+		wait, here.limit = context.WithoutCancel(ctx), galeraWait
 		if deadline, ok := ctx.Deadline(); ok {
-			at.limit = max(min(galeraWait, time.Until(deadline)), time.Millisecond)
+			here.limit = max(min(galeraWait, time.Until(deadline)), time.Millisecond)
 		}
 	}
-	got, err = d.lockHere(wait, at, alone)
+	got, err = here.lockHere(wait, alone, front)
 	switch {
 	case errors.Is(err, errWaitOn) && ended(ctx):
 		return got, fmt.Errorf("%w: another session holds it; no node of Galera sees whether that waits for locks of "+
 			"this one", dialects.ErrNotAcquired)
 	case err == nil && request.Ours:
-		got.Token, err = d.certifyAndDraw(ctx, at, request)
+		got.Token, err = s.certifyAndDraw(ctx, request)
 		err = server.Classify(err, request)
 	}
 	if err == nil && request.Work.Looks() {
-		got.Answer, err = run(ctx, at.Link, *request.Work.Look)
+		got.Answer, err = s.run(ctx, *request.Work.Look)
 	}
 	return got, err
 }
@@ -108,17 +108,17 @@ func certifySQL(request dialects.Request, comment string, values []dialects.Valu
 
 // certify makes the lock of the rows of request one of the cluster. A session that has nothing else
 // to lose may be interrupted.
-func (d *Driver) certify(ctx context.Context, at place, request dialects.Request) error {
+func (s *session) certify(ctx context.Context, request dialects.Request) error {
 	tag := client.NewTag()
-	if at.joined {
+	if s.joined {
 		ctx = context.WithoutCancel(ctx)
 	}
 	query, err := certifySQL(request, sqltext.Comment(labelOf(request), tag), request.Values)
 	if err != nil {
 		return err
 	}
-	return d.pool.Await(ctx, false, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
-		changed, err := at.Run(ctx, query)
+	return s.driver.pool.Await(ctx, false, tag, s.interruptLimit(), s.cut, func(ctx context.Context) error {
+		changed, err := s.Link.Run(ctx, query)
 		if err == nil && changed != int64(len(request.Values)) {
 			return errKept
 		}
@@ -155,19 +155,19 @@ func certified(err error, request dialects.Request) error {
 // A Lock is certified until the answer comes soon. What a node has said may be old when it comes,
 // as from one that was stopped in between: the others may have dropped it, and given the lock to
 // somebody else. The first heartbeat would tell only after the lease.
-func (d *Driver) certifyAndDraw(ctx context.Context, at place, request dialects.Request) (token int64, err error) {
+func (s *session) certifyAndDraw(ctx context.Context, request dialects.Request) (token int64, err error) {
 	if request.Fence != "" {
-		if err = d.certify(ctx, at, request); err == nil {
-			token, err = d.drawInCluster(ctx, fenceOf(request.Fence))
+		if err = s.certify(ctx, request); err == nil {
+			token, err = s.driver.drawInCluster(ctx, fenceOf(request.Fence))
 			err = fenceOf(request.Fence).explain(request.Fence, err)
 		}
 	}
 	for tries := 1; err == nil; tries++ {
 		sent := time.Now()
-		err = d.certify(ctx, at, request)
+		err = s.certify(ctx, request)
 		took := time.Since(sent)
 		switch {
-		case request.Work != nil || at.joined || took <= request.Lease/soon:
+		case request.Work != nil || s.joined || took <= request.Lease/soon:
 			return token, err
 		case err == nil && tries == 3:
 			err = fmt.Errorf("%w: the Galera cluster takes %v for a change, too long for a lease of %v",

@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
@@ -20,52 +21,34 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// place is a transaction in which rows are locked.
-type place struct {
-	client.Link
-	front []string // goes in front of the lock, in its query
-	// joined says that the transaction began before the lock, and has more to lose. There the lock
-	// is the last statement of its query: a KILL QUERY that falls between two gets no answer.
-	joined bool
-	limit  time.Duration // of a wait at the server, behind which it asks again; 0: none
-	cut    func()        // closes the connection under a statement; nil: the end of its context does
-}
-
-// joinedLimit is how long the server lets a joined lock of a session wait. Then that asks again, at
-// the end of the queue, or its client is gone: it ends after the lease, with all that it holds.
-func joinedLimit(lease time.Duration) time.Duration { return min(5*lease, 150*time.Second) }
-
 // interruptLimit is how long a statement may ignore interrupts before the connection is closed.
-func (p place) interruptLimit() time.Duration {
-	if p.joined {
+func (s *session) interruptLimit() time.Duration {
+	if s.joined {
 		return interrupt.GuestPatience
 	}
 	return interrupt.Patience
 }
 
-// patient says that on MariaDB innodb_lock_wait_timeout is the caller's, and ours to overrule: at 0
-// nobody stands in the queue. On a connection of Open it is long.
-func (p place) patient() bool { return !p.joined && !p.Several }
-
 // errWaitOn says that a limit of the session, and not the caller's, has ended a wait.
 var errWaitOn = errors.New("a limit of the session has ended the wait")
 
-// join locks rows in a transaction that began before, whoever began it. InnoDB rolls that back for
-// a deadlock, and with innodb_rollback_on_timeout for a wait that was too long, and else for no
+// joinRows locks rows in a transaction that began before, whoever began it. InnoDB rolls that back
+// for a deadlock, and with innodb_rollback_on_timeout for a wait that was too long, and else for no
 // error of a statement.
-func (d *Driver) join(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
-	at.joined = true
-	if at.limit > 0 && d.pool.Galera.Load() { // no node sees a circle of sessions that wait on different nodes
+func (s *session) joinRows(ctx context.Context, request dialects.Request, front string) (got dialects.Grant,
+	err error,
+) {
+	if s.limit > 0 && s.driver.pool.Galera.Load() { // no node sees a circle of sessions that wait on different nodes
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, at.limit)
+		ctx, cancel = context.WithTimeout(ctx, s.limit)
 		defer cancel()
 	}
-	err = d.numbered(ctx, request.Fence, func() (err error) { // on another connection: its errors are no loss
+	err = s.driver.numbered(ctx, request.Fence, func() (err error) { // on another connection: its errors are no loss
 		for {
-			got, err = d.lock(ctx, at, request)
+			got, err = s.lock(ctx, request, front)
 			if server.Number(err) == server.LockWaitTimeout {
 				clean, cancel := interrupt.Detached(ctx)
-				ended := inTransaction(clean, at, "", readOnly)
+				ended := s.inTransaction(clean, readOnly)
 				cancel()
 				if ended != nil {
 					return server.Lost(ended)
@@ -96,39 +79,39 @@ func (d *Driver) numbered(ctx context.Context, table string, lock func() error) 
 	}
 }
 
-func (d *Driver) lock(ctx context.Context, at place, request dialects.Request) (dialects.Grant, error) {
-	if d.pool.Galera.Load() {
-		return d.lockInCluster(ctx, at, request)
+// lock locks the rows of request, behind what goes in front.
+func (s *session) lock(ctx context.Context, request dialects.Request, front ...string) (dialects.Grant, error) {
+	if s.driver.pool.Galera.Load() {
+		return s.lockInCluster(ctx, request, front)
 	}
-	return d.lockHere(ctx, at, request)
+	return s.lockHere(ctx, request, front)
 }
 
 // lockHere locks the rows of request at this server.
-func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Request) (got dialects.Grant, err error) {
+func (s *session) lockHere(ctx context.Context, request dialects.Request, front []string) (got dialects.Grant,
+	err error,
+) {
 	var behind, locked []string
 	if request.Work.Looks() {
 		if behind, err = kinds.StatementsOf(*request.Work.Look); err != nil {
 			return got, err
 		}
 	}
-	err = d.await(ctx, ctx, at, request, func(ctx context.Context, query, _ string) (err error) {
-		script := slices.Concat(at.front, []string{query}, behind)
-		if at.Several && onlySlot(request) {
-			rows, err := at.Run(ctx, script...)
+	err = s.await(ctx, ctx, request, func(ctx context.Context, query, _ string) error {
+		script := slices.Concat(front, []string{query}, behind)
+		if s.Several && onlySlot(request) {
+			rows, err := s.Link.Run(ctx, script...)
 			locked = make([]string, rows)
 			return err
 		}
-		columns, err := at.AskAll(ctx, script...)
-		if err != nil {
-			return err
+		grids, err := s.Grids(ctx, script...)
+		if err == nil && len(grids) > 0 { // else an interrupt fell between two statements
+			locked, _ = sqlconn.Column(grids[0], nil)
 		}
-		if len(columns) > 0 { // else an interrupt fell between two statements
-			locked = columns[0]
+		if err == nil && len(grids) > 1 {
+			got.Answer, _ = sqlconn.Column(grids[1], nil)
 		}
-		if len(columns) > 1 {
-			got.Answer = columns[1]
-		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return got, err
@@ -146,30 +129,35 @@ func (d *Driver) lockHere(ctx context.Context, at place, request dialects.Reques
 	case permit:
 		got.Row, _, _ = strings.Cut(locked[0], " ")
 	case len(valuesOf(request, locked)) < len(request.Values):
-		err = d.explain(ctx, at, request)
+		err = s.explain(ctx, request)
 	}
 	return got, err
 }
 
 // await sends the statement that locks the rows of request by send, with what else that has to
-// send, as long as running lasts. Ctx bounds the wait for the lock.
-func (d *Driver) await(ctx, running context.Context, at place, request dialects.Request,
+// send, as long as running lasts. Ctx bounds the wait for the lock: on the server too, unless that
+// has a shorter limit of the session's.
+func (s *session) await(ctx, running context.Context, request dialects.Request,
 	send func(ctx context.Context, query, comment string) error,
 ) error {
-	if err := d.tables.Lockable(ctx, at.Querier, request, at.interruptLimit(), at.cut); err != nil {
+	if err := s.driver.tables.Lockable(ctx, s.Link, request, s.interruptLimit(), s.cut); err != nil {
 		return err
 	}
-	limit, isDeadline := d.limitOf(ctx, at, request)
-	tag, clause := client.NewTag(), ""
-	if request.Try {
+	limit, clause := interrupt.Limit(ctx, request), ""
+	isDeadline := limit > 0 && (s.limit == 0 || limit <= s.limit)
+	switch {
+	case request.Try:
 		clause = sqltext.SkipLocked
+	case !isDeadline:
+		limit = s.limit
 	}
+	tag := client.NewTag()
 	comment := sqltext.Comment(labelOf(request), tag)
-	query, err := lockSQL(at, request, clause, limit, comment)
+	query, err := s.lockSQL(request, clause, limit, comment)
 	if err != nil {
 		return err
 	}
-	err = d.pool.Await(running, isDeadline, tag, at.interruptLimit(), at.cut, func(ctx context.Context) error {
+	err = s.driver.pool.Await(running, isDeadline, tag, s.interruptLimit(), s.cut, func(ctx context.Context) error {
 		return send(ctx, query, comment)
 	})
 	if request.Fence != "" {
@@ -177,7 +165,7 @@ func (d *Driver) await(ctx, running context.Context, at place, request dialects.
 			return err
 		}
 	}
-	if err = server.Classify(err, request); d.waitsOn(ctx, at, request, err) {
+	if err = server.Classify(err, request); s.waitsOn(ctx, request, err) {
 		err = fmt.Errorf("%w: %w", errWaitOn, err)
 	}
 	return err
@@ -190,34 +178,19 @@ func onlySlot(request dialects.Request) bool {
 	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && !request.Work.Looks()
 }
 
-// limitOf is how long the server lets a wait last; 0: as long as its settings do. IsDeadline says
-// that it is that of ctx. A limit of the session's own on statements, once seen, is overruled.
-func (d *Driver) limitOf(ctx context.Context, at place, request dialects.Request) (_ time.Duration, isDeadline bool) {
-	limit := interrupt.Limit(ctx, request)
-	switch {
-	case request.Try || limit == 0 && at.limit == 0 && !d.limited.Load():
-		return 0, false
-	case limit > 0 && (at.limit == 0 || limit <= at.limit):
-		return limit, true
-	}
-	return cmp.Or(at.limit, interrupt.Longest), false
-}
-
-// waitsOn tells whether a limit that is not the caller's has ended a wait: that of the place, or
+// waitsOn tells whether a limit that is not the caller's has ended a wait: the session's own, or
 // max_execution_time, max_statement_time, innodb_lock_wait_timeout (50 s by default) of a session
-// of ours.
-func (d *Driver) waitsOn(ctx context.Context, at place, request dialects.Request, err error) bool {
-	if request.Try || ended(ctx) || at.joined && at.limit == 0 {
+// of ours, which overrules the first two then.
+func (s *session) waitsOn(ctx context.Context, request dialects.Request, err error) bool {
+	if request.Try || ended(ctx) || s.joined && s.limit == 0 {
 		return false
 	}
 	switch server.Number(err) {
-	case server.StatementTimeout, server.QueryTimeout:
-		if at.limit == 0 {
-			d.limited.Store(true)
-		}
+	case server.StatementTimeout, server.QueryTimeout, server.LockWaitTimeout:
+		s.limit = cmp.Or(s.limit, interrupt.Longest)
 		return true
 	}
-	return server.Number(err) == server.LockWaitTimeout
+	return false
 }
 
 func ended(ctx context.Context) bool {
@@ -227,22 +200,22 @@ func ended(ctx context.Context) bool {
 
 // explain is why fewer rows were locked than request names: some are missing, or held. At
 // REPEATABLE READ a plain SELECT would take the transaction's snapshot before its lock.
-func (d *Driver) explain(ctx context.Context, at place, request dialects.Request) error {
+func (s *session) explain(ctx context.Context, request dialects.Request) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if request.Shared {
-		if err := writes(clean, at.Link); err != nil {
+		if err := writes(clean, s.Link); err != nil {
 			return err
 		}
 	}
-	if request.Try && at.joined && request.Slots > 0 {
+	if request.Try && s.joined && request.Slots > 0 {
 		return fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	}
-	query, err := lockSQL(place{joined: true}, request, nowait, 0, "")
+	query, err := s.lockSQL(request, nowait, 0, "")
 	if err != nil {
 		return err
 	}
-	existing, err := at.Ask(clean, query)
+	existing, err := s.Ask(clean, query)
 	if err != nil {
 		return server.Classify(err, request)
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	library "github.com/go-sql-driver/mysql"
@@ -30,9 +29,8 @@ import (
 type Driver struct {
 	inspector
 
-	pool    *client.Pool
-	tables  installation.Tables
-	limited atomic.Bool // sessions have a limit on statements: see waitsOn
+	pool   *client.Pool
+	tables installation.Tables
 }
 
 type inspector = inspection.Inspector
@@ -118,16 +116,17 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
+	s := &session{driver: d, Link: client.Link{Querier: tx}, joined: true}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	err := d.pool.Identify(clean, tx)
+	err := d.pool.Identify(clean, s.Link)
 	if err == nil {
-		err = inTransaction(clean, tx, "", readOnly)
+		err = s.inTransaction(clean, readOnly)
 	}
 	if err != nil {
 		return server.Classify(err, request)
 	}
-	_, err = d.join(ctx, place{Link: client.Link{Querier: tx}}, request)
+	_, err = s.joinRows(ctx, request, "")
 	return err
 }
 
@@ -141,8 +140,8 @@ const readOnly = "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */"
 // The handle of a transaction does not know when a statement has ended that: COMMIT as text, DDL,
 // or a deadlock. With autocommit the server would then release each row in the statement that locks
 // it, and without it a lock would begin another transaction: the answer must not depend on that.
-func inTransaction(ctx context.Context, q server.Querier, label, value string) error {
-	_, err := q.ExecContext(ctx, "SET "+sqltext.Comment(label, "")+readOnly+" = "+value)
+func (s *session) inTransaction(ctx context.Context, value string) error {
+	err := s.exec(ctx, "SET "+sqltext.Comment(s.label, "")+readOnly+" = "+value)
 	switch {
 	case err == nil:
 		return fmt.Errorf("%w: the transaction has ended, by a statement that commits implicitly (as DDL), by COMMIT "+
@@ -170,19 +169,20 @@ func (d *Driver) Close() error {
 
 // Run implements dialects.Driver.
 func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (lines []string, err error) {
+	s := &session{driver: d}
 	if len(in) > 0 {
+		s.Link = client.Link{Querier: in[0]}
 		table := dialects.Request{Table: q.Table}
-		if err := d.tables.Lockable(ctx, in[0], table, interrupt.GuestPatience, nil); err != nil {
+		if err := d.tables.Lockable(ctx, s.Link, table, interrupt.GuestPatience, nil); err != nil {
 			return nil, err
 		}
-		return run(ctx, client.Link{Querier: in[0]}, q)
+		return s.run(ctx, q)
 	}
 	script, err := kinds.StatementsOf(q)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = s.acquire(ctx)
 	}
-	s := &session{driver: d}
-	if s.conn, err = d.pool.Acquire(ctx); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	defer s.close()
@@ -202,16 +202,16 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	// The server of a caller's pool sees them one by one, and this process may be stopped in
 	// between: hence the lease.
 	front, end := guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
-	if s.conn.Owned != nil { // where a function that work has called may have set another level
+	if s.Several { // where a function that work has called may have set another level
 		front, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"
 	}
-	err = d.pool.Await(ctx, false, tag, interrupt.Patience, s.conn.Cut(), func(ctx context.Context) (err error) {
-		if q.Reads && s.conn.Owned == nil { // few sessions need other settings
-			if lines, err = s.conn.Link().Ask(ctx, alone); err == nil {
+	err = d.pool.Await(ctx, false, tag, interrupt.Patience, s.cut, func(ctx context.Context) (err error) {
+		if q.Reads && !s.Several { // few sessions need other settings
+			if lines, err = s.Ask(ctx, alone); err == nil {
 				return nil
 			}
 		}
-		lines, err = s.conn.Link().Ask(ctx, slices.Concat([]string{front}, script, []string{end})...)
+		lines, err = s.Ask(ctx, slices.Concat([]string{front}, script, []string{end})...)
 		return err
 	})
 	if err != nil {
@@ -235,17 +235,17 @@ func readsNow(query string) string {
 // Run implements dialects.Session. Without autocommit, what it writes behind the end of the
 // transaction is committed by nobody: work may have set it.
 func (s *session) Run(ctx context.Context, q dialects.Query) ([]string, error) {
-	return run(ctx, s.conn.Link(), q, "SET autocommit = 0")
+	return s.run(ctx, q, "SET autocommit = 0")
 }
 
-func run(ctx context.Context, to client.Link, q dialects.Query, front ...string) ([]string, error) {
+func (s *session) run(ctx context.Context, q dialects.Query, front ...string) ([]string, error) {
 	script, err := kinds.StatementsOf(q)
 	if err != nil {
 		return nil, err
 	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	lines, err := to.Ask(clean, append(front, script...)...)
+	lines, err := s.Ask(clean, append(front, script...)...)
 	if server.Broken(err) {
 		return nil, server.Lost(err)
 	}

@@ -20,21 +20,38 @@ import (
 	"github.com/txlock/txlock/internal/peer"
 )
 
-// session is a pooled connection with its transaction.
+// session is a transaction in which rows are locked, on a pooled connection or in one of the
+// caller's.
 type session struct {
+	client.Link
 	driver     *Driver
-	conn       client.Conn
+	conn       client.Conn      // zero in a transaction of the caller's
+	cut        func()           // closes the connection under a statement; nil: the end of its context does
 	request    dialects.Request // that began it
 	label      string           // of what it locks, for heartbeats
 	thread     client.Thread    // zero: no work runs, or nobody knows
 	savepoints savepoint.Stack
+
+	// joined says that the transaction began before the lock, and has more to lose. There the lock
+	// is the last statement of its query: a KILL QUERY that falls between two gets no answer.
+	joined bool
+	// limit is how long the server lets a wait last, behind which that asks again, at the end of
+	// the queue, or its client is gone; 0: as long as its settings do.
+	limit time.Duration
+}
+
+func (s *session) acquire(ctx context.Context) (err error) {
+	if s.conn, err = s.driver.pool.Acquire(ctx); err == nil {
+		s.Link, s.cut = s.conn.Link(), s.conn.Cut()
+	}
+	return err
 }
 
 // begin takes a connection, and locks in a new transaction. Where a limit of the session has ended
 // the wait, it waits on in another: with innodb_rollback_on_timeout the first one is gone. After an
 // error, and behind the COMMIT of an Exec, the connection is given back.
 func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
-	if s.conn, err = s.driver.pool.Acquire(ctx); err != nil {
+	if err = s.acquire(ctx); err != nil {
 		return got, err
 	}
 	returned := false
@@ -50,7 +67,8 @@ func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 		s.thread = s.conn.Thread(ctx)
 	}
 	for overtaken := 0; ; overtaken++ {
-		if got, err = s.lock(ctx); err == nil {
+		if got, err = s.lockFirst(ctx); err == nil {
+			s.joined, s.limit = true, min(5*s.request.Lease, 150*time.Second)
 			break
 		}
 		clean, cancel := interrupt.Detached(ctx)
@@ -70,25 +88,24 @@ func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 	return got, err
 }
 
-func (s *session) lock(ctx context.Context) (got dialects.Grant, err error) {
-	owned, work, settings := s.conn.Owned, s.request.Work != nil, s.settings(s.request.Lease)
-	at := place{Link: s.conn.Link(), cut: s.conn.Cut(), front: []string{settings}}
+func (s *session) lockFirst(ctx context.Context) (got dialects.Grant, err error) {
+	owned, work, settings, save := s.conn.Owned, s.request.Work != nil, s.settings(s.request.Lease), ""
 	if owned == nil { // where they come before the BEGIN of the client library
-		at.front = nil
 		if err = s.exec(ctx, settings); err == nil && work {
 			err = s.conn.Begin(ctx)
 		}
 		if err != nil {
 			return got, server.Classify(err, s.request)
 		}
+		settings = ""
+	}
+	if work {
+		save = client.Save
 	}
 	if texts := s.travelling(); texts != nil {
-		got.Affected, err = s.fly(ctx, at, texts)
+		got.Affected, err = s.fly(ctx, settings, texts)
 	} else {
-		if work {
-			at.front = append(at.front, client.Save)
-		}
-		got, err = s.driver.lock(ctx, at, s.request)
+		got, err = s.lock(ctx, s.request, settings, save)
 	}
 	if err == nil && owned != nil {
 		owned.Lease = s.request.Lease
@@ -115,7 +132,7 @@ func (s *session) settings(lease time.Duration) string {
 }
 
 func (s *session) exec(ctx context.Context, statements ...string) error {
-	_, err := s.conn.Link().Run(ctx, statements...)
+	_, err := s.Link.Run(ctx, statements...)
 	return err
 }
 
@@ -140,7 +157,7 @@ func (s *session) Ping(ctx context.Context) error {
 // prove is an error unless the transaction of the session goes on, and on a server that has become
 // read only: that ends no session, and another server may take the writes, and grant the lock.
 func (s *session) prove(ctx context.Context) error {
-	err := inTransaction(ctx, s.conn, s.label, "IF("+sqltext.Writable+", 0, (SELECT 1 UNION ALL SELECT 2))")
+	err := s.inTransaction(ctx, "IF("+sqltext.Writable+", 0, (SELECT 1 UNION ALL SELECT 2))")
 	if server.Number(err) == server.SeveralRows {
 		// Its tokens may be of the run of a server that another has taken over from.
 		s.conn.Destroy()
@@ -194,12 +211,9 @@ func (s *session) join(ctx context.Context, request dialects.Request, front stri
 	if err != nil || len(request.Values) == 0 {
 		return got, server.Lost(err)
 	}
-	at := place{
-		Link: s.conn.Link(), cut: s.conn.Cut(), front: []string{front}, limit: joinedLimit(s.request.Lease),
-	}
-	got, err = s.driver.join(ctx, at, request)
+	got, err = s.joinRows(ctx, request, front)
 	switch {
-	case errors.Is(err, dialects.ErrDeadlock), server.Aborted(err):
+	case errors.Is(err, dialects.ErrDeadlock):
 		return got, server.Lost(err)
 	case err == nil && len(s.label) < longestLabel:
 		s.label += " " + request.Label
@@ -213,7 +227,7 @@ const longestLabel = 1000
 // End implements dialects.Session.
 func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {
 	defer s.close()
-	ctx, done := interrupt.Bound(ctx, by, s.conn.Cut(), s.conn.Destroy)
+	ctx, done := interrupt.Bound(ctx, by, s.cut, s.conn.Destroy)
 	defer done(&err)
 	ended, undo := s.conn.CloseTx(ctx), ""
 	if s.request.Work != nil {

@@ -23,13 +23,16 @@ const nowait = " NOWAIT"
 //
 // Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
 // the time is over), MariaDB the executable comment (error 1969), and each takes the other's for a
-// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it. A
-// patient place overrules it.
-func lockSQL(at place, request dialects.Request, clause string, limit time.Duration, comment string) (string, error) {
+// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it. On MariaDB
+// that of a caller's pool is overruled: at 0 nobody stands in the queue. On a connection of Open it
+// is long.
+func (s *session) lockSQL(request dialects.Request, clause string, limit time.Duration, comment string) (string,
+	error,
+) {
 	if permitOf(request) {
 		return permitSQL(request, comment)
 	}
-	selects, err := selectsOf(at, request, clause)
+	selects, err := s.selectsOf(request, clause)
 	if err != nil {
 		return "", err
 	}
@@ -41,7 +44,7 @@ func lockSQL(at place, request dialects.Request, clause string, limit time.Durat
 	switch {
 	case clause == sqltext.SkipLocked:
 		settings = []string{sqltext.SomeWait}
-	case at.patient():
+	case !s.joined && !s.Several:
 		settings = []string{sqltext.LongWait}
 	}
 	if limit > 0 {
@@ -90,7 +93,7 @@ func numbersOf(values []dialects.Value) string {
 // FOR UPDATE by a secondary index locks the row itself as well. A shared lock does so only when the
 // query reads a column that is not in that index; else a writer could have the row by its primary
 // key. Hence a query inside that reads all columns, and a LIMIT, so that the two are not merged.
-func selectsOf(at place, request dialects.Request, clause string) ([]string, error) {
+func (s *session) selectsOf(request dialects.Request, clause string) ([]string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	if err != nil {
 		return nil, err
@@ -112,7 +115,7 @@ func selectsOf(at place, request dialects.Request, clause string) ([]string, err
 				locking)}, nil
 		}
 		result := column
-		if at.Several && onlySlot(request) {
+		if s.Several && onlySlot(request) && clause != nowait {
 			result += " INTO @txlock"
 		}
 		return []string{result + " FROM " + table + " WHERE " + column + " = " + numbers + condition + locking}, nil

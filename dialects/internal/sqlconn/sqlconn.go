@@ -179,36 +179,48 @@ func (c *Conn) GiveBack() {
 	}
 }
 
-// Grid reads all rows, with "" for NULL.
-func Grid(rows *sql.Rows, err error) (lines [][]string, failed error) {
+// Grids are the rows of each statement of a query that may have rows, with "" for NULL.
+func Grids(rows *sql.Rows, err error) (grids [][][]string, failed error) {
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	values, into := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
-	for i := range values {
-		into[i] = &values[i]
-	}
-	for rows.Next() {
-		if err := rows.Scan(into...); err != nil {
-			return nil, err
+	for more := true; more; more = rows.NextResultSet() { // reading its result shows the error of a later statement
+		columns, err := rows.Columns()
+		if err != nil || len(columns) == 0 {
+			continue
 		}
-		line := make([]string, len(columns))
-		for i, value := range values {
-			line[i] = string(value)
+		values, into := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
+		for i := range values {
+			into[i] = &values[i]
 		}
-		lines = append(lines, line)
+		var lines [][]string
+		for rows.Next() {
+			if err := rows.Scan(into...); err != nil {
+				return nil, err
+			}
+			line := make([]string, len(columns))
+			for i, value := range values {
+				line[i] = string(value)
+			}
+			lines = append(lines, line)
+		}
+		grids = append(grids, lines)
 	}
-	return lines, rows.Err()
+	return grids, rows.Err()
 }
 
-// Column is the first column of all rows.
-func Column(rows *sql.Rows, err error) (column []string, failed error) {
-	lines, err := Grid(rows, err)
+// Grid is the first of Grids.
+func Grid(rows *sql.Rows, err error) ([][]string, error) {
+	grids, err := Grids(rows, err)
+	if err != nil || len(grids) == 0 {
+		return nil, err
+	}
+	return grids[0], nil
+}
+
+// Column is the first column of a grid.
+func Column(lines [][]string, err error) (column []string, failed error) {
 	for _, line := range lines {
 		column = append(column, line[0])
 	}

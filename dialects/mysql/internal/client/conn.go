@@ -23,12 +23,12 @@ type Conn struct {
 // Link is where statements of the session go, in one query on a connection of Open.
 func (c Conn) Link() Link { return Link{c, c.Owned != nil} }
 
-// QueryContext implements server.Querier, for what is not the work's.
+// QueryContext implements sqlconn.Querier, for what is not the work's.
 func (c Conn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	return c.Querier().QueryContext(context.WithValue(ctx, ours{}, true), query, args...)
 }
 
-// ExecContext implements server.Querier, for what is not the work's.
+// ExecContext implements sqlconn.Querier, for what is not the work's.
 func (c Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	return c.Querier().ExecContext(context.WithValue(ctx, ours{}, true), query, args...)
 }
@@ -73,7 +73,7 @@ func (c Conn) CloseTx(ctx context.Context) error {
 // how several of them travel: in one query where it takes that, and one after the other elsewhere,
 // up to the first that fails. Empty statements are left out.
 type Link struct {
-	server.Querier
+	sqlconn.Querier
 	Several bool // it takes several statements in one query
 }
 
@@ -108,23 +108,23 @@ func (l Link) Run(ctx context.Context, statements ...string) (affected int64, er
 	return affected, nil
 }
 
-// Ask returns the first column of the rows of the first statement that has rows.
+// Ask returns the first column of the rows of the first statement that may have rows.
 func (l Link) Ask(ctx context.Context, statements ...string) ([]string, error) {
-	columns, err := l.AskAll(ctx, statements...)
-	if err != nil || len(columns) == 0 {
+	grids, err := l.Grids(ctx, statements...)
+	if err != nil || len(grids) == 0 {
 		return nil, err
 	}
-	return columns[0], nil
+	return sqlconn.Column(grids[0], nil)
 }
 
-// AskAll returns the first column of the rows of each statement that may have rows.
-func (l Link) AskAll(ctx context.Context, statements ...string) (columns [][]string, err error) {
+// Grids returns the rows of each statement that may have rows.
+func (l Link) Grids(ctx context.Context, statements ...string) (grids [][][]string, err error) {
 	for _, query := range l.queries(statements) {
-		more, err := server.Columns(l.QueryContext(ctx, query))
+		more, err := sqlconn.Grids(l.QueryContext(ctx, query))
 		if err != nil {
 			return nil, err
 		}
-		columns = append(columns, more...)
+		grids = append(grids, more...)
 	}
-	return columns, nil
+	return grids, nil
 }

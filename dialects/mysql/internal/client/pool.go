@@ -136,13 +136,13 @@ const identitySQL = "SHOW VARIABLES WHERE Variable_name IN (" +
 // of that lock. One that does not take the question is an unknown one. Where the question came in a
 // bad moment, as in a transaction that another has ended, nothing is known: a lock on Galera would
 // be one of its node alone.
-func (p *Pool) Identify(ctx context.Context, q server.Querier) error {
+func (p *Pool) Identify(ctx context.Context, q sqlconn.Querier) error {
 	if p.identified.Load() {
 		return nil
 	}
-	lines, err := server.Grid(ctx, q, identitySQL)
+	lines, err := sqlconn.Grid(q.QueryContext(ctx, identitySQL))
 	if server.Interrupted(err) { // once, by what was meant for the statement before
-		lines, err = server.Grid(ctx, q, identitySQL)
+		lines, err = sqlconn.Grid(q.QueryContext(ctx, identitySQL))
 	}
 	if err != nil && (server.Number(err) == 0 || server.Outcome(err) != dialects.Final) {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -110,8 +111,8 @@ func (n named) await(ctx context.Context, pool *client.Pool) {
 	_ = pool.With(brief, func(conn client.Conn) error {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
-		_, err := server.Grid(clean, conn, sqltext.OnMariaDB(sqltext.SomeWait,
-			fmt.Sprintf("max_statement_time=%.1f", probeFor.Seconds()))+n.lockSQL())
+		limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.1f", probeFor.Seconds()))
+		_, err := sqlconn.Grid(conn.QueryContext(clean, limits+n.lockSQL()))
 		return err
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -47,7 +48,7 @@ type person struct {
 }
 
 func (p *picture) ask(ctx context.Context, query string) ([][]string, error) {
-	return server.Grid(ctx, p.conn, query)
+	return sqlconn.Grid(p.conn.QueryContext(ctx, query))
 }
 
 // table is the table of a name in backquotes as the views name it.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -24,7 +25,7 @@ type Tables struct {
 // Lockable refuses a table whose rows FOR UPDATE does not lock: that is no error of the server's.
 // Each table is asked for once, by statements that may have to wait for DDL: hence patience and
 // cut, as Await of the pool has them.
-func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialects.Request, patience time.Duration,
+func (t *Tables) Lockable(ctx context.Context, q sqlconn.Querier, request dialects.Request, patience time.Duration,
 	cut func(),
 ) error {
 	names := []string{request.Table}
@@ -44,7 +45,7 @@ func (t *Tables) Lockable(ctx context.Context, q server.Querier, request dialect
 		tag, lines := client.NewTag(), [][]string(nil)
 		text := sqltext.OnMariaDB("sql_mode=''") + "SHOW " + sqltext.CommentMark + tag + "*/ CREATE TABLE " + quoted
 		err = t.Pool.Await(ctx, false, tag, patience, cut, func(ctx context.Context) (err error) {
-			lines, err = server.Grid(ctx, q, text)
+			lines, err = sqlconn.Grid(q.QueryContext(ctx, text))
 			return err
 		})
 		switch number := server.Number(err); {

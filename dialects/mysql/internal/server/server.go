@@ -3,7 +3,6 @@
 package server
 
 import (
-	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -62,38 +61,6 @@ func Number(err error) uint16 {
 		return server.Number
 	}
 	return 0
-}
-
-// Querier is a transaction, or the connection below it.
-type Querier = sqlconn.Querier
-
-// Grid is all of a query's result, with "" for NULL.
-func Grid(ctx context.Context, q Querier, query string) (lines [][]string, err error) {
-	return sqlconn.Grid(q.QueryContext(ctx, query))
-}
-
-// Columns is the first column of the rows of each statement of a query that may have rows.
-func Columns(rows *sql.Rows, err error) (columns [][]string, failed error) {
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for more := true; more; more = rows.NextResultSet() { // reading its result shows the error of a later statement
-		names, err := rows.Columns()
-		if err != nil || len(names) == 0 {
-			continue
-		}
-		var values []string
-		for rows.Next() {
-			var value sql.RawBytes
-			if err := rows.Scan(&value); err != nil {
-				return nil, err
-			}
-			values = append(values, string(value))
-		}
-		columns = append(columns, values)
-	}
-	return columns, rows.Err()
 }
 
 // IsDeadlock tells whether the server has rolled the whole transaction back for another's sake.
