@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -53,22 +52,19 @@ func (s *session) travelling() (texts []string) {
 // signed one, which they are not to a prepared statement.
 func travelling(s dialects.Statement) string {
 	text := statements.Bare(strings.TrimRight(s.SQL, "; \t\r\n"))
-	bare := quoted.ReplaceAllLiteralString(text, "q")
-	if s.Into != nil || !changes.MatchString(text) || unclear.MatchString(text) || strings.ContainsAny(bare, "'\"`") ||
-		strings.Count(bare, "?") != len(s.Args) || strings.Count(text, "?") != len(s.Args) ||
-		strings.Contains(elsewhere(bare), "?") {
+	if s.Into != nil || !plain.MatchString(text) || unclear.MatchString(text) ||
+		strings.Count(text, "?") != len(s.Args) || strings.Contains(elsewhere(text), "?") {
 		return ""
 	}
-	pieces := strings.Split(text, "?")
-	for i, arg := range s.Args {
+	for _, arg := range s.Args {
 		switch arg.(type) {
 		case int, int8, int16, int32, int64:
-			pieces[i] += fmt.Sprint(arg)
+			text = strings.Replace(text, "?", fmt.Sprint(arg), 1)
 		default:
 			return ""
 		}
 	}
-	return strings.Join(pieces, "")
+	return text
 }
 
 // elsewhere is a text without the arguments in plain places: a column is set to them or compared
@@ -81,47 +77,40 @@ func elsewhere(text string) string {
 }
 
 var (
-	changes = regexp.MustCompile(`(?i)^(insert|update|delete|replace)\s`)
-
-	quoted  = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`")
-	unclear = regexp.MustCompile(`(?i)[;#\\]|--|/\*|\b(returning|get_lock)\b`)
+	// plain has no comment, no second statement, and in quotes nothing that is read outside.
+	plain = regexp.MustCompile(`(?i)^(insert|update|delete|replace)\s([\w\s.,()<>=!+*?-]|` + "`\\w+`" +
+		`|'[^'\\()?]*')*$`)
+	unclear = regexp.MustCompile(`(?i)--|\b(returning|get_lock)\b`)
 
 	lists    = regexp.MustCompile(`(?i)\b(values|in)\s*\(([^()]|\(\))*\)(\s*,\s*\(([^()]|\(\))*\))*`)
 	elements = regexp.MustCompile(`[(,]\s*\?(\s*,\s*\?)*\s*[,)]`)
-	operands = regexp.MustCompile(`(?i)[<>=]\s*([\w.]+\s*[+-]\s*)?\?(\s*$|\s*[,)]|\s+(and|or|where|on)\b)`)
+	operands = regexp.MustCompile(`(?i)[<>=]\s*([\w.` + "`" + `]+\s*[+-]\s*)?\?(\s*$|\s*[,)]|\s+(and|or|where|on)\b)`)
 )
 
 // fly locks, runs the statements and commits in one query. An error of one of them, and a number of
 // rows that is not the one that is asked for, ends the query. None of them can end the transaction,
 // so no proof goes before COMMIT.
 func (s *session) fly(ctx context.Context, settings string, texts []string) (affected []int64, err error) {
-	var ofWork error
-	err = s.await(ctx, s.request.Work.Context, s.request,
-		func(ctx context.Context, query, comment string) error {
-			script, places := s.script(settings, query, comment, texts)
-			all, err := s.conn.Fly(ctx, client.Joined(script...))
-			switch {
-			case err != nil:
-				ofWork, err = s.whose(ctx, err)
-				return err
-			case len(all) < len(script): // a KILL QUERY fell between two statements
-				s.conn.Destroy()
-				ofWork = fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
-				return nil
-			}
-			for _, place := range places {
-				affected = append(affected, all[len(all)-len(script)+place])
-			}
-			return nil
-		})
-	ended := s.request.Work.Context.Err()
-	switch {
-	case err == nil && ofWork == nil && affected == nil: // not all rows are locked
-		err = s.explain(ctx, s.request)
-	case ofWork != nil && ended != nil:
-		ofWork = fmt.Errorf("%w (%w)", ofWork, ended)
+	send := func(ctx context.Context, query, comment string) error {
+		script, places := s.script(settings, query, comment, texts)
+		all, err := s.conn.Fly(ctx, client.Joined(script...))
+		if err != nil {
+			return s.whose(ctx, err)
+		}
+		if len(all) < len(script) { // a KILL QUERY fell between two statements
+			s.conn.Destroy()
+			return fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
+		}
+		for _, place := range places {
+			affected = append(affected, all[len(all)-len(script)+place])
+		}
+		return nil
 	}
-	return affected, cmp.Or(err, ofWork)
+	err = s.await(ctx, s.request.Work.Context, s.request, send)
+	if err == nil && affected == nil { // not all rows are locked
+		err = s.explain(ctx, s.request)
+	}
+	return affected, err
 }
 
 // script is what flies, and where the texts are in it. A column that is not unique has more rows
@@ -144,10 +133,13 @@ func (s *session) script(settings, query, comment string, texts []string) (scrip
 }
 
 // whose tells whose error it is: that of the work, or of the lock if nothing of the rest has run.
-// Both are nil where that has not locked all rows. It asks how far the query has come. An interrupt
-// of that may still arrive.
-func (s *session) whose(ctx context.Context, failed error) (ofWork, ofLock error) {
+// It is nil where that has not locked all rows. It asks how far the query has come. An interrupt of
+// that may still arrive.
+func (s *session) whose(ctx context.Context, failed error) error {
 	number, list := server.Number(failed), s.request.Work.Statements
+	if errors.Is(failed, driver.ErrBadConn) || errors.Is(failed, library.ErrPktTooLarge) { // nothing was sent
+		return failed
+	}
 	done, had, err := -1, int64(0), failed
 	if number != 0 {
 		clean, cancel := interrupt.Detached(ctx)
@@ -163,22 +155,26 @@ func (s *session) whose(ctx context.Context, failed error) (ofWork, ofLock error
 		}
 	}
 	switch judged := number == server.SeveralRows; {
-	case errors.Is(err, driver.ErrBadConn) && number == 0, errors.Is(err, library.ErrPktTooLarge): // nothing was sent
-		return nil, failed
 	case err != nil:
-		return fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed), nil
+		return fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed)
 	case done < 0 && judged:
-		return nil, nil
+		return nil
 	case done < 0:
-		return nil, failed
+		return failed
 	case judged && done > 0 && list[done-1].Judge(had) != nil:
-		return &dialects.StatementError{Number: done, Err: list[done-1].Judge(had)}, nil
+		return &dialects.StatementError{Number: done, Err: list[done-1].Judge(had)}
 	case done < len(list):
-		return &dialects.StatementError{Number: done + 1, Err: failed}, nil
+		return &dialects.StatementError{Number: done + 1, Err: failed}
 	case server.Aborted(failed):
-		return server.Lost(failed), nil
+		return server.Lost(failed)
 	}
-	return &dialects.StatementError{Err: failed}, nil
+	return &dialects.StatementError{Err: failed}
+}
+
+// isOfWork tells whether an error is that of the work, and not of its lock.
+func isOfWork(err error) bool {
+	var statement *dialects.StatementError
+	return errors.As(err, &statement) || errors.Is(err, dialects.ErrLost)
 }
 
 // runAll runs statements in the transaction.

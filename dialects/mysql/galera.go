@@ -76,7 +76,7 @@ func keptInCluster(request dialects.Request) error {
 // that has nothing but its first lock to lose: so the error must be a deadlock to nobody. That of a
 // statement of the work's is left alone. A try goes on some times.
 func overtakenBy(err error, request dialects.Request, times int) error {
-	if work := (*dialects.StatementError)(nil); errors.As(err, &work) || !server.IsDeadlock(err) {
+	if isOfWork(err) || !server.IsDeadlock(err) {
 		return err
 	}
 	err = fmt.Errorf("%w: a session on another node of the cluster was first: %v", dialects.ErrNotAcquired, err)

@@ -160,6 +160,12 @@ func (s *session) await(ctx, running context.Context, request dialects.Request,
 	err = s.driver.pool.Await(running, isDeadline, tag, s.interruptLimit(), s.cut, func(ctx context.Context) error {
 		return send(ctx, query, comment)
 	})
+	switch ended := running.Err(); {
+	case isOfWork(err) && ended != nil:
+		return fmt.Errorf("%w (%w)", err, ended)
+	case isOfWork(err):
+		return err
+	}
 	if request.Fence != "" {
 		if err = fenceOf(request.Fence).explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
 			return err
