@@ -105,13 +105,10 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	return l, cmp.Or(err, failed)
 }
 
-// in finds a table in a view. The bare columns let the server look it up.
+// in finds a table in a view.
 func in(from, quoted string) string {
-	of := sqltext.TableOf(quoted, "")
-	database, _ := sqltext.Literal(dialects.Value{Text: of.Database})
-	name, _ := sqltext.Literal(dialects.Value{Text: of.Name})
-	return "SELECT 1 FROM information_schema." + from + " TABLE_SCHEMA = COALESCE(NULLIF(" + database +
-		", ''), DATABASE()) AND TABLE_NAME = " + name
+	return "SELECT 1 FROM information_schema." + from + " " +
+		sqltext.TableOf(quoted, "").Is("TABLE_SCHEMA", "TABLE_NAME")
 }
 
 // seedSQL inserts those slots that are absent, unless some of another number are there. It is one

@@ -20,7 +20,6 @@ import (
 // lock.
 const (
 	RowChanged          = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
-	TooManyConnections  = 1040
 	NoDatabasePrivilege = 1044
 	NodeNotReady        = 1047 // Galera
 	UnknownDatabase     = 1049
@@ -31,27 +30,22 @@ const (
 	UnknownError        = 1105
 	NoPrivilege         = 1142
 	NoSuchTable         = 1146
-	TooManyOfUser       = 1203 // connections
 	LockWaitTimeout     = 1205 // on MariaDB also NOWAIT
 	LockDeadlock        = 1213 // the transaction is rolled back
 	WrongArguments      = 1210
-	TooManyOfAccount    = 1226
 	NoGlobalPrivilege   = 1227
 	WrongValue          = 1231 // of a variable
 	SeveralRows         = 1242 // of a subquery that must have one
-	OnlyReads           = 1290 // read_only
+	OnlyReads           = 1290 // read_only, as ReadOnlyMode
 	NoSuchSavepoint     = 1305
 	QueryInterrupted    = 1317 // KILL QUERY
 	InTransaction       = 1568 // so that its characteristics cannot be changed
-	ReadOnlyTransaction = 1792
 	ReadOnlyMode        = 1836
 	ConnectionKilled    = 1927 // MariaDB
 	StatementTimeout    = 1969 // MariaDB, max_statement_time
 	QueryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
-	OfflineMode         = 3032
 	SessionKilled       = 3169 // MySQL
-	LockNowait          = 3572 // MySQL, NOWAIT
-	IdleTooLong         = 4031 // MySQL, wait_timeout
+	lockNowait          = 3572 // MySQL, NOWAIT
 )
 
 // Number is the server's number of an error, 0 of an error that no server sent.
@@ -72,7 +66,7 @@ func Classify(err error, request dialects.Request) error {
 		return fmt.Errorf("%w: the server rolled the whole transaction back: %w", dialects.ErrDeadlock, err)
 	}
 	switch Number(err) {
-	case LockWaitTimeout, QueryInterrupted, StatementTimeout, QueryTimeout, LockNowait:
+	case LockWaitTimeout, QueryInterrupted, StatementTimeout, QueryTimeout, lockNowait:
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case NodeNotReady:
 		return fmt.Errorf("this node of a Galera cluster takes no statements, because it does not reach the majority "+
@@ -136,9 +130,10 @@ func Outcome(err error) dialects.Outcome {
 	switch Number(err) {
 	case LockDeadlock, RowChanged:
 		return dialects.Deadlock
-	case TooManyConnections, ServerShutdown, TooManyOfUser, LockWaitTimeout, OnlyReads, QueryInterrupted,
-		ReadOnlyTransaction, ConnectionKilled, StatementTimeout, QueryTimeout, SessionKilled, IdleTooLong, OfflineMode,
-		TooManyOfAccount, NodeNotReady, ReadOnlyMode:
+	case 1040, 1203, 1226, // too many connections, of the user, of the account
+		1792, OnlyReads, ReadOnlyMode, NodeNotReady, // 1792: the transaction is read only
+		3032, 4031, ServerShutdown, ConnectionKilled, SessionKilled, // offline_mode, idle for too long
+		LockWaitTimeout, QueryInterrupted, StatementTimeout, QueryTimeout:
 		return dialects.Passing
 	}
 	if sqlconn.Failed(err) || Broken(err) || errors.Is(err, fencing.ErrNoRun) {

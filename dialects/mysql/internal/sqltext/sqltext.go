@@ -31,9 +31,6 @@ const (
 	// LongWait is the most that MariaDB takes: with the sql_mode TRADITIONAL, more is an error.
 	LongWait = "innodb_lock_wait_timeout=100000000"
 
-	// OnMariaDBOnly begins a comment that MariaDB runs, and MySQL does not.
-	OnMariaDBOnly = "/*M! SET STATEMENT "
-
 	// Isolation is the variable on MySQL, and on MariaDB, where only version 11.1 and later have it
 	// by the same name.
 	Isolation = "/*!80001 @@session.transaction_isolation */ /*M! @@session.tx_isolation */"
@@ -59,7 +56,7 @@ func OnMariaDB(settings ...string) string {
 	if len(settings) == 0 {
 		return ""
 	}
-	return OnMariaDBOnly + strings.Join(settings, ", ") + " FOR */ "
+	return "/*M! SET STATEMENT " + strings.Join(settings, ", ") + " FOR */ "
 }
 
 var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)
@@ -109,10 +106,13 @@ func TableOf(quoted, database string) Table {
 var inBackquotes = regexp.MustCompile("^(?:`((?:[^`]|``)*)`\\.)?`((?:[^`]|``)*)`")
 
 // Is is the condition that two columns name the table, whose names must be valid UTF-8. The bare
-// columns let the server look it up.
+// columns let the server look it up. Without a database it is in the session's.
 func (t Table) Is(database, name string) string {
-	first, _ := Literal(dialects.Value{Text: t.Database})
-	second, _ := Literal(dialects.Value{Text: t.Name})
+	first, second := "DATABASE()", ""
+	if t.Database != "" {
+		first, _ = Literal(dialects.Value{Text: t.Database})
+	}
+	second, _ = Literal(dialects.Value{Text: t.Name})
 	return database + " = " + first + " AND " + name + " = " + second
 }
 
@@ -124,14 +124,10 @@ func Comment(label, tag string) string { return CommentMark + tag + label + " */
 
 // LabelIn is the label in a statement's comment, or empty.
 func LabelIn(statement string) string {
-	_, comment, found := strings.Cut(statement, CommentMark)
-	if !found {
-		return ""
-	}
+	_, comment, _ := strings.Cut(statement, CommentMark)
 	comment, _, _ = strings.Cut(comment, " */")
-	_, label, found := strings.Cut(comment, "#")
-	if !found {
-		return ""
+	if _, label, found := strings.Cut(comment, "#"); found {
+		return "#" + label
 	}
-	return "#" + label
+	return ""
 }
