@@ -93,7 +93,7 @@ var (
 func (s *session) fly(ctx context.Context, settings string, texts []string) (affected []int64, err error) {
 	send := func(ctx context.Context, query, comment string) error {
 		script, places := s.script(settings, query, comment, texts)
-		all, err := s.conn.Fly(ctx, client.Joined(script...))
+		all, err := s.conn.Fly(ctx, script...)
 		if err != nil {
 			return s.whose(ctx, err)
 		}

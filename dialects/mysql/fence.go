@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"github.com/txlock/txlock/dialects/internal/fencing"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -32,13 +31,10 @@ import (
 type fence struct{ epochs, runs string }
 
 const (
-	second = 1 << 24 // counts begin with the number of one
-	// skipped is how many counts of a second are skipped before an epoch, and left at its end. With
-	// many more, the epochs of many tables of a server would spend each other's.
-	skipped = 1 << 14
+	second  = 1 << 24
+	skipped = 1 << 14 // counts; with many more, the epochs of a server's tables would spend each other's
 )
 
-// fenceOf derives the quoted names from the lock table's, which Find has made.
 func fenceOf(table string) fence {
 	beside, _ := sqltext.Beside(table)
 	return fence{epochs: beside(locktable.Epochs), runs: beside(locktable.Runs)}
@@ -64,11 +60,9 @@ func tokenOf(row string) (int64, error) {
 	return fencing.Token(epoch, count-start)
 }
 
-// fenceLock is a GET_LOCK of the server's: of several sessions that find no run, one numbers it.
-const fenceLock = "txlock_fence"
-
-// numberRun begins an epoch, unless the last is good, on a connection of its own, whose end
-// releases the lock. Each statement commits by itself.
+// numberRun begins an epoch, unless the last is good. Of several sessions that find none, one does:
+// the one with a lock of the server's, which the end of its connection releases. Each statement
+// commits by itself.
 func (d *Driver) numberRun(ctx context.Context, table string) error {
 	f := fenceOf(table)
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
@@ -76,14 +70,12 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 	return f.explain(table, d.pool.With(brief, func(conn client.Conn) error {
 		defer conn.Destroy()
 		link := client.Link{Querier: conn}
-		granted, err := link.Ask(ctx, "SET autocommit = 1",
-			fmt.Sprintf("SELECT GET_LOCK('%s', %d)", fenceLock, int(interrupt.CleanUp.Seconds())))
+		granted, err := link.Ask(ctx, "SET autocommit = 1", "SELECT GET_LOCK('txlock_fence', 5)")
 		switch {
 		case err != nil:
 			return err
 		case granted[0] != "1":
-			return fmt.Errorf("%w: another session numbers it, and holds the server's lock %s", fencing.ErrNoRun,
-				fenceLock)
+			return fmt.Errorf("%w: another session numbers it, by the server's lock txlock_fence", fencing.ErrNoRun)
 		case d.pool.Galera.Load():
 			return f.numberCluster(ctx, link)
 		}
@@ -98,8 +90,8 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 }
 
 // drawEpoch writes the new epoch's row twice: from the first time on, the last is not good for
-// anybody, however far the counts are skipped before the second. It waits until the second in which
-// the server was started is over, and begins no epoch where few counts are left in a second.
+// anybody. It waits until the second in which the server was started is over, skips counts, and
+// begins no epoch where as few are left in a second.
 func (f fence) drawEpoch(ctx context.Context, link client.Link) error {
 	skip := fmt.Sprintf("DO IF(UUID_SHORT() DIV %d %% %d = UNIX_TIMESTAMP(), SLEEP(1), 0), BENCHMARK(%d, UUID_SHORT())",
 		second, 1<<32, skipped)
@@ -122,7 +114,6 @@ func (f fence) newEpoch(server string) []string {
 	}
 }
 
-// explain says that what is missing is the fence.
 func (f fence) explain(table string, err error) error {
 	if server.Number(err) == server.NoSuchTable {
 		err = locktable.NoFence(table, err, f.runs)

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,17 +29,15 @@ const (
 	// galeraWait is how long a joined wait lasts at a time: a limit on the server ends it, for KILL
 	// QUERY would end the transaction (error 1213).
 	galeraWait = 250 * time.Millisecond
-	// soon is the part of a lease in which an answer has to come: a holder is told within a lease
-	// of it, and the others drop a node evs.suspect_timeout after its last sign of life.
-	soon = 8
 )
 
 // lockInCluster is lock.
 func (s *session) lockInCluster(ctx context.Context, request dialects.Request, front []string) (got dialects.Grant,
 	err error,
 ) {
-	if err = keptInCluster(request); err != nil {
-		return got, err
+	if request.Callers || request.AnyOne != "" || request.Shared {
+		return got, fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock "+
+			"of rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
 	}
 	here, alone, wait := *s, request, ctx
 	alone.Fence, alone.Work = "", nil // behind the change
@@ -63,15 +62,6 @@ func (s *session) lockInCluster(ctx context.Context, request dialects.Request, f
 	return got, err
 }
 
-// keptInCluster refuses what does not reach the other nodes.
-func keptInCluster(request dialects.Request) error {
-	if request.Callers || request.AnyOne != "" || request.Shared {
-		return fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock of "+
-			"rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
-	}
-	return nil
-}
-
 // overtakenBy turns the end of a transaction for another's sake into a wait that goes on, where
 // that has nothing but its first lock to lose: so the error must be a deadlock to nobody. That of a
 // statement of the work's is left alone. A try goes on some times.
@@ -83,12 +73,9 @@ func overtakenBy(err error, request dialects.Request, times int) error {
 	if request.Try && times == triesOvertaken {
 		return err
 	}
-	breather()
+	time.Sleep(rand.N(3 * time.Millisecond)) // so that they do not meet again at once
 	return fmt.Errorf("%w: %w", errWaitOn, err)
 }
-
-// breather keeps sessions that were overtaken from meeting again at once.
-func breather() { time.Sleep(rand.N(3 * time.Millisecond)) }
 
 // certifySQL counts in a column of the rows of request, and has the cluster take the change at
 // once. In a session that keeps its writes to itself it changes no row: with wsrep_on = OFF, and
@@ -119,28 +106,19 @@ func (s *session) certify(ctx context.Context, request dialects.Request) error {
 	}
 	return s.driver.pool.Await(ctx, false, tag, s.interruptLimit(), s.cut, func(ctx context.Context) error {
 		changed, err := s.Link.Run(ctx, query)
-		if err == nil && changed != int64(len(request.Values)) {
-			return errKept
+		switch number := server.Number(err); {
+		case err == nil && changed != int64(len(request.Values)),
+			number == server.WrongValue, number == server.WrongArguments:
+			return fmt.Errorf("%w: the session does not send its change to the other nodes of the Galera cluster: its "+
+				"wsrep_on must be ON, its binlog_format ROW, and a transaction with fragments of another "+
+				"wsrep_trx_fragment_unit must take the lock first: %w", dialects.ErrUnsafeEngine,
+				cmp.Or(err, errors.New("no row was changed")))
+		case number == server.UnknownColumn:
+			return fmt.Errorf("%w: a lock on Galera changes a column that an older version has not made: ALTER TABLE "+
+				"%s ADD COLUMN taken BIGINT NOT NULL DEFAULT 0: %w", dialects.ErrNotInstalled, request.Table, err)
 		}
-		return certified(err, request)
+		return err
 	})
-}
-
-// errKept occurs when a change does not reach the other nodes at once.
-var errKept = fmt.Errorf("%w: the session does not send its change to the other nodes of the Galera cluster: its "+
-	"wsrep_on must be ON, its binlog_format ROW, and a transaction with fragments of another "+
-	"wsrep_trx_fragment_unit must take the lock first", dialects.ErrUnsafeEngine)
-
-// certified is an error of the change, with what it means.
-func certified(err error, request dialects.Request) error {
-	switch server.Number(err) {
-	case server.WrongValue, server.WrongArguments:
-		return fmt.Errorf("%w: %w", errKept, err)
-	case server.UnknownColumn:
-		return fmt.Errorf("%w: a lock on Galera changes a column that an older version has not made: ALTER TABLE %s "+
-			"ADD COLUMN taken BIGINT NOT NULL DEFAULT 0: %w", dialects.ErrNotInstalled, request.Table, err)
-	}
-	return err
 }
 
 // certifyAndDraw makes the lock of the rows of request one of the cluster, and draws its token.
@@ -152,9 +130,10 @@ func certified(err error, request dialects.Request) error {
 // has a node that has applied the count. The epoch, one for all nodes, keeps tokens above those of
 // a server that was none before. Its row has the server 0, and a start that is good for no server.
 //
-// A Lock is certified until the answer comes soon. What a node has said may be old when it comes,
-// as from one that was stopped in between: the others may have dropped it, and given the lock to
-// somebody else. The first heartbeat would tell only after the lease.
+// A Lock is certified until the answer comes within an eighth of the lease. What a node has said
+// may be old when it comes, as from one that was stopped in between: the others drop a node
+// evs.suspect_timeout after its last sign of life, and give the lock to somebody else. The first
+// heartbeat would tell only after the lease.
 func (s *session) certifyAndDraw(ctx context.Context, request dialects.Request) (token int64, err error) {
 	if request.Fence != "" {
 		if err = s.certify(ctx, request); err == nil {
@@ -167,7 +146,7 @@ func (s *session) certifyAndDraw(ctx context.Context, request dialects.Request) 
 		err = s.certify(ctx, request)
 		took := time.Since(sent)
 		switch {
-		case request.Work != nil || s.joined || took <= request.Lease/soon:
+		case request.Work != nil || s.joined || took <= request.Lease/8:
 			return token, err
 		case err == nil && tries == 3:
 			err = fmt.Errorf("%w: the Galera cluster takes %v for a change, too long for a lease of %v",

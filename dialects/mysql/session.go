@@ -35,10 +35,15 @@ type session struct {
 	// joined says that the transaction began before the lock, and has more to lose. There the lock
 	// is the last statement of its query: a KILL QUERY that falls between two gets no answer.
 	joined bool
-	// limit is how long the server lets a wait last, behind which that asks again, at the end of
-	// the queue, or its client is gone; 0: as long as its settings do.
+	// limit is how long the server lets a wait last; 0: as long as its settings do. Then that asks
+	// again, at the end of the queue, or its client is gone.
 	limit time.Duration
 }
+
+// proof sets a savepoint in the transaction that took the lock, before work runs in it. It can be
+// released as long as that transaction lives: a deadlock rolls all of it back, COMMIT and DDL end
+// it, and no later one has the savepoint. Where that fails in front of a COMMIT, that is not run.
+const proof = "SAVEPOINT txlock"
 
 func (s *session) acquire(ctx context.Context) (err error) {
 	if s.conn, err = s.driver.pool.Acquire(ctx); err == nil {
@@ -100,7 +105,7 @@ func (s *session) lockFirst(ctx context.Context) (got dialects.Grant, err error)
 		settings = ""
 	}
 	if work {
-		save = client.Save
+		save = proof
 	}
 	if texts := s.travelling(); texts != nil {
 		got.Affected, err = s.fly(ctx, settings, texts)
@@ -212,17 +217,15 @@ func (s *session) join(ctx context.Context, request dialects.Request, front stri
 		return got, server.Lost(err)
 	}
 	got, err = s.joinRows(ctx, request, front)
-	switch {
-	case errors.Is(err, dialects.ErrDeadlock):
-		return got, server.Lost(err)
-	case err == nil && len(s.label) < longestLabel:
+	const longest = 1000 // about what performance_schema keeps of a statement
+	if err == nil && len(s.label) < longest {
 		s.label += " " + request.Label
+	}
+	if errors.Is(err, dialects.ErrDeadlock) {
+		err = server.Lost(err)
 	}
 	return got, err
 }
-
-// longestLabel is about what performance_schema keeps of a statement.
-const longestLabel = 1000
 
 // End implements dialects.Session.
 func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {
@@ -231,7 +234,7 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 	defer done(&err)
 	ended, undo := s.conn.CloseTx(ctx), ""
 	if s.request.Work != nil {
-		undo = client.Undo
+		undo = "ROLLBACK TO " + proof
 	}
 	if !commit {
 		return server.Lost(s.rollback(ctx, undo))
@@ -246,7 +249,7 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 }
 
 func (s *session) commit(ctx context.Context, last []dialects.Query) error {
-	script := []string{client.Release}
+	script := []string{"RELEASE " + proof}
 	for _, q := range last {
 		further, err := kinds.StatementsOf(q)
 		if err != nil {
@@ -289,10 +292,10 @@ func (s *session) uncommitted(err error, sent bool) error {
 }
 
 // rollback ends whatever transaction is open, and gives the session its settings back. Undo proves
-// the one in which work has run; work may have set a savepoint of that name. A connection on which
-// that cannot be confirmed is closed. So is one whose transaction ended in the work: what ends one
-// implicitly may be LOCK TABLES, FLUSH TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the
-// session's. A statement of the work may go on there, so the session is ended at the server.
+// the one in which work has run. A connection on which that cannot be confirmed is closed. So is
+// one whose transaction ended in the work: what ends one implicitly may be LOCK TABLES, FLUSH
+// TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the session's. A statement of the work may
+// go on there, so the session is ended at the server.
 func (s *session) rollback(ctx context.Context, undo string) (err error) {
 	_ = s.conn.CloseTx(ctx) // a lock that is asked for again has another
 	if s.conn.Owned != nil {
@@ -303,11 +306,11 @@ func (s *session) rollback(ctx context.Context, undo string) (err error) {
 			err = s.exec(ctx, commitAndRestore) // of a Lock, which has written nothing
 		}
 	}
+	lost := err != nil
 	if server.Number(err) == server.NoSuchSavepoint || errors.Is(err, sql.ErrTxDone) { // or COMMIT was refused
 		err = s.exec(ctx, "ROLLBACK")
-		s.conn.Destroy()
 	}
-	if err != nil {
+	if lost {
 		s.conn.Destroy()
 	}
 	if err != nil && server.Number(err) == 0 {

@@ -17,10 +17,10 @@ import (
 // Conn is a connection of a pool.
 type Conn struct {
 	*sqlconn.Conn
-	Owned *Owned // nil on a caller's pool
+	Owned *owned // nil on a caller's pool
 }
 
-// Link is where statements of the session go, in one query on a connection of Open.
+// Link is where statements of the session go.
 func (c Conn) Link() Link { return Link{c, c.Owned != nil} }
 
 // QueryContext implements sqlconn.Querier, for what is not the work's.
@@ -47,11 +47,12 @@ func (c Conn) Busy() (err error) {
 	return err
 }
 
-// Fly runs several statements in one query, on a connection of Open, and returns how many rows each
-// has affected, which database/sql does not tell.
-func (c Conn) Fly(ctx context.Context, query string) (affected []int64, err error) {
+// Fly runs statements in one query, on a connection of Open, and returns how many rows each has
+// affected, which database/sql does not tell.
+func (c Conn) Fly(ctx context.Context, statements ...string) (affected []int64, err error) {
 	failed := c.Raw(func(any) error {
 		var result driver.Result
+		query := strings.Join(statements, separator)
 		if result, err = c.Owned.pooledConn.ExecContext(ctx, query, nil); err == nil {
 			affected = result.(mysql.Result).AllRowsAffected()
 		}
@@ -61,7 +62,7 @@ func (c Conn) Fly(ctx context.Context, query string) (affected []int64, err erro
 }
 
 // CloseTx closes the handle of the work's transaction on a connection of Open, with its rows, and
-// sends nothing: the session ends the transaction. It is sql.ErrTxDone where the work has done so.
+// sends nothing. It is sql.ErrTxDone where the work has done so.
 func (c Conn) CloseTx(ctx context.Context) error {
 	if c.Owned == nil {
 		return nil
@@ -69,29 +70,22 @@ func (c Conn) CloseTx(ctx context.Context) error {
 	return c.Finish(ctx, (*sql.Tx).Rollback)
 }
 
-// Link is where statements go: a connection, or a transaction of the caller's. Nothing else knows
-// how several of them travel: in one query where it takes that, and one after the other elsewhere,
-// up to the first that fails. Empty statements are left out.
+// Link is where statements go: a connection, or a transaction of the caller's. They travel in one
+// query where it takes that, and one after the other elsewhere, up to the first that fails. Empty
+// ones are left out.
 type Link struct {
 	sqlconn.Querier
-	Several bool // it takes several statements in one query
+	Several bool // in one query: a connection of Open
 }
 
 const separator = "; " // which no statement has in front of its tag
 
-// Joined is a query of several statements.
-func Joined(statements ...string) string { return strings.Join(given(statements), separator) }
-
-// given are the statements that are not empty.
-func given(statements []string) []string {
-	return slices.DeleteFunc(slices.Clone(statements), func(text string) bool { return text == "" })
-}
-
 func (l Link) queries(statements []string) []string {
+	given := slices.DeleteFunc(slices.Clone(statements), func(text string) bool { return text == "" })
 	if l.Several {
-		return []string{Joined(statements...)}
+		return []string{strings.Join(given, separator)}
 	}
-	return given(statements)
+	return given
 }
 
 // Run returns how many rows the last statement has affected.

@@ -23,12 +23,10 @@ type connector struct{ config *mysql.Config }
 const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.AtReadCommitted + ", " +
 	"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */ = 0"
 
-// Driver implements driver.Connector.
 func (connector) Driver() driver.Driver { return &mysql.MySQLDriver{} }
 
-// Connect implements driver.Connector.
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, config := &Owned{}, c.config.Clone()
+	conn, config := &owned{}, c.config.Clone()
 	config.MultiStatements = true
 	// The answer to a lock comes when it is granted. A dead network shows without the timeout.
 	config.ReadTimeout = 0
@@ -67,9 +65,9 @@ type pooledConn interface {
 	driver.Validator
 }
 
-// Owned is a connection of a pool of Open, and its transaction. That begins by itself, and its end
-// is the session's: to begin one and to end it sends nothing.
-type Owned struct {
+// owned is a connection of a pool of Open. Its transaction begins by itself, and the session ends
+// it: to begin one and to end it sends nothing here.
+type owned struct {
 	pooledConn
 	Lease  time.Duration // that the server keeps; 0: nobody knows the settings
 	Strays bool          // the work may have left a lock of the server's, or changed a setting
@@ -77,8 +75,8 @@ type Owned struct {
 	thread *Thread       // nil: it was not asked
 }
 
-// BeginTx implements driver.ConnBeginTx.
-func (c *Owned) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+// BeginTx is called behind the lock, before work runs.
+func (c *owned) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 	c.Strays = false
 	return ownedTx{}, nil
 }
@@ -86,12 +84,10 @@ func (c *Owned) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
 // ownedTx is the transaction. Of work that ends it, database/sql runs no more statements.
 type ownedTx struct{}
 
-// Commit implements driver.Tx.
 func (ownedTx) Commit() error {
 	return errors.New("the transaction is that of the lock, and commits when the work returns nil")
 }
 
-// Rollback implements driver.Tx.
 func (ownedTx) Rollback() error { return nil }
 
 // ours, in a context, says that a statement is not the work's.
@@ -101,24 +97,21 @@ type ours struct{}
 // leaves the settings alone, and no lock of the server's. Work that leaves autocommit on would end
 // each later lock with the statement that takes it. To set all for each lock would cost MariaDB
 // 35 µs.
-func (c *Owned) watch(ctx context.Context, query string) {
+func (c *owned) watch(ctx context.Context, query string) {
 	c.Strays = c.Strays || ctx.Value(ours{}) == nil && !isPlain(query)
 }
 
-// ExecContext implements driver.ExecerContext.
-func (c *Owned) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c *owned) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	c.watch(ctx, query)
 	return c.pooledConn.ExecContext(ctx, query, args)
 }
 
-// QueryContext implements driver.QueryerContext.
-func (c *Owned) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *owned) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.watch(ctx, query)
 	return c.pooledConn.QueryContext(ctx, query, args)
 }
 
-// PrepareContext implements driver.ConnPrepareContext.
-func (c *Owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+func (c *owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	c.watch(ctx, query)
 	return c.pooledConn.PrepareContext(ctx, query)
 }
@@ -134,16 +127,4 @@ var (
 	plain = regexp.MustCompile(`(?i)^[\s(]*(select|insert|update|delete|replace|with|savepoint|release|` +
 		`rollback\s+to|show)\b[^;]*$`)
 	getLock = regexp.MustCompile(`(?i)\bget_lock\b`)
-)
-
-const (
-	// Save sets a savepoint in the transaction that took the lock, before work runs in it. It can
-	// be released as long as that transaction lives: a deadlock rolls all of it back, COMMIT and
-	// DDL end it, and no later one has the savepoint.
-	Save = "SAVEPOINT txlock"
-	// Release succeeds in that transaction alone. Where it fails in front of a COMMIT, that is not
-	// run.
-	Release = "RELEASE " + Save
-	// Undo is Release for work that has failed.
-	Undo = "ROLLBACK TO " + Save
 )

@@ -31,6 +31,9 @@ func NewTag() string { return process + "-" + strconv.FormatUint(tags.Add(1), 10
 func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.Duration, cut func(),
 	statement func(context.Context) error,
 ) error {
+	// How often no statement with the tag is seen before the answer is taken for lost: a KILL QUERY
+	// that falls between two statements of a query gets none.
+	const enough = 3
 	unreached, unseen := false, 0
 	err := interrupt.Await(ctx, told, patience, func(ctx context.Context) error {
 		seen, err := p.kill(ctx, tag, interrupt.PatienceWith(p.Control))
@@ -38,7 +41,7 @@ func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.D
 		if err == nil && !seen {
 			unseen++
 		}
-		if unseen >= enoughUnseen && patience <= interrupt.Patience {
+		if unseen >= enough && patience <= interrupt.Patience {
 			return interrupt.ErrNoConnection // so that the connection is cut
 		}
 		return err
@@ -50,10 +53,6 @@ func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.D
 	}
 	return err
 }
-
-// enoughUnseen is how often no statement with the tag is seen before the answer is taken for lost:
-// a KILL QUERY that falls between two statements of a query gets none.
-const enoughUnseen = 3
 
 // kill ends the statement that carries tag. The transaction goes on. The client library itself
 // would close the socket, and leave the waiter in the server's queue. Before a query of several

@@ -95,7 +95,7 @@ func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
 
 // find is what Take is given.
 func (c *Conn) find(to *sqlconn.Conn, pooled any) (known bool) {
-	if c.Owned, known = pooled.(*Owned); known {
+	if c.Owned, known = pooled.(*owned); known {
 		to.Socket = c.Owned.socket
 	}
 	// Behind a goodbye a router may keep the session, with all that is locked in it.
