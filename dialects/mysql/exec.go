@@ -106,9 +106,13 @@ func (s *session) fly(ctx context.Context, settings string, texts []string) (aff
 		}
 		return nil
 	}
-	err = s.await(ctx, s.request.Work.Context, s.request, send)
-	if err == nil && affected == nil { // not all rows are locked
+	running := s.request.Work.Context
+	err = s.await(ctx, running, s.request, send)
+	switch ended := running.Err(); {
+	case err == nil && affected == nil: // not all rows are locked
 		err = s.explain(ctx, s.request)
+	case isOfWork(err) && ended != nil:
+		err = fmt.Errorf("%w (%w)", err, ended)
 	}
 	return affected, err
 }

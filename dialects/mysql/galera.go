@@ -104,7 +104,7 @@ func (s *session) certify(ctx context.Context, request dialects.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.driver.pool.Await(ctx, false, tag, s.interruptLimit(), s.cut, func(ctx context.Context) error {
+	return s.driver.pool.Await(ctx, false, tag, s.patience, s.cut, func(ctx context.Context) error {
 		changed, err := s.Link.Run(ctx, query)
 		switch number := server.Number(err); {
 		case err == nil && changed != int64(len(request.Values)),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,14 +21,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
-
-// interruptLimit is how long a statement may ignore interrupts before the connection is closed.
-func (s *session) interruptLimit() time.Duration {
-	if s.joined {
-		return interrupt.GuestPatience
-	}
-	return interrupt.Patience
-}
 
 // errWaitOn says that a limit of the session, and not the caller's, has ended a wait.
 var errWaitOn = errors.New("a limit of the session has ended the wait")
@@ -88,16 +81,16 @@ func (s *session) lock(ctx context.Context, request dialects.Request, front ...s
 }
 
 // lockHere locks the rows of request at this server.
-func (s *session) lockHere(ctx context.Context, request dialects.Request, front []string) (got dialects.Grant,
-	err error,
-) {
+func (s *session) lockHere(ctx context.Context, request dialects.Request, front []string) (dialects.Grant, error) {
+	var got dialects.Grant
 	var behind, locked []string
 	if request.Work.Looks() {
+		var err error
 		if behind, err = kinds.StatementsOf(*request.Work.Look); err != nil {
 			return got, err
 		}
 	}
-	err = s.await(ctx, ctx, request, func(ctx context.Context, query, _ string) error {
+	err := s.await(ctx, ctx, request, func(ctx context.Context, query, _ string) error {
 		script := slices.Concat(front, []string{query}, behind)
 		if s.Several && onlySlot(request) {
 			rows, err := s.Link.Run(ctx, script...)
@@ -140,7 +133,7 @@ func (s *session) lockHere(ctx context.Context, request dialects.Request, front 
 func (s *session) await(ctx, running context.Context, request dialects.Request,
 	send func(ctx context.Context, query, comment string) error,
 ) error {
-	if err := s.driver.tables.Lockable(ctx, s.Link, request, s.interruptLimit(), s.cut); err != nil {
+	if err := s.lockable(ctx, request); err != nil {
 		return err
 	}
 	limit, clause := interrupt.Limit(ctx, request), ""
@@ -157,13 +150,10 @@ func (s *session) await(ctx, running context.Context, request dialects.Request,
 	if err != nil {
 		return err
 	}
-	err = s.driver.pool.Await(running, isDeadline, tag, s.interruptLimit(), s.cut, func(ctx context.Context) error {
+	err = s.driver.pool.Await(running, isDeadline, tag, s.patience, s.cut, func(ctx context.Context) error {
 		return send(ctx, query, comment)
 	})
-	switch ended := running.Err(); {
-	case isOfWork(err) && ended != nil:
-		return fmt.Errorf("%w (%w)", err, ended)
-	case isOfWork(err):
+	if isOfWork(err) {
 		return err
 	}
 	if request.Fence != "" {
@@ -183,6 +173,50 @@ func permitOf(request dialects.Request) bool { return request.AnyOne != "" && re
 func onlySlot(request dialects.Request) bool {
 	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && !request.Work.Looks()
 }
+
+// lockable refuses a table whose rows FOR UPDATE does not lock: that is no error of the server's.
+// Each table is asked for once, by a statement that may have to wait for DDL.
+func (s *session) lockable(ctx context.Context, request dialects.Request) error {
+	names := []string{request.Table}
+	if request.Work.Looks() {
+		names = append(names, request.Work.Look.Table)
+	}
+	for _, name := range names {
+		if _, known := s.driver.inInnoDB.Load(name); known {
+			continue
+		}
+		quoted, err := sqltext.QuoteTable(name)
+		if err != nil {
+			return err
+		}
+		// It knows what the name means in this session, and takes no snapshot, as MySQL's
+		// information_schema does. MariaDB leaves the engine out in some sql_modes.
+		tag, lines := client.NewTag(), [][]string(nil)
+		text := sqltext.OnMariaDB("sql_mode=''") + "SHOW " + sqltext.Comment("", tag) + "CREATE TABLE " + quoted
+		err = s.driver.pool.Await(ctx, false, tag, s.patience, s.cut, func(ctx context.Context) (err error) {
+			lines, err = sqlconn.Grid(s.QueryContext(ctx, text))
+			return err
+		})
+		switch number := server.Number(err); {
+		case number == server.NoPrivilege && request.Column != "":
+			return fmt.Errorf("the user is not shown whether %.100s is a table whose rows can be locked: GRANT SELECT "+
+				"on all of it: %w", name, server.Classify(err, request))
+		case number == server.NoSuchTable, number == server.UnknownDatabase, number == server.NoPrivilege:
+			return nil // the next statement says it better
+		case err != nil:
+			return server.Classify(err, request)
+		case len(lines) == 0 || !inInnoDB.MatchString(lines[0][1]):
+			return fmt.Errorf("%w: %.100s is a view, a temporary table, which others do not see, or a table of "+
+				"another engine than InnoDB: txlock locks rows of InnoDB's alone", dialects.ErrUnsafeEngine, name)
+		}
+		s.driver.inInnoDB.Store(name, true)
+	}
+	return nil
+}
+
+// inInnoDB is how the definition begins, and ends, of a table whose rows can be locked. MySQL names
+// a tablespace in a comment.
+var inInnoDB = regexp.MustCompile(`(?s)^CREATE TABLE .*\n\) (/\*.*\*/ )?ENGINE=InnoDB\b`)
 
 // waitsOn tells whether a limit that is not the caller's has ended a wait: the session's own, or
 // max_execution_time, max_statement_time, innodb_lock_wait_timeout (50 s by default) of a session
@@ -204,14 +238,17 @@ func ended(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// explain is why fewer rows were locked than request names: some are missing, or held. At
-// REPEATABLE READ a plain SELECT would take the transaction's snapshot before its lock.
+// explain is why fewer rows were locked than request names: some are missing, or held, or the
+// server takes no writes, where a shared lock finds no row. At REPEATABLE READ a plain SELECT would
+// take the transaction's snapshot before its lock.
 func (s *session) explain(ctx context.Context, request dialects.Request) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if request.Shared {
-		if err := writes(clean, s.Link); err != nil {
-			return err
+		name, err := s.Ask(clean, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+sqltext.Writable+")")
+		if err == nil && len(name) > 0 {
+			return fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to the "+
+				"server that takes the writes", dialects.ErrUnsafeEngine, name[0])
 		}
 	}
 	if request.Try && s.joined && request.Slots > 0 {
@@ -226,23 +263,4 @@ func (s *session) explain(ctx context.Context, request dialects.Request) error {
 		return server.Classify(err, request)
 	}
 	return locktable.MissingRows(request, valuesOf(request, existing))
-}
-
-// writes refuses a server that takes no writes, where a shared lock finds no row.
-func writes(ctx context.Context, link client.Link) error {
-	name, err := link.Ask(ctx, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+sqltext.Writable+")")
-	if err != nil || len(name) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to the server "+
-		"that takes the writes", dialects.ErrUnsafeEngine, name[0])
-}
-
-// refusesWrites says whether err is that of a server which is read only, as a former primary is.
-func refusesWrites(err error) bool {
-	switch server.Number(err) {
-	case server.OnlyReads, server.ReadOnlyMode, server.NodeNotReady:
-		return true
-	}
-	return errors.Is(err, dialects.ErrUnsafeEngine)
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	library "github.com/go-sql-driver/mysql"
@@ -29,8 +30,8 @@ import (
 type Driver struct {
 	inspector
 
-	pool   *client.Pool
-	tables installation.Tables
+	pool     *client.Pool
+	inInnoDB sync.Map // names of tables whose rows the server is known to lock
 }
 
 type inspector = inspection.Inspector
@@ -47,10 +48,7 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
 
 func newDriver(pool *client.Pool) *Driver {
-	return &Driver{
-		inspector: inspection.Inspector{Pool: pool},
-		pool:      pool, tables: installation.Tables{Pool: pool},
-	}
+	return &Driver{inspector: inspection.Inspector{Pool: pool}, pool: pool}
 }
 
 // Open returns a driver with a pool of its own, which Close closes, and reaches the server once.
@@ -116,7 +114,7 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
-	s := &session{driver: d, Link: client.Link{Querier: tx}, joined: true}
+	s := &session{driver: d, Link: client.Link{Querier: tx}, joined: true, patience: interrupt.GuestPatience}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
 	err := d.pool.Identify(clean, s.Link)
@@ -134,12 +132,11 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 const readOnly = "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */"
 
 // inTransaction is an error unless the server is in a transaction, which refuses to have readOnly
-// set to value, or was interrupted, which shows no end of it. An idle session shows the label, as
-// that of what it has sent last.
+// set to value, or was interrupted, which shows no end of it. An idle session shows the label.
 //
-// The handle of a transaction does not know when a statement has ended that: COMMIT as text, DDL,
-// or a deadlock. With autocommit the server would then release each row in the statement that locks
-// it, and without it a lock would begin another transaction: the answer must not depend on that.
+// The handle of a transaction does not know when COMMIT as text, DDL, or a deadlock has ended that.
+// With autocommit the server would then release each row in the statement that locks it, and
+// without it a lock would begin another transaction: the answer must not depend on that.
 func (s *session) inTransaction(ctx context.Context, value string) error {
 	err := s.exec(ctx, "SET "+sqltext.Comment(s.label, "")+readOnly+" = "+value)
 	switch {
@@ -171,9 +168,8 @@ func (d *Driver) Close() error {
 func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (lines []string, err error) {
 	s := &session{driver: d}
 	if len(in) > 0 {
-		s.Link = client.Link{Querier: in[0]}
-		table := dialects.Request{Table: q.Table}
-		if err := d.tables.Lockable(ctx, s.Link, table, interrupt.GuestPatience, nil); err != nil {
+		s.Link, s.patience = client.Link{Querier: in[0]}, interrupt.GuestPatience
+		if err := s.lockable(ctx, dialects.Request{Table: q.Table}); err != nil {
 			return nil, err
 		}
 		return s.run(ctx, q)
@@ -186,24 +182,24 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 		return nil, err
 	}
 	defer s.close()
-	tag, alone := client.NewTag(), readsNow(script[0])
-	mark := sqltext.Comment("", tag)
-	for i := range script {
-		script[i] = mark + script[i]
-	}
+	tag := client.NewTag()
+	front := sqltext.Comment("", tag)
 	if q.Reads { // it skips what is locked, also where the session would not wait, and may read a million slots
 		settings := []string{sqltext.SomeWait, "max_statement_time=0"}
 		if d.pool.Galera.Load() { // it reads what other nodes have committed
 			settings = append(settings, "wsrep_sync_wait=1")
 		}
-		on := sqltext.OnMariaDB(settings...)
-		alone, script[0] = on+mark+alone, on+script[0]
+		front = sqltext.OnMariaDB(settings...) + front
+	}
+	alone := front + readsNow(script[0])
+	for i := range script {
+		script[i] = front + script[i]
 	}
 	// The server of a caller's pool sees them one by one, and this process may be stopped in
 	// between: hence the lease.
-	front, end := guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
+	begin, end := guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
 	if s.Several { // where a function that work has called may have set another level
-		front, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"
+		begin, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"
 	}
 	err = d.pool.Await(ctx, false, tag, interrupt.Patience, s.cut, func(ctx context.Context) (err error) {
 		if q.Reads && !s.Several { // few sessions need other settings
@@ -211,7 +207,7 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 				return nil
 			}
 		}
-		lines, err = s.Ask(ctx, slices.Concat([]string{front}, script, []string{end})...)
+		lines, err = s.Ask(ctx, slices.Concat([]string{begin}, script, []string{end})...)
 		return err
 	})
 	if err != nil {

@@ -34,7 +34,8 @@ type session struct {
 
 	// joined says that the transaction began before the lock, and has more to lose. There the lock
 	// is the last statement of its query: a KILL QUERY that falls between two gets no answer.
-	joined bool
+	joined   bool
+	patience time.Duration // how long a statement may ignore interrupts before the connection is closed
 	// limit is how long the server lets a wait last; 0: as long as its settings do. Then that asks
 	// again, at the end of the queue, or its client is gone.
 	limit time.Duration
@@ -47,7 +48,7 @@ const proof = "SAVEPOINT txlock"
 
 func (s *session) acquire(ctx context.Context) (err error) {
 	if s.conn, err = s.driver.pool.Acquire(ctx); err == nil {
-		s.Link, s.cut = s.conn.Link(), s.conn.Cut()
+		s.Link, s.cut, s.patience = s.conn.Link(), s.conn.Cut(), interrupt.Patience
 	}
 	return err
 }
@@ -73,7 +74,7 @@ func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 	}
 	for overtaken := 0; ; overtaken++ {
 		if got, err = s.lockFirst(ctx); err == nil {
-			s.joined, s.limit = true, min(5*s.request.Lease, 150*time.Second)
+			s.joined, s.patience, s.limit = true, interrupt.GuestPatience, min(5*s.request.Lease, 150*time.Second)
 			break
 		}
 		clean, cancel := interrupt.Detached(ctx)
@@ -82,7 +83,9 @@ func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 		if s.driver.pool.Galera.Load() {
 			err = overtakenBy(err, s.request, overtaken)
 		}
-		if refusesWrites(err) { // the next call looks for the primary again
+		switch number := server.Number(err); {
+		case number == server.OnlyReads, number == server.ReadOnlyMode, number == server.NodeNotReady,
+			errors.Is(err, dialects.ErrUnsafeEngine): // the next call looks for the primary again
 			s.conn.Destroy()
 		}
 		if broken != nil || !errors.Is(err, errWaitOn) || ended(ctx) {
@@ -141,10 +144,8 @@ func (s *session) exec(ctx context.Context, statements ...string) error {
 	return err
 }
 
-// Tx implements dialects.Session.
 func (s *session) Tx() *sql.Tx { return s.conn.Tx() }
 
-// Socket implements dialects.Session.
 func (s *session) Socket() net.Conn { return s.conn.Socket }
 
 // Ping implements dialects.Session. A node of Galera that is cut off cannot change one of the rows.

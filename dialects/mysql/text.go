@@ -74,7 +74,6 @@ func permitSQL(request dialects.Request, comment string) (string, error) {
 		"' LIMIT 1 FOR UPDATE /*!80001 OF p */" + sqltext.SkipLocked, err
 }
 
-// numbersOf are the numbers of rows of txlock's own.
 func numbersOf(values []dialects.Value) string {
 	numbers := make([]string, len(values))
 	for i, value := range values {
@@ -152,9 +151,9 @@ func valuesOf(request dialects.Request, result []string) []string {
 const (
 	// guardSQL changes settings of a caller's session, which commitAndRestore restores. The level
 	// is the session's: that of a single transaction would outlive one that SET commits. What the
-	// session was left with is committed first, or it would keep its level and its snapshot: SET
-	// commits when it switches autocommit on, which must be off before that. The server assigns
-	// from left to right, and reads all values before.
+	// session was left with is committed first, or it would keep its snapshot: SET commits when it
+	// switches autocommit on, which must be off before that. The server assigns from left to right,
+	// and reads all values before.
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
 		"@txlock_net_write_timeout = @@net_write_timeout, " +
 		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
@@ -174,5 +173,5 @@ func leaseSQL(lease time.Duration) string {
 	return ", wait_timeout = " + seconds + ", net_write_timeout = " + seconds
 }
 
-// labelOf is the label of a session that locks the rows of request. Labels have no * and no quotes.
+// labelOf is what a session shows that locks the rows of request. Labels have no * and no quotes.
 func labelOf(request dialects.Request) string { return label.Begin + request.Label }

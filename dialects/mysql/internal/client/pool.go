@@ -18,7 +18,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
-// Pool is where connections come from, and what is known of the servers that it leads to.
+// Pool is where connections come from, and what is known of its servers.
 type Pool struct {
 	DB      *sql.DB
 	Control *sql.DB // where waits are interrupted from; DB itself on a caller's pool
@@ -50,14 +50,13 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 	}
 	p := &Pool{DB: sql.OpenDB(connector{config}), Control: sql.OpenDB(plain)}
 	p.DB.SetMaxOpenConns(limit)
-	p.DB.SetMaxIdleConns(limit) // with database/sql's 2, the pool would reconnect under load
-	p.DB.SetConnMaxIdleTime(idleTime)
+	p.DB.SetMaxIdleConns(limit)               // with database/sql's 2, the pool would reconnect under load
+	p.DB.SetConnMaxIdleTime(30 * time.Minute) // as pgxpool has it
 	p.Control.SetMaxIdleConns(-1)
-	if err := p.DB.PingContext(ctx); err != nil {
+	if err = p.DB.PingContext(ctx); err != nil {
 		p.Close()
-		return nil, err
 	}
-	return p, nil
+	return p, err
 }
 
 // Close closes a pool of Open. That a server cannot be told is no error: it has closed a connection
@@ -71,10 +70,7 @@ func (p *Pool) Close() {
 
 const (
 	limitParameter = "pool_max_conns" // as pgxpool calls it
-	// defaultLimit leaves room for nine processes on a server with MySQL's default of 151
-	// connections.
-	defaultLimit = 16
-	idleTime     = 30 * time.Minute // as pgxpool has it
+	defaultLimit   = 16               // has room for nine processes beside MySQL's default of 151 connections
 )
 
 // Acquire takes a connection from the pool, to a server that is not refused.
@@ -132,10 +128,9 @@ const identitySQL = "SHOW VARIABLES WHERE Variable_name IN (" +
 	"'wsrep_provider', 'group_replication_group_name', 'group_replication_single_primary_mode')"
 
 // Identify refuses a server that is known not to exclude. It asks until one was not refused, and
-// then no more: all servers of a pool are alike. It comes before the first lock, on the connection
-// of that lock. One that does not take the question is an unknown one. Where the question came in a
-// bad moment, as in a transaction that another has ended, nothing is known: a lock on Galera would
-// be one of its node alone.
+// then no more: all servers of a pool are alike. One that does not take the question is an unknown
+// one. Where the question came in a bad moment, as in a transaction that another has ended, nothing
+// is known: a lock on Galera would be one of its node alone.
 func (p *Pool) Identify(ctx context.Context, q sqlconn.Querier) error {
 	if p.identified.Load() {
 		return nil
@@ -159,7 +154,7 @@ func (p *Pool) Identify(ctx context.Context, q sqlconn.Querier) error {
 	return err
 }
 
-// Forget has the next call of Identify ask again: a group may have another mode now.
+// Forget has the next call of Identify ask again.
 func (p *Pool) Forget() { p.identified.Store(false) }
 
 // refuse is an error for a server that is known not to exclude, else it says whether that is a node

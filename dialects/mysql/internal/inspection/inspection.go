@@ -18,7 +18,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
-// Inspector does what dialects.Inspector promises. Its methods may be called from many goroutines.
+// Inspector implements dialects.Inspector.
 type Inspector struct{ Pool *client.Pool }
 
 // Inspect does what dialects.Inspector promises.

@@ -165,9 +165,9 @@ func (s *person) hear(shown string) {
 	s.Process = s.label.Process
 }
 
-// readCallers finds the rows of callers' tables that sessions say they lock, of which there may be
-// millions of others, in the indexes that begin with their column: none where this user may not
-// read the table.
+// readCallers finds the rows of callers' tables that sessions say they lock, among what may be
+// millions, in the indexes that begin with their column: none where this user may not read the
+// table.
 func (p *picture) readCallers(ctx context.Context) error {
 	callers := map[sqltext.Table][]dialects.Entry{}
 	for _, s := range p.people {

@@ -1,3 +1,4 @@
+// Package installation has the lock table and those beside it, as data.
 package installation
 
 import (

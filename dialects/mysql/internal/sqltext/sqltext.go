@@ -25,8 +25,7 @@ const (
 	SkipLocked = " SKIP LOCKED"
 
 	// SomeWait goes with SKIP LOCKED. Where innodb_lock_wait_timeout is 0, MariaDB answers error
-	// 1180 for a held row and undoes what the transaction has written. The transaction goes on, and
-	// commits what is left of it.
+	// 1180 for a held row and undoes what the transaction has written, which goes on.
 	SomeWait = "innodb_lock_wait_timeout=1"
 	// LongWait is the most that MariaDB takes: with the sql_mode TRADITIONAL, more is an error.
 	LongWait = "innodb_lock_wait_timeout=100000000"
@@ -61,9 +60,9 @@ func OnMariaDB(settings ...string) string {
 
 var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)
 
-// Literal is a string literal, also for a number: the server reads it as a number where it compares
-// it with one, while a number compared with a string column would defeat the column's index. Text
-// that is not plain is written in hexadecimal, which every sql_mode and character set reads alike.
+// Literal is a string literal, also for a number: a number compared with a string column would
+// defeat the column's index. Text that is not plain is written in hexadecimal, which every sql_mode
+// and character set reads alike.
 func Literal(value dialects.Value) (string, error) {
 	switch {
 	case value.Binary:
