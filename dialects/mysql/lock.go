@@ -83,26 +83,24 @@ func (s *session) lock(ctx context.Context, request dialects.Request, front ...s
 // lockHere locks the rows of request at this server.
 func (s *session) lockHere(ctx context.Context, request dialects.Request, front []string) (dialects.Grant, error) {
 	var got dialects.Grant
-	var behind, locked []string
+	var further, locked []string
 	if request.Work.Looks() {
 		var err error
-		if behind, err = kinds.StatementsOf(*request.Work.Look); err != nil {
+		if further, err = kinds.StatementsOf(*request.Work.Look); err != nil {
 			return got, err
 		}
 	}
 	err := s.await(ctx, ctx, request, func(ctx context.Context, query, _ string) error {
-		script := slices.Concat(front, []string{query}, behind)
+		script := slices.Concat(front, []string{query}, further)
 		if s.Several && onlySlot(request) {
 			rows, err := s.Link.Run(ctx, script...)
 			locked = make([]string, rows)
 			return err
 		}
 		grids, err := s.Grids(ctx, script...)
-		if err == nil && len(grids) > 0 { // else an interrupt fell between two statements
-			locked, _ = sqlconn.Column(grids[0], nil)
-		}
-		if err == nil && len(grids) > 1 {
-			got.Answer, _ = sqlconn.Column(grids[1], nil)
+		locked, _ = sqlconn.Column(grids, err) // none where an interrupt fell between two statements
+		if len(grids) > 1 {
+			got.Answer, _ = sqlconn.Column(grids[1:], err)
 		}
 		return err
 	})
@@ -194,7 +192,7 @@ func (s *session) lockable(ctx context.Context, request dialects.Request) error 
 		tag, lines := client.NewTag(), [][]string(nil)
 		text := sqltext.OnMariaDB("sql_mode=''") + "SHOW " + sqltext.Comment("", tag) + "CREATE TABLE " + quoted
 		err = s.driver.pool.Await(ctx, false, tag, s.patience, s.cut, func(ctx context.Context) (err error) {
-			lines, err = sqlconn.Grid(s.QueryContext(ctx, text))
+			lines, err = server.Grid(s.QueryContext(ctx, text))
 			return err
 		})
 		switch number := server.Number(err); {

@@ -1,5 +1,4 @@
-// Package interrupt ends a wait on the server when the caller's context ends, and keeps the
-// connection.
+// Package interrupt ends a wait on the server with the caller's context, and keeps the connection.
 package interrupt
 
 import (
@@ -21,23 +20,21 @@ const (
 	// how long one interrupt may take.
 	Patience = 2 * time.Second
 	// GuestPatience is the same where a transaction has more to lose than the wait: an interrupt
-	// may take seconds through a pooler on a busy machine. A session that is dead is noticed
-	// besides: by the kernels, or by who began it.
+	// may take seconds through a pooler on a busy machine.
 	GuestPatience = 10 * time.Second
 
 	// CleanUp bounds what is sent after a failure to put a connection right.
 	CleanUp = 5 * time.Second
 )
 
-// ErrNoConnection is what an interrupt returns when it cannot reach the server. The statement's
-// connection is closed then: at once, or behind patience where the server ends the wait by itself.
+// ErrNoConnection is what an interrupt returns when it cannot reach the server.
 var ErrNoConnection = errors.New("no connection to interrupt the statement from")
 
 // Await runs statement, and calls interrupt to end it on the server when ctx ends first; where told
 // says that the server knows ctx's deadline, only if the server is late. The context of statement
 // does not end with ctx: client libraries would close the connection, and the waiter would stay in
-// the server's queue. When interrupts do not help within patience, cut closes the connection; where
-// cut is nil, the context of statement ends instead. When Await returns the error of statement, no
+// the server's queue. When interrupts do not help within patience, or cannot reach the server, cut
+// closes the connection; where cut is nil, the context of statement ends instead. Behind Await no
 // interrupt is under way, nor a cut: a late one would hit the connection's next statement.
 func Await(ctx context.Context, told bool, patience time.Duration, interrupt func(context.Context) error,
 	cut func(), statement func(context.Context) error,
@@ -100,11 +97,11 @@ func ClosedWithin(event <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// Bound bounds statements that must be sent also after the end of ctx: then cut closes the
-// connection, unless done is called before, with the error of the statements. Behind a cut, done
-// says so in the error, and has the connection destroyed. The context for the statements ends only
-// where cut is nil: go-sql-driver wakes a goroutine twice for each statement whose context can end,
-// and that is a tenth of what a lock costs.
+// Bound bounds statements that must be sent also after the end of ctx: cut closes the connection
+// unless done is called in time, with the error of the statements. Behind a cut, done says so in
+// the error, and has the connection destroyed. The context for the statements ends only where cut
+// is nil: go-sql-driver wakes a goroutine twice for each statement whose context can end, and that
+// is a tenth of what a lock costs.
 func Bound(ctx context.Context, by time.Time, cut, destroy func()) (statements context.Context, done func(*error)) {
 	ctx = context.WithoutCancel(ctx)
 	if cut == nil {
@@ -129,9 +126,9 @@ func Detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), CleanUp)
 }
 
-// Limit is the server's bound on the wait of a request: what is left until ctx's deadline, in whole
-// milliseconds, and 1 to 2 ms more, so that it is never the first to end. It is 0 without a
-// deadline, and for a try, which does not wait.
+// Limit is the server's bound on a wait: what is left until ctx's deadline, in whole milliseconds,
+// and 1 to 2 ms more, so that it is never the first to end. It is 0 without a deadline, and for a
+// try.
 func Limit(ctx context.Context, request dialects.Request) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok || request.Try {

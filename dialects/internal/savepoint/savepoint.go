@@ -16,8 +16,7 @@ type Stack struct {
 	Stuck error
 }
 
-// Name names the next savepoint. Names are few, so that client libraries may prepare the statements
-// that have them.
+// Name names the next savepoint. Names are few: client libraries may prepare what has them.
 func (s *Stack) Name() string { return "txlock_" + strconv.Itoa(s.open+1) }
 
 // Run runs work, and then calls end: with undo when work failed or panicked. It returns the error

@@ -1,5 +1,4 @@
-// Package sqlconn is a connection of a caller's sql.DB, as both dialects use it: statement by
-// statement, by what database/sql and its drivers document.
+// Package sqlconn is a connection of a caller's sql.DB, as both dialects use it.
 package sqlconn
 
 import (
@@ -17,8 +16,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 )
 
-// Conn is a connection of a sql.DB with at most one transaction. One goroutine uses it, beside what
-// the work sends in the transaction.
+// Conn is a connection of a sql.DB with at most one transaction, for one goroutine beside the work.
 type Conn struct {
 	*sql.Conn
 	Socket   net.Conn // nil: the driver does not show it
@@ -61,21 +59,19 @@ func Take(ctx context.Context, db *sql.DB, look func(c *Conn, pooled any) (known
 
 // Cut closes the socket, whoever uses the connection; nil: there is none to close.
 func (c *Conn) Cut() func() {
-	if socket := c.Socket; socket != nil {
-		return func() { _ = socket.Close() }
+	if c.Socket == nil {
+		return nil
 	}
-	return nil
+	return func() { _ = c.Socket.Close() }
 }
 
 // Begin begins the transaction. It lives longer than ctx, at whose end database/sql would roll it
 // back. After an error Finish ends what may have begun.
 func (c *Conn) Begin(ctx context.Context) (err error) {
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, end)
-	c.end = end
-	if c.tx, err = c.BeginTx(life, nil); err != nil {
-		end()
-	}
+	var life context.Context
+	life, c.end = context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, c.end)
+	c.tx, err = c.BeginTx(life, nil)
 	if !stop() { // so database/sql rolls back
 		err = cmp.Or(err, ctx.Err())
 	}
@@ -127,9 +123,8 @@ func (c *Conn) Finish(ctx context.Context, how func(*sql.Tx) error) error {
 	return how(tx)
 }
 
-// Destroy closes the connection, so that the server ends its session: also below a pool of pools,
-// as stdlib.OpenDBFromPool. It waits for a second at most: a driver without a socket may still run
-// a statement.
+// Destroy closes the connection: also below a pool of pools, as stdlib.OpenDBFromPool. It waits for
+// a second at most: a driver without a socket may still run a statement.
 func (c *Conn) Destroy() {
 	if c.destroyed {
 		return
@@ -168,8 +163,7 @@ func (c *Conn) Destroy() {
 	interrupt.ClosedWithin(gone, time.Second)
 }
 
-// GiveBack gives the connection back to its pool, or destroys it: with a transaction that is open,
-// or behind a panic.
+// GiveBack gives the connection back, or destroys it with an open transaction or behind a panic.
 func (c *Conn) GiveBack() {
 	if c.tx != nil || c.stuck {
 		c.Destroy()
@@ -210,19 +204,12 @@ func Grids(rows *sql.Rows, err error) (grids [][][]string, failed error) {
 	return grids, rows.Err()
 }
 
-// Grid is the first of Grids.
-func Grid(rows *sql.Rows, err error) ([][]string, error) {
-	grids, err := Grids(rows, err)
-	if err != nil || len(grids) == 0 {
-		return nil, err
-	}
-	return grids[0], nil
-}
-
-// Column is the first column of a grid.
-func Column(lines [][]string, err error) (column []string, failed error) {
-	for _, line := range lines {
-		column = append(column, line[0])
+// Column is the first column of the first of Grids.
+func Column(grids [][][]string, err error) (column []string, failed error) {
+	if err == nil && len(grids) > 0 {
+		for _, line := range grids[0] {
+			column = append(column, line[0])
+		}
 	}
 	return column, err
 }
@@ -239,8 +226,8 @@ func Beside(ctx context.Context, db *sql.DB, limit time.Duration, work func(*sql
 	return errors.Join(work(conn), conn.Close())
 }
 
-// Failed tells whether err says that the server was not reached, or that the connection to it
-// broke, or that no connection came in time: another attempt may succeed.
+// Failed tells whether the server was not reached, or the connection to it broke, or none came in
+// time: another attempt may succeed.
 func Failed(err error) bool {
 	var way net.Error // also context.DeadlineExceeded
 	return errors.As(err, &way) || slices.ContainsFunc([]error{

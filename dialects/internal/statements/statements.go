@@ -82,8 +82,8 @@ func Exec(ctx context.Context, tx *sql.Tx, s dialects.Statement) (int64, error) 
 	return result.RowsAffected()
 }
 
-// Query is how many rows a statement has returned. The first goes where it is asked for. Behind the
-// rows may come an error, as of a stored procedure, which goes on behind its first SELECT.
+// Query is how many rows a statement has returned. The first goes where it is asked for. Behind
+// them may come an error, as of a stored procedure, which goes on behind its first SELECT.
 func Query(ctx context.Context, tx *sql.Tx, s dialects.Statement) (count int64, err error) {
 	for _, into := range s.Into {
 		if _, ok := into.(*sql.RawBytes); ok {

@@ -104,11 +104,7 @@ func (l Link) Run(ctx context.Context, statements ...string) (affected int64, er
 
 // Ask returns the first column of the rows of the first statement that may have rows.
 func (l Link) Ask(ctx context.Context, statements ...string) ([]string, error) {
-	grids, err := l.Grids(ctx, statements...)
-	if err != nil || len(grids) == 0 {
-		return nil, err
-	}
-	return sqlconn.Column(grids[0], nil)
+	return sqlconn.Column(l.Grids(ctx, statements...))
 }
 
 // Grids returns the rows of each statement that may have rows.

@@ -67,7 +67,7 @@ func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) (seen 
 // PROCESS a user sees the own sessions.
 func (p *Pool) tell(ctx context.Context, limit time.Duration, command, condition string) (seen bool, err error) {
 	err = sqlconn.Beside(ctx, p.Control, limit, func(conn *sql.Conn) error {
-		found, err := sqlconn.Grid(conn.QueryContext(ctx, "SELECT ID FROM information_schema.PROCESSLIST WHERE "+
+		found, err := server.Grid(conn.QueryContext(ctx, "SELECT ID FROM information_schema.PROCESSLIST WHERE "+
 			condition))
 		for _, session := range found {
 			_, err = conn.ExecContext(ctx, command+session[0])
@@ -89,7 +89,7 @@ func (c Conn) Thread(ctx context.Context) (at Thread) {
 	if c.Owned != nil && c.Owned.thread != nil {
 		return *c.Owned.thread
 	}
-	lines, err := sqlconn.Grid(c.QueryContext(ctx,
+	lines, err := server.Grid(c.QueryContext(ctx,
 		"SELECT ID, HOST FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()"))
 	if err != nil || len(lines) != 1 {
 		return ""

@@ -135,9 +135,9 @@ func (p *Pool) Identify(ctx context.Context, q sqlconn.Querier) error {
 	if p.identified.Load() {
 		return nil
 	}
-	lines, err := sqlconn.Grid(q.QueryContext(ctx, identitySQL))
+	lines, err := server.Grid(q.QueryContext(ctx, identitySQL))
 	if server.Interrupted(err) { // once, by what was meant for the statement before
-		lines, err = sqlconn.Grid(q.QueryContext(ctx, identitySQL))
+		lines, err = server.Grid(q.QueryContext(ctx, identitySQL))
 	}
 	if err != nil && (server.Number(err) == 0 || server.Outcome(err) != dialects.Final) {
 		return err

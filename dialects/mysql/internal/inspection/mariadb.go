@@ -10,7 +10,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -112,7 +111,7 @@ func (n named) await(ctx context.Context, pool *client.Pool) {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.1f", probeFor.Seconds()))
-		_, err := sqlconn.Grid(conn.QueryContext(clean, limits+n.lockSQL()))
+		_, err := server.Grid(conn.QueryContext(clean, limits+n.lockSQL()))
 		return err
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -48,7 +47,7 @@ type person struct {
 }
 
 func (p *picture) ask(ctx context.Context, query string) ([][]string, error) {
-	return sqlconn.Grid(p.conn.QueryContext(ctx, query))
+	return server.Grid(p.conn.QueryContext(ctx, query))
 }
 
 // table is the table of a name in backquotes as the views name it.

@@ -57,6 +57,15 @@ func Number(err error) uint16 {
 	return 0
 }
 
+// Grid is all of a query's result, with "" for NULL.
+func Grid(rows *sql.Rows, err error) ([][]string, error) {
+	grids, err := sqlconn.Grids(rows, err)
+	if err != nil || len(grids) == 0 {
+		return nil, err
+	}
+	return grids[0], nil
+}
+
 // IsDeadlock tells whether the server has rolled the whole transaction back for another's sake.
 func IsDeadlock(err error) bool { return Number(err) == LockDeadlock || Number(err) == RowChanged }
 

@@ -145,7 +145,7 @@ func oneByOne(ctx context.Context, q sqlconn.Querier, s sqltext.Script, tag stri
 		if s[0].Silent {
 			_, err = q.ExecContext(ctx, text)
 		} else {
-			column[0], err = sqlconn.Column(sqlconn.Grid(q.QueryContext(ctx, text, options...)))
+			column[0], err = sqlconn.Column(sqlconn.Grids(q.QueryContext(ctx, text, options...)))
 		}
 		if err != nil {
 			return columns, err
