@@ -131,16 +131,16 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 		if c.line.Tag != "" && !statement.Opens {
 			queries[i].SQL = c.line.Tag + queries[i].SQL
 		}
-		queries[i].Query(func(rows pgx.Rows) error {
-			column, err := read(rows, statement)
-			if err == nil {
-				columns = append(columns, column)
-			}
-			return err
-		})
 		batch.QueuedQueries[i] = &queries[i]
 	}
-	err = c.through.SendBatch(ctx, &batch).Close()
+	results := c.through.SendBatch(ctx, &batch)
+	for i := 0; err == nil && i < len(s); i++ {
+		var column []string
+		if column, err = read(results, s[i]); err == nil {
+			columns = append(columns, column)
+		}
+	}
+	err = cmp.Or(err, results.Close())
 	for _, statement := range s {
 		c.known[statement.SQL] = true
 	}
@@ -158,14 +158,19 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 // prepares.
 func IsUnsent(err error) bool { return errors.As(err, new(pgx.ErrPreprocessingBatch)) }
 
-// read is the first column of a statement of the library's. Of one of the caller's it is how many
+// read reads the first column of a statement of the library's. Of one of the caller's it is how many
 // rows were affected, or have come where one is asked for.
-func read(rows pgx.Rows, s sqltext.Statement) (column []string, err error) {
+func read(results pgx.BatchResults, s sqltext.Statement) (column []string, err error) {
+	if s.Silent {
+		_, err = results.Exec()
+		return nil, err
+	}
+	rows, _ := results.Query() // which have its error
 	if s.Work {
 		affected, err := Affected(rows, s.Into)
 		return []string{strconv.FormatInt(affected, 10)}, err
 	}
-	for !s.Silent && rows.Next() {
+	for rows.Next() {
 		var text pgtype.Text
 		into := make([]any, len(rows.FieldDescriptions())) // nil: not looked at
 		into[0] = &text
@@ -174,7 +179,6 @@ func read(rows pgx.Rows, s sqltext.Statement) (column []string, err error) {
 		}
 		column = append(column, text.String)
 	}
-	rows.Close()
 	return column, rows.Err()
 }
 
