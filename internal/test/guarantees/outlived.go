@@ -97,7 +97,7 @@ func nestedPermitOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.C
 			stacks := make([]byte, 1<<22)
 			_, own, _ := strings.Cut(string(stacks[:runtime.Stack(stacks, true)]), name)
 			own, _, _ = strings.Cut(own, "\n\n")
-			return strings.Contains(own, "txlock.lookUp(")
+			return strings.Contains(own, "]).look(")
 		})
 		return nil
 	}))
