@@ -158,8 +158,8 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 // prepares.
 func IsUnsent(err error) bool { return errors.As(err, new(pgx.ErrPreprocessingBatch)) }
 
-// read reads the first column of a statement of the library's. Of one of the caller's it is how many
-// rows were affected, or have come where one is asked for.
+// read reads the first column of a statement of the library's. Of one of the caller's it is how
+// many rows were affected, or have come where one is asked for.
 func read(results pgx.BatchResults, s sqltext.Statement) (column []string, err error) {
 	if s.Silent {
 		_, err = results.Exec()
