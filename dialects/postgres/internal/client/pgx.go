@@ -125,14 +125,13 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 		}
 		s = s[1:]
 	}
-	batch := pgx.Batch{QueuedQueries: make([]*pgx.QueuedQuery, len(s))}
-	queries := make([]pgx.QueuedQuery, len(s))
-	for i, statement := range s {
-		queries[i] = pgx.QueuedQuery{SQL: statement.SQL, Arguments: statement.Args}
-		if c.line.Tag != "" && !statement.Opens {
-			queries[i].SQL = c.line.Tag + queries[i].SQL
+	var batch pgx.Batch
+	for _, statement := range s {
+		text := statement.SQL
+		if c.known[text] = true; !statement.Opens {
+			text = c.line.Tag + text
 		}
-		batch.QueuedQueries[i] = &queries[i]
+		batch.Queue(text, statement.Args...)
 	}
 	results := c.through.SendBatch(ctx, &batch)
 	for i := 0; err == nil && i < len(s); i++ {
@@ -142,9 +141,6 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 		}
 	}
 	err = cmp.Or(err, results.Close())
-	for _, statement := range s {
-		c.known[statement.SQL] = true
-	}
 	if err == nil && len(c.known) <= c.most {
 		return columns, nil
 	}
@@ -155,8 +151,7 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 	return columns, err
 }
 
-// IsUnsent tells whether pgx has refused a batch before it has sent any of it, but for what it
-// prepares.
+// IsUnsent tells whether pgx has refused a batch before it sent any, but for what it prepares.
 func IsUnsent(err error) bool { return errors.As(err, new(pgx.ErrPreprocessingBatch)) }
 
 // read reads the first column of a statement of the library's. Of one of the caller's it is how
