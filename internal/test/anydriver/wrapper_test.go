@@ -23,7 +23,7 @@ var background = context.Background()
 // trips are the round trips of a client whose connection is open.
 type trips struct{ lock, do, lockTx, nested, joined int }
 
-// What a client costs. docs/databases.md has it in a table. The work of a Do and the transaction of
+// What a client costs. docs/clients.md has it in a table. The work of a Do and the transaction of
 // a LockTx cost more of their own, which is not counted.
 func TestRoundTrips(t *testing.T) {
 	for _, e := range testbed.Engines {

@@ -276,7 +276,7 @@ var services = []Service{
 		Pages: "https://www.cockroachlabs.com/docs/stable/select-for-update, " +
 			"https://github.com/cockroachdb/cockroach/pull/168353, " +
 			"https://github.com/cockroachdb/cockroach/issues/13546",
-		Here: "The turnstile is an advisory lock of the transaction: a lock is an error before 26.2. Later versions " +
+		Here: "The queue lock is an advisory lock of the transaction: a lock is an error before 26.2. Later versions " +
 			"are not refused, and nobody has tried. A renewal rests on an advisory lock of the session.",
 		DSN: "another server",
 		Set: "Keep the lock table on PostgreSQL.",

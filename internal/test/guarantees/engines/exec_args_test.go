@@ -85,7 +85,7 @@ var columnTypes = []string{
 }
 
 // twinUpdates are of a row with a column of each type, in the way in which programs write them. An
-// integer that is compared with a DATETIME, or taken from it, is left out: docs/databases.md says
+// integer that is compared with a DATETIME, or taken from it, is left out: docs/exec.md says
 // so.
 func twinUpdates() (texts []string) {
 	for _, column := range []string{"n", "u", "big", "money", "f", "s", "b", "j"} {
