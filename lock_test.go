@@ -454,7 +454,7 @@ var sideBySide = []guarantee{
 		guarantees.CleanPool[pgx.Tx], guarantees.CleanPool[*sql.Tx],
 	},
 
-	// Installation and bad input, and TestKnownUnsafe, TestNodeOfCluster
+	// Installation and bad input, and TestKnownUnsafe, TestNodeOfCluster, TestOtherTable
 	{"ten replicas install at once", guarantees.InstallTogether[pgx.Tx], guarantees.InstallTogether[*sql.Tx]},
 	{
 		"Install completes a half-seeded table and refuses another number of slots",
