@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/txlock/txlock/dialects"
@@ -35,7 +34,7 @@ func (p pgxPool) Take(ctx context.Context) (none Conn[pgx.Tx], err error) {
 	if err != nil {
 		return none, fmt.Errorf("connect: %w", err)
 	}
-	c := &pooledPgx{pgxConn: p.known(pooled.Conn()), pooled: pooled}
+	c := &pooledPgx{pgxConn: known(pooled.Conn(), p.beside), pooled: pooled}
 	return Conn[pgx.Tx]{c.line, c}, nil
 }
 
@@ -55,53 +54,47 @@ func (p pgxPool) In(ctx context.Context, tx pgx.Tx) (l Line, err error) {
 			return l, err
 		}
 	}
-	c := *p.known(tx.Conn())
-	c.through = tx
-	l = c.line
-	l.Run, l.Cut, l.Socket = c.run, nil, nil
+	l = known(tx.Conn(), p.beside).line
+	l.Cut, l.Socket = nil, nil
 	return l, nil
 }
 
-// pgxConn is a pgx connection, or a transaction on one. A script is a batch of pgx's: one round
-// trip, and a second one for statements that pgx prepares, or asks about, in front of them all.
+// beside sends a text on another connection of the pool, if it has one to give soon.
+func (p pgxPool) beside(ctx context.Context, text string) error {
+	return beside(ctx, p, 200*time.Millisecond, text)
+}
+
+// pgxConn is a pgx connection. A script is a batch of pgx's: one round trip, and a second one for
+// statements that pgx prepares, or asks about, in front of them all.
 type pgxConn struct {
 	line    Line
 	conn    *pgx.Conn
-	through interface { // conn, or a transaction of the caller's
-		Exec(ctx context.Context, statements string, args ...any) (pgconn.CommandTag, error)
-		SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
-	}
 	known   map[string]bool // texts that pgx has prepared, unless it has dropped one to make room
 	most    int             // that pgx keeps; 0: it prepares each anew
 	mixedUp bool            // the server has not what pgx has prepared
 }
 
-// known is what the library knows of a connection as long as the connection lives.
-func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
+// known is what the library knows of a connection as long as the connection lives. Beside sends a
+// text on another one.
+func known(conn *pgx.Conn, beside func(ctx context.Context, text string) error) *pgxConn {
 	const key = "txlock"
 	data := conn.PgConn().CustomData()
 	if c, is := data[key].(*pgxConn); is {
 		return c
 	}
 	config := conn.Config()
-	c := &pgxConn{conn: conn, through: conn, known: make(map[string]bool)}
+	c := &pgxConn{conn: conn, known: make(map[string]bool)}
 	c.most = min(config.StatementCacheCapacity, config.DescriptionCacheCapacity)
 	c.line = Line{
 		Run: c.run, Interrupt: conn.PgConn().CancelRequest, // safe beside a running statement
 		Cut:    func() { _ = conn.PgConn().Conn().Close() },
-		Socket: conn.PgConn().Conn(), Carries: true,
-	}
-	switch config.DefaultQueryExecMode {
-	case pgx.QueryExecModeDescribeExec:
-		c.most = 0
-	case pgx.QueryExecModeSimpleProtocol: // all is one text, which the server reads before any of it runs
-		c.line.Carries = false
+		Socket: conn.PgConn().Conn(),
+		// Else all is one text, which the server reads before any of it runs.
+		Carries: config.DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol,
 	}
 	if conn.PgConn().PID() == 0 {
 		c.line.Tag = newTag()
-		c.line.Interrupt = func(ctx context.Context) error {
-			return beside(ctx, p, 200*time.Millisecond, cancelSQL(c.line.Tag))
-		}
+		c.line.Interrupt = func(ctx context.Context) error { return beside(ctx, cancelSQL(c.line.Tag)) }
 	}
 	data[key] = c
 	return c
@@ -112,7 +105,7 @@ func (p pgxPool) known(conn *pgx.Conn) *pgxConn {
 // not guard from an error there.
 func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	if len(s) == 1 && s[0].Silent && len(s[0].Args) == 0 { // pgx has nothing to prepare then
-		if _, err = c.through.Exec(ctx, s[0].SQL); err != nil {
+		if _, err = c.conn.Exec(ctx, s[0].SQL); err != nil {
 			return nil, err
 		}
 		return [][]string{nil}, nil
@@ -133,7 +126,7 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 		}
 		batch.Queue(text, statement.Args...)
 	}
-	results := c.through.SendBatch(ctx, &batch)
+	results := c.conn.SendBatch(ctx, &batch)
 	for i := 0; err == nil && i < len(s); i++ {
 		var column []string
 		if column, err = read(results, s[i]); err == nil {

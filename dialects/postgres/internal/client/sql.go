@@ -8,7 +8,6 @@ import (
 	"net"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -25,11 +24,17 @@ func SQL(db *sql.DB) Pool[*sql.Tx] { return sqlPool{db} }
 func (p sqlPool) Size() int { return p.Stats().MaxOpenConnections }
 
 func (p sqlPool) Take(ctx context.Context) (taken Conn[*sql.Tx], err error) {
-	c := &sqlConn{pool: p, tag: newTag(), state: Open}
+	c := &sqlConn{pool: p, state: Open}
 	if c.Conn, err = sqlconn.Take(ctx, p.DB, c.look); err != nil {
 		return taken, err
 	}
-	return Conn[*sql.Tx]{c.line(), c}, nil
+	if c.line = (Line{Cut: c.Cut(), Socket: c.Socket, Tag: newTag()}); c.pgx != nil {
+		c.line.Interrupt, c.line.Tag = c.pgx.line.Interrupt, c.pgx.line.Tag
+	} else {
+		c.line.Interrupt = func(ctx context.Context) error { return p.beside(ctx, cancelSQL(c.line.Tag)) }
+	}
+	c.line.Run = c.run
+	return Conn[*sql.Tx]{c.line, c}, nil
 }
 
 // In serves LockTx. database/sql does not show the connection behind a *sql.Tx, so a wait is
@@ -40,7 +45,7 @@ func (p sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 	}
 	tag := newTag()
 	l.Interrupt = func(ctx context.Context) error { // a late one would hit the caller's next statement
-		return beside(ctx, p, interrupt.PatienceWith(p.DB), cancelSQL(tag)+" and wait_event_type = 'Lock'")
+		return p.beside(ctx, cancelSQL(tag)+" and wait_event_type = 'Lock'")
 	}
 	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		var options []any
@@ -52,13 +57,18 @@ func (p sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 	return l, nil
 }
 
+// beside sends a text on another connection of the pool, if it has one to give.
+func (p sqlPool) beside(ctx context.Context, text string) error {
+	return beside(ctx, p, interrupt.PatienceWith(p.DB), text)
+}
+
 // sqlConn is a connection of a sqlPool. A script goes statement by statement, and on pgx's driver
-// in one query.
+// as on a connection of pgx's.
 type sqlConn struct {
 	*sqlconn.Conn
-	pgx   *pgx.Conn // nil: the driver is not pgx's
+	line  Line
+	pgx   *pgxConn // nil: the driver is not pgx's
 	pool  sqlPool
-	tag   string
 	state Status // that an error has shown; Open: none has
 }
 
@@ -66,11 +76,8 @@ type sqlConn struct {
 func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
 	switch conn := pooled.(type) {
 	case interface{ Conn() *pgx.Conn }:
-		c.pgx, to.Socket = conn.Conn(), conn.Conn().PgConn().Conn()
-		to.End = func() { _ = c.pgx.Close(over) }
-		if c.pgx.PgConn().PID() != 0 {
-			c.tag = "" // it sends cancel requests
-		}
+		c.pgx = known(conn.Conn(), c.pool.beside)
+		to.Socket, to.End = c.pgx.line.Socket, func() { _ = c.pgx.conn.Close(over) }
 	case interface{ Conn() net.Conn }: // pgdriver of bun
 		to.Socket = conn.Conn()
 	default:
@@ -79,49 +86,16 @@ func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
 	return true
 }
 
-func (c *sqlConn) line() Line {
-	l := Line{Run: c.run, Tag: c.tag, Cut: c.Cut(), Socket: c.Socket}
-	l.Interrupt = func(ctx context.Context) error {
-		return beside(ctx, c.pool, interrupt.PatienceWith(c.pool.DB), cancelSQL(c.tag))
-	}
-	if c.tag == "" {
-		l.Interrupt = c.pgx.PgConn().CancelRequest // safe beside a running statement
-	}
-	return l
-}
-
 func (c *sqlConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-	if c.pgx != nil {
-		columns, err = c.together(ctx, s)
-	} else {
-		columns, err = oneByOne(ctx, c.Querier(), s, c.tag)
+	if c.pgx == nil {
+		columns, err = oneByOne(ctx, c.Querier(), s, c.line.Tag)
+		return columns, c.note(err)
 	}
-	return columns, c.note(err)
-}
-
-// together sends a script as one query, below what a program has wrapped around the connection.
-func (c *sqlConn) together(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-	text, err := s.Text()
-	if err != nil {
-		return nil, err
-	}
-	failed := c.Raw(func(any) error {
-		var results []*pgconn.Result
-		// Inspect knows it by the comment: the server shows its beginning alone.
-		results, err = c.pgx.PgConn().Exec(ctx, cmp.Or(c.tag, sqltext.Tag+"*/ ")+text).ReadAll()
-		for _, result := range results {
-			if result.Err != nil {
-				break
-			}
-			var column []string
-			for _, row := range result.Rows {
-				column = append(column, string(row[0]))
-			}
-			columns = append(columns, column)
-		}
+	failed := c.Raw(func(any) error { // below what a program has wrapped around the connection
+		columns, err = c.pgx.run(ctx, s)
 		return nil // database/sql would try again on what looks like a bad connection
 	})
-	return columns, cmp.Or(failed, err)
+	return columns, c.note(cmp.Or(failed, err))
 }
 
 // oneByOne runs a script statement by statement, but those without rows go with the next ones, as
@@ -200,7 +174,7 @@ func (c *sqlConn) Rollback(ctx context.Context) error {
 
 // GiveBack implements Transaction. Not every driver tells database/sql that a connection is broken.
 func (c *sqlConn) GiveBack() {
-	if c.state == Closed {
+	if c.state == Closed || c.pgx != nil && c.pgx.mixedUp {
 		c.Destroy()
 	}
 	c.Conn.GiveBack()
@@ -214,7 +188,7 @@ func (c *sqlConn) Status() Status {
 	}
 	status := Closed
 	_ = c.Raw(func(any) error {
-		status = (&pgxConn{conn: c.pgx}).Status()
+		status = c.pgx.Status()
 		return nil
 	})
 	return status
