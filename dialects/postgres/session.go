@@ -219,8 +219,8 @@ func (s *session[Tx]) Run(ctx context.Context, q dialects.Query) ([]string, erro
 var (
 	// errAborted is for work that swallowed the error of a failed statement: PostgreSQL takes no
 	// savepoint in such a transaction, and cannot commit it.
-	errAborted = fmt.Errorf("a statement failed before in the same transaction, and its error was not returned: %w",
-		pgx.ErrTxCommitRollback)
+	errAborted = fmt.Errorf("a statement failed before in the same transaction, and was not rolled back to a "+
+		"savepoint: %w", pgx.ErrTxCommitRollback)
 
 	errEnded = fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
 		"not committed", dialects.ErrLost)
