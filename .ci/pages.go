@@ -143,7 +143,11 @@ func plain(path, text string) {
 		sentences(path, paragraph)
 		paragraph = ""
 	}
-	for i, line := range strings.Split(prose(text), "\n") {
+	lines = strings.Split(prose(text)+"\n\n", "\n")
+	for i, line := range lines {
+		if isRow(line) && (i == 0 || !isRow(lines[i-1])) && strings.Trim(lines[i+1], "|-: ") != "" {
+			complain(path, "line %d: a table without a head", i+1)
+		}
 		switch trimmed := strings.TrimSpace(line); {
 		case strings.HasPrefix(trimmed, "|"):
 			end()
@@ -166,6 +170,8 @@ func plain(path, text string) {
 	}
 	end()
 }
+
+func isRow(line string) bool { return strings.HasPrefix(line, "|") }
 
 func sentences(path, paragraph string) {
 	paragraph = item.ReplaceAllString(address.ReplaceAllString(literal.ReplaceAllString(paragraph, "x"), "]"), "")
