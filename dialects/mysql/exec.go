@@ -169,7 +169,7 @@ func (s *session) whose(ctx context.Context, failed error) error {
 		return &dialects.StatementError{Number: done, Err: list[done-1].Judge(had)}
 	case done < len(list):
 		return &dialects.StatementError{Number: done + 1, Err: failed}
-	case server.Aborted(failed):
+	case server.Broken(failed):
 		return server.Lost(failed)
 	}
 	return &dialects.StatementError{Err: failed}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
@@ -24,10 +23,9 @@ import (
 // comes back finds a later one.
 //
 // A server that restarts counts anew, from the second of its start times 2^24 on (MySQL manual,
-// section 14.23), and finds its own row. An epoch ends with the counts of one such second, so a
-// start in another one finds it outdated. It begins when the second of the start is over. After
-// another start in that second, by a clock that was set back, the counts are below the epoch's,
-// which begins when thousands were skipped.
+// section 14.23), and finds its own row. An epoch begins behind the second of the start, and ends
+// with the counts of one second: a start in another finds it outdated. After one in the same
+// second, by a clock that was set back, counts are below the epoch's, which skips thousands first.
 type fence struct{ epochs, runs string }
 
 const (
@@ -40,10 +38,9 @@ func fenceOf(table string) fence {
 	return fence{epochs: beside(locktable.Epochs), runs: beside(locktable.Runs)}
 }
 
-// counted is a column that holds another, a count, and the last epoch with the count at which it
-// began, unless that was on another server. In a UNION it stands behind the rows that are locked: a
-// statement reads all tables as they were at its first plain read, which so comes when the last row
-// is locked.
+// counted is a column with another, a count, and, if it is this server's, the last epoch with its
+// first count. In a UNION it stands behind the rows that are locked: a statement reads all tables
+// as they were at its first plain read, which so comes when the last row is locked.
 func (f fence) counted(column string) string {
 	return "CONCAT_WS(' ', " + column + ", UUID_SHORT(), (SELECT IF(server = @@server_id, CONCAT(epoch, ' ', start), " +
 		"NULL) FROM " + f.runs + " ORDER BY epoch DESC LIMIT 1))"
@@ -61,8 +58,7 @@ func tokenOf(row string) (int64, error) {
 }
 
 // numberRun begins an epoch, unless the last is good. Of several sessions that find none, one does:
-// the one with a lock of the server's, which the end of its connection releases. Each statement
-// commits by itself.
+// the one with a lock of the server's, which the end of its connection releases.
 func (d *Driver) numberRun(ctx context.Context, table string) error {
 	f := fenceOf(table)
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
@@ -81,11 +77,12 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 		}
 		row, err := link.Ask(ctx, "SELECT "+f.counted("'token'"))
 		if err == nil {
-			if _, err = tokenOf(row[0]); errors.Is(err, fencing.ErrNoRun) { // else another has begun one meanwhile
-				err = f.drawEpoch(ctx, link)
-			}
+			_, err = tokenOf(row[0])
 		}
-		return err
+		if !errors.Is(err, fencing.ErrNoRun) { // another has begun one meanwhile
+			return err
+		}
+		return f.drawEpoch(ctx, link)
 	}))
 }
 
@@ -109,8 +106,7 @@ func (f fence) drawEpoch(ctx context.Context, link client.Link) error {
 func (f fence) newEpoch(server string) []string {
 	return []string{
 		"INSERT INTO " + f.epochs + " VALUES ()",
-		fmt.Sprintf("REPLACE INTO %s (epoch, server, start) VALUES (LAST_INSERT_ID(), %s, %d)", f.runs, server,
-			uint64(math.MaxUint64)),
+		"REPLACE INTO " + f.runs + " (epoch, server, start) VALUES (LAST_INSERT_ID(), " + server + ", ~0)",
 	}
 }
 

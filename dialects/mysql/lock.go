@@ -49,8 +49,7 @@ func (s *session) joinRows(ctx context.Context, request dialects.Request, front 
 			}
 			switch {
 			case server.Number(err) == 0 && errors.Is(err, context.Canceled), // the interrupt had no effect
-				server.Broken(err), server.Aborted(err),
-				errors.Is(err, library.ErrBusyBuffer): // the server's last words came with the end of the wait
+				server.Broken(err), errors.Is(err, library.ErrBusyBuffer): // its last words came with the answer
 				return server.Lost(err)
 			case !errors.Is(err, errWaitOn):
 				return err

@@ -147,7 +147,7 @@ func (s *session) inTransaction(ctx context.Context, value string) error {
 		return nil
 	case errors.Is(err, library.ErrBusyBuffer):
 		return server.ErrBusy
-	case server.Broken(err), server.Aborted(err), ctx.Err() != nil:
+	case server.Broken(err), ctx.Err() != nil:
 		return server.Lost(err)
 	}
 	return err

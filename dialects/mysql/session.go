@@ -280,7 +280,7 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 // uncommitted says whether the work may be committed, behind an error of what ends with COMMIT.
 func (s *session) uncommitted(err error, sent bool) error {
 	switch number := server.Number(err); {
-	case number == server.NoSuchSavepoint, server.Aborted(err), errors.Is(err, sql.ErrTxDone):
+	case number == server.NoSuchSavepoint, number != 0 && server.Broken(err), errors.Is(err, sql.ErrTxDone):
 		return server.Lost(err)
 	case number == server.SeveralRows, server.IsDeadlock(err): // of a statement in front of COMMIT; it was rolled back
 		return err

@@ -110,13 +110,6 @@ func Lost(err error) error {
 	return dialects.Lost(err)
 }
 
-// Aborted tells whether the transaction has ended with an error that says so in words alone, which
-// Aurora answers once, on a connection that goes on: "The last transaction was aborted due to Zero
-// Downtime Restart. Please retry." (or Patch).
-func Aborted(err error) bool {
-	return Number(err) == UnknownError && strings.Contains(err.Error(), "The last transaction was aborted due to")
-}
-
 // Interrupted tells whether somebody, or a limit, has ended the statement and nothing else.
 func Interrupted(err error) bool {
 	number := Number(err)
@@ -125,8 +118,10 @@ func Interrupted(err error) bool {
 
 // Broken tells whether the client library has given the connection up, or has found there what
 // nobody asked for: before it closes a session that was idle for too long, MySQL sends an error.
+// Aurora goes on, and says once that the transaction "was aborted due to Zero Downtime Restart".
 func Broken(err error) bool {
-	return errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, mysql.ErrPktSync) ||
+	aborted := Number(err) == UnknownError && strings.Contains(err.Error(), "The last transaction was aborted due to")
+	return aborted || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, mysql.ErrPktSync) ||
 		errors.Is(err, mysql.ErrMalformPkt) || errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }
 

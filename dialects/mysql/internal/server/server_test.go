@@ -11,7 +11,7 @@ import (
 )
 
 // An error without a number of its own ends the transaction in Aurora's words alone.
-func TestAborted(t *testing.T) {
+func TestBrokenInWords(t *testing.T) {
 	for text, aborted := range map[string]bool{
 		"The last transaction was aborted due to Zero Downtime Restart. Please retry.": true,
 		"The last transaction was aborted due to Zero Downtime Patch. Please retry.":   true,
@@ -19,7 +19,7 @@ func TestAborted(t *testing.T) {
 		"XPATH syntax error: '~the last lock'": false,
 	} {
 		err := fmt.Errorf("wrapped: %w", &mysql.MySQLError{Number: server.UnknownError, Message: text})
-		require.Equal(t, aborted, server.Aborted(err), text)
+		require.Equal(t, aborted, server.Broken(err), text)
 	}
-	require.False(t, server.Aborted(nil))
+	require.False(t, server.Broken(nil))
 }
