@@ -13,7 +13,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/statements"
-	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
@@ -183,22 +182,20 @@ func isOfWork(err error) bool {
 
 // runAll runs statements in the transaction.
 func (s *session) runAll(ctx context.Context, list []dialects.Statement) (counts []int64, err error) {
-	tag := client.NewTag()
-	err = s.driver.pool.Await(ctx, false, tag, interrupt.GuestPatience, s.cut,
-		func(running context.Context) (err error) {
-			counts, err = statements.Run(ctx, list, func(statement dialects.Statement) (int64, error) {
-				if err := ctx.Err(); err != nil {
-					return 0, err
-				}
-				statement.SQL = sqltext.Comment("", tag) + statement.SQL
-				n, err := affected(running, s.conn.Tx(), statement)
-				if server.Broken(err) {
-					err = server.Lost(err)
-				}
-				return n, err
-			})
-			return err
+	err = s.driver.pool.Await(ctx, false, s.patience, s.cut, func(running context.Context, tag string) (err error) {
+		counts, err = statements.Run(ctx, list, func(statement dialects.Statement) (int64, error) {
+			if err := ctx.Err(); err != nil {
+				return 0, err
+			}
+			statement.SQL = sqltext.Comment("", tag) + statement.SQL
+			n, err := affected(running, s.conn.Tx(), statement)
+			if server.Broken(err) {
+				err = server.Lost(err)
+			}
+			return n, err
 		})
+		return err
+	})
 	return counts, err
 }
 

@@ -71,8 +71,7 @@ func keptInCluster(request dialects.Request) error {
 }
 
 // overtakenBy turns the end of a transaction for another's sake into a wait that goes on, where
-// that has nothing but its first lock to lose: so the error must be a deadlock to nobody. That of a
-// statement of the work's is left alone. A try goes on some times.
+// that has nothing but its first lock to lose. A try goes on some times.
 func overtakenBy(err error, request dialects.Request, times int) error {
 	if isOfWork(err) || !server.IsDeadlock(err) {
 		return err
@@ -86,9 +85,9 @@ func overtakenBy(err error, request dialects.Request, times int) error {
 }
 
 // certifySQL counts in a column of the rows of request, and has the cluster take the change at
-// once. In a session that keeps its writes to itself it changes no row: with wsrep_on = OFF, and
-// with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at REPEATABLE READ, and
-// says nothing of it. By the index: else many numbers wait for others' rows.
+// once. It changes no row in a session that keeps its writes to itself: with wsrep_on = OFF, and
+// with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at REPEATABLE READ. By the
+// index: else many numbers wait for others' rows.
 func certifySQL(request dialects.Request, comment string, values []dialects.Value) (string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
 	count := "taken"
@@ -104,15 +103,14 @@ func certifySQL(request dialects.Request, comment string, values []dialects.Valu
 // certify makes the lock of the rows of request one of the cluster. A session that has nothing else
 // to lose may be interrupted.
 func (s *session) certify(ctx context.Context, request dialects.Request) error {
-	tag := client.NewTag()
 	if s.joined {
 		ctx = context.WithoutCancel(ctx)
 	}
-	query, err := certifySQL(request, sqltext.Comment(labelOf(request), tag), request.Values)
-	if err != nil {
-		return err
-	}
-	return s.driver.pool.Await(ctx, false, tag, s.patience, s.cut, func(ctx context.Context) error {
+	return s.driver.pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) error {
+		query, err := certifySQL(request, sqltext.Comment(labelOf(request), tag), request.Values)
+		if err != nil {
+			return err
+		}
 		changed, err := s.Link.Run(ctx, query)
 		switch number := server.Number(err); {
 		case err == nil && changed != int64(len(request.Values)),

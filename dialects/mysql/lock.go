@@ -15,7 +15,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
-	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
@@ -124,9 +123,8 @@ func (s *session) lockHere(ctx context.Context, request dialects.Request, front 
 	return got, err
 }
 
-// await sends the statement that locks the rows of request by send, with what else that has to
-// send, as long as running lasts. Ctx bounds the wait for the lock: on the server too, unless that
-// has a shorter limit of the session's.
+// await has send send the statement that locks the rows of request, as long as running lasts. Ctx
+// bounds the wait for the lock: on the server too, unless the session's limit is shorter.
 func (s *session) await(ctx, running context.Context, request dialects.Request,
 	send func(ctx context.Context, query, comment string) error,
 ) error {
@@ -141,14 +139,13 @@ func (s *session) await(ctx, running context.Context, request dialects.Request,
 	case !isDeadline:
 		limit = s.limit
 	}
-	tag := client.NewTag()
-	comment := sqltext.Comment(labelOf(request), tag)
-	query, err := s.lockSQL(request, clause, limit, comment)
-	if err != nil {
+	err := s.driver.pool.Await(running, isDeadline, s.patience, s.cut, func(ctx context.Context, tag string) error {
+		comment := sqltext.Comment(labelOf(request), tag)
+		query, err := s.lockSQL(request, clause, limit, comment)
+		if err == nil {
+			err = send(ctx, query, comment)
+		}
 		return err
-	}
-	err = s.driver.pool.Await(running, isDeadline, tag, s.patience, s.cut, func(ctx context.Context) error {
-		return send(ctx, query, comment)
 	})
 	if isOfWork(err) {
 		return err
@@ -188,10 +185,10 @@ func (s *session) lockable(ctx context.Context, request dialects.Request) error 
 		}
 		// It knows what the name means in this session, and takes no snapshot, as MySQL's
 		// information_schema does. MariaDB leaves the engine out in some sql_modes.
-		tag, lines := client.NewTag(), [][]string(nil)
-		text := sqltext.OnMariaDB("sql_mode=''") + "SHOW " + sqltext.Comment("", tag) + "CREATE TABLE " + quoted
-		err = s.driver.pool.Await(ctx, false, tag, s.patience, s.cut, func(ctx context.Context) (err error) {
-			lines, err = server.Grid(s.QueryContext(ctx, text))
+		var lines [][]string
+		err = s.driver.pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) (err error) {
+			lines, err = server.Grid(s.QueryContext(ctx, sqltext.OnMariaDB("sql_mode=''")+"SHOW "+
+				sqltext.Comment("", tag)+"CREATE TABLE "+quoted))
 			return err
 		})
 		switch number := server.Number(err); {
@@ -216,8 +213,7 @@ func (s *session) lockable(ctx context.Context, request dialects.Request) error 
 var inInnoDB = regexp.MustCompile(`(?s)^CREATE TABLE .*\n\) (/\*.*\*/ )?ENGINE=InnoDB\b`)
 
 // waitsOn tells whether a limit that is not the caller's has ended a wait: the session's own, or
-// max_execution_time, max_statement_time, innodb_lock_wait_timeout (50 s by default) of a session
-// of ours, which overrules the first two then.
+// max_execution_time, max_statement_time (both overruled then), innodb_lock_wait_timeout.
 func (s *session) waitsOn(ctx context.Context, request dialects.Request, err error) bool {
 	if request.Try || ended(ctx) || s.joined && s.limit == 0 {
 		return false

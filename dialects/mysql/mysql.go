@@ -182,18 +182,12 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 		return nil, err
 	}
 	defer s.close()
-	tag := client.NewTag()
-	front := sqltext.Comment("", tag)
+	var settings []string
 	if q.Reads { // it skips what is locked, also where the session would not wait, and may read a million slots
-		settings := []string{sqltext.SomeWait, "max_statement_time=0"}
+		settings = append(settings, sqltext.SomeWait, "max_statement_time=0")
 		if d.pool.Galera.Load() { // it reads what other nodes have committed
 			settings = append(settings, "wsrep_sync_wait=1")
 		}
-		front = sqltext.OnMariaDB(settings...) + front
-	}
-	alone := front + readsNow(script[0])
-	for i := range script {
-		script[i] = front + script[i]
 	}
 	// The server of a caller's pool sees them one by one, and this process may be stopped in
 	// between: hence the lease.
@@ -201,11 +195,15 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	if s.Several { // where a function that work has called may have set another level
 		begin, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"
 	}
-	err = d.pool.Await(ctx, false, tag, interrupt.Patience, s.cut, func(ctx context.Context) (err error) {
+	err = d.pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) (err error) {
+		front := sqltext.OnMariaDB(settings...) + sqltext.Comment("", tag)
 		if q.Reads && !s.Several { // few sessions need other settings
-			if lines, err = s.Ask(ctx, alone); err == nil {
+			if lines, err = s.Ask(ctx, front+readsNow(script[0])); err == nil {
 				return nil
 			}
+		}
+		for i := range script {
+			script[i] = front + script[i]
 		}
 		lines, err = s.Ask(ctx, slices.Concat([]string{begin}, script, []string{end})...)
 		return err

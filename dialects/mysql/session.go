@@ -233,14 +233,17 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 	defer s.close()
 	ctx, done := interrupt.Bound(ctx, by, s.cut, s.conn.Destroy)
 	defer done(&err)
-	ended, undo := s.conn.CloseTx(ctx), ""
+	undo := ""
 	if s.request.Work != nil {
 		undo = "ROLLBACK TO " + proof
 	}
 	if !commit {
 		return server.Lost(s.rollback(ctx, undo))
 	}
-	if err = cmp.Or(s.savepoints.Stuck, server.Lost(ended)); err == nil {
+	if s.Several { // closes the handle, with the rows of the work, and sends nothing
+		err = server.Lost(s.conn.Finish(ctx, (*sql.Tx).Rollback))
+	}
+	if err = cmp.Or(s.savepoints.Stuck, err); err == nil {
 		err = s.commit(ctx, last)
 	}
 	if err != nil {
@@ -298,8 +301,8 @@ func (s *session) uncommitted(err error, sent bool) error {
 // TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the session's. A statement of the work may
 // go on there, so the session is ended at the server.
 func (s *session) rollback(ctx context.Context, undo string) (err error) {
-	_ = s.conn.CloseTx(ctx) // a lock that is asked for again has another
-	if s.conn.Owned != nil {
+	if s.Several {
+		_ = s.conn.Finish(ctx, (*sql.Tx).Rollback)
 		err = s.exec(ctx, undo, "ROLLBACK")
 	} else {
 		err = s.exec(ctx, undo)

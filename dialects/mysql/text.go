@@ -172,8 +172,7 @@ const (
 
 // leaseSQL goes behind other settings. The second is for a client that stops reading a result.
 func leaseSQL(lease time.Duration) string {
-	seconds := sqltext.Seconds(lease)
-	return ", wait_timeout = " + seconds + ", net_write_timeout = " + seconds
+	return fmt.Sprintf(", wait_timeout = %[1]d, net_write_timeout = %[1]d", (lease+time.Second-1)/time.Second)
 }
 
 // labelOf is what a session shows that locks the rows of request. Labels have no * and no quotes.

@@ -33,8 +33,7 @@ func (c Conn) ExecContext(ctx context.Context, query string, args ...any) (sql.R
 	return c.Querier().ExecContext(context.WithValue(ctx, ours{}, true), query, args...)
 }
 
-// Busy is ErrBusy while rows of the work are open, as far as that is seen. To send something then
-// costs the connection.
+// Busy is ErrBusy while rows of the work are open. To send something then costs the connection.
 func (c Conn) Busy() (err error) {
 	if !(peer.Conn{Conn: c.Socket}).Gone() {
 		_ = c.Raw(func(pooled any) error {
@@ -59,15 +58,6 @@ func (c Conn) Fly(ctx context.Context, statements ...string) (affected []int64, 
 		return nil // not err: database/sql would try again on what looks like a bad connection
 	})
 	return affected, cmp.Or(failed, err)
-}
-
-// CloseTx closes the handle of the work's transaction on a connection of Open, with its rows, and
-// sends nothing. It is sql.ErrTxDone where the work has done so.
-func (c Conn) CloseTx(ctx context.Context) error {
-	if c.Owned == nil {
-		return nil
-	}
-	return c.Finish(ctx, (*sql.Tx).Rollback)
 }
 
 // Link is where statements go: a connection, or a transaction of the caller's. They travel in one

@@ -17,9 +17,9 @@ import (
 // connector opens the connections of a pool of Open.
 type connector struct{ config *mysql.Config }
 
-// Settings is the statement that gives a connection of Open its settings. A lease may follow. With
-// autocommit = 0 the first statement begins a transaction, without a trip for BEGIN, and behind a
-// deadlock, whose error the work may swallow, statements do not commit one by one.
+// Settings gives a connection of Open its settings. A lease may follow. With autocommit = 0 the
+// first statement begins a transaction, without a trip for BEGIN, and behind a deadlock, whose
+// error the work may swallow, statements do not commit one by one.
 const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.AtReadCommitted + ", " +
 	"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */ = 0"
 
@@ -93,10 +93,9 @@ func (ownedTx) Rollback() error { return nil }
 // ours, in a context, says that a statement is not the work's.
 type ours struct{}
 
-// watch has the connection closed behind the work, unless it is certain that a statement of it
-// leaves the settings alone, and no lock of the server's. Work that leaves autocommit on would end
-// each later lock with the statement that takes it. To set all for each lock would cost MariaDB
-// 35 µs.
+// watch has the connection closed behind work that may have left another setting, or a lock of the
+// server's. With autocommit on each later lock would end with the statement that takes it. To set
+// all for each lock would cost MariaDB 35 µs.
 func (c *owned) watch(ctx context.Context, query string) {
 	c.Strays = c.Strays || ctx.Value(ours{}) == nil && !isPlain(query)
 }
@@ -116,9 +115,8 @@ func (c *owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, 
 	return c.pooledConn.PrepareContext(ctx, query)
 }
 
-// isPlain tells whether a statement by itself changes no setting and takes no lock that outlives
-// the transaction, whatever a function or a trigger does that it calls. Others are a guess: SET,
-// CALL, several statements.
+// isPlain tells whether a statement itself, whatever a function does that it calls, changes no
+// setting and takes no lock that outlives the transaction. Others are a guess: SET, CALL.
 func isPlain(query string) bool {
 	return plain.MatchString(statements.Bare(query)) && !getLock.MatchString(query)
 }

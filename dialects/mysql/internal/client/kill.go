@@ -24,13 +24,12 @@ var (
 	tags    atomic.Uint64
 )
 
-// NewTag names a statement in what the server shows of it. No tag is part of another.
-func NewTag() string { return process + "-" + strconv.FormatUint(tags.Add(1), 10) + " " }
-
-// Await is interrupt.Await of a statement that carries tag: it is ended by KILL QUERY.
-func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.Duration, cut func(),
-	statement func(context.Context) error,
+// Await is interrupt.Await of a statement that carries tag: it is ended by KILL QUERY. No tag is
+// part of another.
+func (p *Pool) Await(ctx context.Context, told bool, patience time.Duration, cut func(),
+	statement func(ctx context.Context, tag string) error,
 ) error {
+	tag := process + "-" + strconv.FormatUint(tags.Add(1), 10) + " "
 	// How often no statement with the tag is seen before the answer is taken for lost: a KILL QUERY
 	// that falls between two statements of a query gets none.
 	const enough = 3
@@ -45,7 +44,7 @@ func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.D
 			return interrupt.ErrNoConnection // so that the connection is cut
 		}
 		return err
-	}, cut, statement)
+	}, cut, func(ctx context.Context) error { return statement(ctx, tag) })
 	if unreached && err != nil && server.Number(err) == 0 { // else the server has answered just then
 		err = fmt.Errorf("%w (the connection was closed, for there was no other to interrupt the wait from)", err)
 		// Closing the waiter's connection has made room in the pool for one that ends the waiter.
@@ -54,8 +53,7 @@ func (p *Pool) Await(ctx context.Context, told bool, tag string, patience time.D
 	return err
 }
 
-// kill ends the statement that carries tag. The transaction goes on. The client library itself
-// would close the socket, and leave the waiter in the server's queue. Before a query of several
+// kill ends the statement that carries tag, and not the transaction. Before a query of several
 // statements runs, the server shows all of it: the first is not to be hit. The search, which some
 // session may still run, does not show the tag.
 func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) (seen bool, err error) {
@@ -83,8 +81,7 @@ func (p *Pool) tell(ctx context.Context, limit time.Duration, command, condition
 type Thread string
 
 // Thread is that of the connection, or empty. A connection of Open is asked once, and has none
-// where its session may become another client's: a proxy in between has a port of its own. A
-// caller's pool shows no socket, so there only the address can be compared that the server sees.
+// where its session may become another client's: a proxy in between has a port of its own.
 func (c Conn) Thread(ctx context.Context) (at Thread) {
 	if c.Owned != nil && c.Owned.thread != nil {
 		return *c.Owned.thread
@@ -106,10 +103,9 @@ func (c Conn) Thread(ctx context.Context) (at Thread) {
 	return at
 }
 
-// End ends a session at the server, where a statement of it may go on for as long as it takes, with
-// the session's locks: the server does not see that its client is gone. The connection is closed
-// before, so that a pool of one has room for another, which may lead to another server, or to one
-// that has restarted. A session that is idle ends by itself, or is another client's already.
+// End ends a session at the server, which does not see that its client is gone while a statement
+// runs. The connection is closed before, so that a pool of one has room for another, which may lead
+// to another server. A session that is idle ends by itself, or is another client's already.
 func (p *Pool) End(ctx context.Context, at Thread) {
 	if at == "" {
 		return

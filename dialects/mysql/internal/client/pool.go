@@ -99,8 +99,8 @@ func (c *Conn) find(to *sqlconn.Conn, pooled any) (known bool) {
 	return known
 }
 
-// With runs work on a connection of the pool, and rolls back what it leaves open. What the
-// connection was left with is committed, as START TRANSACTION would.
+// With runs work on a connection of the pool. What that was left with is committed, as START
+// TRANSACTION would, and what work leaves open is rolled back.
 func (p *Pool) With(ctx context.Context, work func(Conn) error) error {
 	conn, err := p.Acquire(ctx)
 	if err != nil {
@@ -158,7 +158,7 @@ func (p *Pool) Identify(ctx context.Context, q sqlconn.Querier) error {
 func (p *Pool) Forget() { p.identified.Store(false) }
 
 // refuse is an error for a server that is known not to exclude, else it says whether that is a node
-// of Galera. What may exclude, or fails where it does not, is left to the proof of Check.
+// of Galera. Others are left to the proof of Check.
 //
 // TiDB keeps locks in memory alone, and loses them when a store fails or after an hour, and COMMIT
 // goes on (pingcap/tidb#66571, #69720). In Vitess a KILL QUERY may hit another client. A binary log

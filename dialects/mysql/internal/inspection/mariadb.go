@@ -50,9 +50,8 @@ type named struct {
 }
 
 // probe finds the holders of what was named. MariaDB shows a row lock only while somebody waits for
-// it: so those that are held are waited for, a few at a time, while the views are read. The holder
-// of one that is held before and after that, and shown by no view, is unknown: there was no
-// connection to wait on, say.
+// it: so those that are held are waited for, a few at a time, while the views are read. Where one
+// stays held, and is not shown, its holder is unknown: there was no connection to wait on, say.
 func (p *picture) probe(ctx context.Context, pool *client.Pool) error {
 	const atOnce = 4 // each on a connection
 	held, err := p.held(ctx, p.named)
@@ -102,8 +101,8 @@ func (n named) lockSQL() string {
 	return fmt.Sprintf("SELECT %s */ %s FROM %s WHERE %[2]s = %[4]s FOR UPDATE", probeMark, n.column, n.quoted, n.Value)
 }
 
-// await waits for the row on a connection of its own, and gives it back at once. The server limits
-// the wait: nothing need be interrupted. Without a connection, nobody waits.
+// await waits for the row, if there is a connection for it, and gives it back at once. The server
+// limits the wait: nothing need be interrupted.
 func (n named) await(ctx context.Context, pool *client.Pool) {
 	brief, cancel := context.WithTimeout(ctx, probeFor)
 	defer cancel()

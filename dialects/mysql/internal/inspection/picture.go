@@ -146,9 +146,7 @@ func (p *picture) readPeople(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// MariaDB shows it only with performance_schema, which is not its default, and to who may read
-	// that.
-	said, _ := p.ask(ctx, saidSQL)
+	said, _ := p.ask(ctx, saidSQL) // MariaDB's default is not to show it
 	for _, line := range said {
 		if s := p.people[line[0]]; s != nil {
 			s.Statement = cmp.Or(s.Statement, line[1])
@@ -241,8 +239,7 @@ const unknown = " "
 
 // pin names the transaction of a session. InnoDB numbers one when it first locks a row alone. One
 // that only shares rows has the number 0 on MariaDB, and on MySQL the address of a structure that
-// its session uses again for the next transaction. MySQL's event tells which it is, and on MariaDB
-// the second in which it began.
+// its session uses again. MySQL's event tells which it is, on MariaDB the second of its begin.
 func pin(number, begun string) string {
 	const firstAddress = 1 << 48 // the least of the numbers that MySQL makes of addresses
 	if n, _ := strconv.ParseUint(number, 10, 64); n == 0 || n >= firstAddress {

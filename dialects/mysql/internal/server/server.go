@@ -81,13 +81,13 @@ func Classify(err error, request dialects.Request) error {
 		return fmt.Errorf("this node of a Galera cluster takes no statements, because it does not reach the majority "+
 			"of the nodes, or has not caught up with them: connect to another: %w", err)
 	case NoSuchTable, UnknownColumn, UnknownDatabase:
-		if request.Slots > 0 || request.Ours {
+		if request.Ours {
 			return locktable.NotInstalled(request.Table, err)
 		}
 	case 0, ServerShutdown, ConnectionKilled, SessionKilled:
 		return err // no answer, or none that this session outlives
 	}
-	if request.Slots == 0 && !request.Ours {
+	if !request.Ours {
 		return dialects.RefusedError{Err: err}
 	}
 	return err

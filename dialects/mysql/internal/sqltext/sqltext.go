@@ -7,9 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
@@ -39,16 +37,10 @@ const (
 	AtReadCommitted = Isolation + " = 'READ-COMMITTED'"
 
 	// Writable is the condition under which a shared lock excludes. A server that is read_only
-	// grants it, apart from the server that takes the writes, and refuses FOR UPDATE with error
-	// 1290. One with innodb_read_only locks nothing. Text is compared: MySQL has numbers, MariaDB
-	// words.
+	// grants it, and refuses FOR UPDATE with error 1290. One with innodb_read_only locks nothing.
+	// Text is compared: MySQL has numbers, MariaDB words.
 	Writable = "CONCAT(@@read_only, @@innodb_read_only) IN ('00', 'OFFOFF')"
 )
-
-// Seconds is a lease as the server counts it, rounded up.
-func Seconds(lease time.Duration) string {
-	return strconv.FormatInt(int64((lease+time.Second-1)/time.Second), 10)
-}
 
 // OnMariaDB sets variables for the statement behind it. To MySQL it is a comment.
 func OnMariaDB(settings ...string) string {
