@@ -79,10 +79,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		set.Args = []any{label.Begin + shown, milliseconds(request.Lease), mark}
 	case w == guest && !request.Try:
 		set.Args = []any{label.Begin + shown}
-	case w == guest:
-	case request.Try:
-		rows.Args = append(rows.Args, shown)
-	default:
+	case w != guest:
 		set.Args = []any{shown}
 	}
 	if !request.Try {
@@ -96,9 +93,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		}
 		set.Args = append(set.Args, milliseconds(limit), strconv.FormatBool(bounded))
 	}
-	if t.set != "" {
-		a.script = append(a.script, set)
-	}
+	a.script = append(a.script, set)
 	if t.queue != "" {
 		numbers := []any{sqltext.ArrayOf(queueLocks(request))}
 		a.script = append(a.script, sqltext.Statement{SQL: t.queue, Args: numbers, Silent: true})

@@ -20,7 +20,7 @@ import (
 // them together would take longer than to lock.
 type texts struct {
 	table, column, where    string // quoted
-	set, queue, rows, token string // empty: there is none
+	set, queue, rows, token string // queue, token: empty where there is none
 	anyOne, list            bool   // one free row is enough; rows are named by an array
 }
 
@@ -74,7 +74,7 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		t.where += " and slots = " + strconv.Itoa(r.Slots)
 	}
 	if t.anyOne {
-		t.rows = anyOneSQL(r, t, w)
+		t.rows = anyOneSQL(r, t)
 	} else {
 		t.rows = rowsSQL(r, t, w)
 	}
@@ -148,10 +148,8 @@ const (
 )
 
 // furtherSQL shows a further lock of the same transaction, if there is room.
-func furtherSQL(of string) string {
-	longer := nameSQL + " || ' ' || " + of + "::text"
-	return "case when length(" + longer + ") <= 50 then " + longer + " else " + nameSQL + " end"
-}
+const furtherSQL = "case when strpos(" + nameSQL + ", $1::text) = 0 and length(" + nameSQL + " || $1) < 50 then " +
+	nameSQL + " || ' ' || $1 else " + nameSQL + " end"
 
 // suitsSQL fails where the snapshot of a caller's transaction is older than the wait, and on a
 // standby, which grants an advisory lock apart from its primary: nothing is waited for then.
@@ -170,9 +168,7 @@ func settingsSQL(w how, try bool) string {
 		}
 		limit, bounded = "$4", "$5"
 	case joined, nested:
-		if !try { // what is joined without a wait is shown when it is there
-			calls = []string{sqltext.Set("application_name", furtherSQL("$1"))}
-		}
+		calls = []string{sqltext.Set("application_name", furtherSQL)}
 	case guest:
 		calls = []string{suitsSQL}
 	}
@@ -185,9 +181,6 @@ func settingsSQL(w how, try bool) string {
 	for _, setting := range ofTheWait(w, try) {
 		calls = append(calls, sqltext.Set("txlock."+setting, "current_setting('"+setting+"')"),
 			sqltext.Set(setting, during[setting]))
-	}
-	if calls == nil {
-		return ""
 	}
 	return "select " + strings.Join(calls, ", ")
 }
@@ -249,9 +242,6 @@ func rowsSQL(r dialects.Request, t *texts, w how) string {
 	if w != own {
 		answer = "case when n" + missed + " then " + failSQL(locktable.ErrRows) + " else n end"
 	}
-	if r.Try && (w == joined || w == nested) {
-		answer += ", case when n > 0 then " + sqltext.Set("application_name", furtherSQL("$3")) + " end"
-	}
 	for _, setting := range ofTheWait(w, r.Try) {
 		answer += ", " + sqltext.Set(setting, "current_setting('txlock."+setting+"')")
 	}
@@ -281,12 +271,8 @@ func rowLock(r dialects.Request) string {
 
 // anyOneSQL takes the first row of the list that is free. A row of another semaphore, in a table
 // that was made anew, is none of them. The CASE keeps the server from trying it first.
-func anyOneSQL(r dialects.Request, t *texts, w how) string {
-	further := ""
-	if w == joined || w == nested {
-		further = ", " + sqltext.Set("application_name", furtherSQL("$3"))
-	}
-	return "select n::text" + further + " from (select n from unnest($1::int[]) n where case when exists " +
+func anyOneSQL(r dialects.Request, t *texts) string {
+	return "select n::text from (select n from unnest($1::int[]) n where case when exists " +
 		"(select from " + t.table + " own where own.id = n and own.hash = $2) then " +
 		sqltext.Pass(r, sqltext.Trying, "n") + " end limit 1) permit"
 }
