@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -49,15 +50,12 @@ func behindOf(list []dialects.Statement) behind {
 	return b
 }
 
+var plain = regexp.MustCompile(`^(?i:select|insert|update|delete|merge|with|values)\b`)
+
 // isPlain tells whether a text is one statement that reads or writes rows, and nothing else.
 func isPlain(text string) bool {
 	text = statements.Bare(text)
-	end := strings.IndexFunc(text, func(r rune) bool { return r < 'A' || r > 'z' })
-	switch strings.ToUpper(text[:max(end, 0)]) {
-	case "SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "WITH", "VALUES":
-		return !strings.Contains(strings.TrimRight(text, "; \t\r\n"), ";")
-	}
-	return false
+	return plain.MatchString(text) && !strings.Contains(strings.TrimRight(text, "; \t\r\n"), ";")
 }
 
 // errUnsent occurs when the client library has refused a batch before it was sent: for an argument

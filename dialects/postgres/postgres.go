@@ -39,11 +39,6 @@ type Driver = driver[pgx.Tx]
 // those of [dialects.Driver].
 type SQLDriver = driver[*sql.Tx]
 
-var (
-	_ dialects.Driver[pgx.Tx]  = (*Driver)(nil)
-	_ dialects.Driver[*sql.Tx] = (*SQLDriver)(nil)
-)
-
 // New returns a driver on the caller's pool, and sends nothing. The pool stays the caller's: Close
 // does not close it. Its query execution mode is respected. Its connections must speak UTF-8, or
 // each call is an error. A nil pool is an error from the first call that can return one.

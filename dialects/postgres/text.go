@@ -62,7 +62,7 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 	if t.table, err = sqltext.QuoteTable(r.Table); err != nil {
 		return nil, err
 	}
-	if t.column, err = sqltext.QuoteColumn(r.Column); err != nil {
+	if t.column, err = identifier.Quote(r.Column, '"', 1); err != nil {
 		return nil, err
 	}
 	t.list = t.anyOne || len(r.Values) > 1

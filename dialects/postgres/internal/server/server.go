@@ -50,7 +50,8 @@ func Broken(err error) bool {
 		return severity == "FATAL" || severity == "PANIC"
 	case State(err) != "": // of another driver
 		return isOneOf(fatal, State(err))
-	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone): // the caller's transaction, not the session
+	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone), // the caller's transaction, not the session
+		errors.As(err, new(unfitError)):
 		return false
 	}
 	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, sql.ErrConnDone) || !pgconn.SafeToRetry(err)
@@ -101,12 +102,10 @@ func Unfit(setting, value string) error {
 	return nil
 }
 
+// unfitError is of a session that lives on.
 type unfitError string
 
 func (e unfitError) Error() string { return string(e) }
-
-// SafeToRetry is asked by pgconn.SafeToRetry: nothing was sent, and the session lives on.
-func (unfitError) SafeToRetry() bool { return true }
 
 // fatal are classes of SQLSTATEs behind which the server ends the session, and single ones.
 var fatal = []string{

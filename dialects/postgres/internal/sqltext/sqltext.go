@@ -54,10 +54,6 @@ func (s Script) Text() (string, error) {
 			if err != nil { // in quotes
 				return place
 			}
-			if number < 1 || number > len(statement.Args) {
-				failed = fmt.Errorf("bug: no argument for %s in %s", place, statement.SQL)
-				return place
-			}
 			text := statement.Args[number-1].(string)
 			switch {
 			case strings.ContainsRune(text, 0):
@@ -102,9 +98,6 @@ var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // QuoteTable quotes the name of a table as its user spells it, with its schema or without.
 func QuoteTable(name string) (string, error) { return identifier.Quote(name, '"', 2) }
-
-// QuoteColumn quotes the name of a column.
-func QuoteColumn(name string) (string, error) { return identifier.Quote(name, '"', 1) }
 
 // Tokens is what the name of the sequence ends with that tokens are drawn from. See locktable for
 // the tables beside a lock table.
