@@ -1,5 +1,5 @@
 // Package kinds has the SQL of the kinds of locks that are clients of the others: texts, and no
-// branches. Each kind has a file of its own.
+// branches.
 package kinds
 
 import (
@@ -53,4 +53,72 @@ func sweep(table, key, time string) dialects.Query {
 		" and "+time+" < now() - $2::MICROSECONDS order by at limit $3::bigint "+
 		"for update skip locked), gone as (delete from {} former using old where former."+key+" = old."+
 		key+") select concat_ws(' ', count(*), "+micros("max(at)")+") from old")
+}
+
+func permitsOf(table, queue string) dialects.PermitSQL {
+	return dialects.PermitSQL{
+		Table: table,
+		Look: reading(table, "select concat(id, case permit when "+queue+" then case when "+
+			"pg_try_advisory_xact_lock_shared(NUMBER, id) then ' free' end end) from {} "+
+			"where hash = $1::text and (permit < $2::int or permit = "+queue+") order by permit"),
+		Make: of(table, counting+";\n"+missing("permit", "$3", "(select case i when $2::int then "+queue+" else i end "+
+			"as permit from generate_series(0, $2::int) i) list")),
+	}
+}
+
+// counting is for who makes rows. A logical replica has the rows of its publisher, but not how far
+// their numbers were drawn. So one at a time counts on. No row has the number 0.
+const counting = "select pg_advisory_xact_lock(NUMBER, 0)"
+
+// missing makes the rows of a name that are missing: those whose column has a value of list.
+func missing(column, name, list string) string {
+	return "insert into {} (id, hash, name, " + column + ") overriding system value " +
+		"select coalesce((select max(id) from {}), 0) + row_number() over (order by " + column + "), " +
+		"$1::text, nullif(" + name + "::text, ''), " + column + " from " + list + " where not exists " +
+		"(select from {} own where own.hash = $1::text and own." + column + " = list." + column + ") " +
+		"on conflict do nothing"
+}
+
+func leadersOf(table string) dialects.LeadersSQL {
+	const record = " where hash = $1::text and part = 'record'"
+	return dialects.LeadersSQL{
+		Table: table,
+		// Where the rows are, a candidate that is stopped here must not hold up others.
+		Rows: of(table, counting+" where not exists (select from {} where hash = $1::text);\n"+
+			missing("part", "$2", "unnest(array['seat', 'record', 'office']) list (part)")+";\n"+
+			"select concat_ws(' ', seat.id, office.id) from {} seat join {} office on office.hash = seat.hash and "+
+			"office.part = 'office' where seat.hash = $1::text and seat.part = 'seat'"),
+		Write: of(table, "with former as (select id, term, identity from {} where hash = $3::text and "+
+			"part = 'record' for update), written as (update {} own set term = $1::bigint, "+
+			"identity = $2::text, since = NOW from former where own.id = former.id and "+
+			"former.term < $1::bigint returning former.identity) "+
+			"select case when identity is null then 'resigned' else 'lost' end from written"),
+		Resign: of(table, "update {} set identity = null"+record+" and term = $2::bigint returning id::text"),
+		// The lock in front of the office, which a renewal keeps. The snapshot of the record is
+		// later.
+		Leader: reading(table, "select "+sqltext.Set("txlock.office", "case when pg_try_advisory_xact_lock_shared("+
+			"NUMBER, id) then 'free' end")+" from {} where hash = $1::text and part = 'office';\n"+
+			"select concat_ws(' ', nullif(current_setting('txlock.office', true), ''), 'writes', term, "+
+			micros("since")+", encode(convert_to(identity, 'UTF8'), 'hex')) from {}"+record),
+	}
+}
+
+// onceOf reads the clock when a statement runs, behind the grant, and not when the transaction
+// began. The time of a marker is never null, so Mark fails where there is nothing to update.
+func onceOf(table string) dialects.OnceSQL {
+	old := "former.done_at < excluded.done_at - (" + micros("excluded.done_at") +
+		" % nullif($3::bigint, 0))::MICROSECONDS"
+	insert := func(time string) string {
+		return "insert into {} as former (marker, done_at) values ($1::bytea, " + time +
+			") on conflict (marker) do update set done_at = "
+	}
+	return dialects.OnceSQL{
+		Table: table,
+		Look: reading(table, "select concat_ws(' ', "+micros("NOW")+", (select "+micros("done_at")+
+			" from {} where marker = $1::bytea))"),
+		Mark:   of(table, insert(at("$2"))+"case when "+old+" then excluded.done_at end"),
+		First:  of(table, insert("NOW")+"excluded.done_at where "+old+" returning $2::bigint"),
+		Forget: of(table, "delete from {} where marker = $1::bytea"),
+		Sweep:  sweep(table, "marker", "done_at"),
+	}
 }
