@@ -104,7 +104,7 @@ func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]
 			return 0, err
 		}
 		statement.SQL = s.Tag + statement.SQL
-		err = interrupted(ctx, s.Line, false, true, func(ctx context.Context) (err error) {
+		err = interrupted(ctx, s.Line, false, func(ctx context.Context) (err error) {
 			var rows pgx.Rows
 			switch tx := any(s.Tx()).(type) {
 			case pgx.Tx:

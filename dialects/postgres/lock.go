@@ -178,12 +178,9 @@ func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
 // set would cost the transaction. Only one that begins together with the script could overtake it.
 const early = 5 * time.Millisecond
 
-// interrupted runs statements, and ends them on the server when ctx ends first. Told says that the
-// server knows the deadline.
-func interrupted(ctx context.Context, l client.Line, told, inSavepoint bool, run func(context.Context) error) error {
-	if !inSavepoint {
-		return interrupt.Await(ctx, told, interrupt.Patience, l.Interrupt, l.Cut, run)
-	}
+// interrupted runs statements in a savepoint, and ends them on the server when ctx ends first. Told
+// says that the server knows the deadline.
+func interrupted(ctx context.Context, l client.Line, told bool, run func(context.Context) error) error {
 	sent := time.Now()
 	return interrupt.Await(ctx, told, interrupt.GuestPatience, func(ctx context.Context) error {
 		time.Sleep(early - time.Since(sent))
@@ -206,7 +203,7 @@ func join(ctx context.Context, l client.Line, request dialects.Request, w how, a
 		return got, err
 	}
 	var columns [][]string
-	failed := interrupted(ctx, l, !request.Try, true, func(ctx context.Context) (err error) {
+	failed := interrupted(ctx, l, !request.Try, func(ctx context.Context) (err error) {
 		columns, err = l.Run(ctx, a.script)
 		return err
 	})

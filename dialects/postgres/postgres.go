@@ -327,10 +327,11 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines
 		leased := sqltext.With("select "+client.LeaseSQL("$1"), milliseconds(interrupt.CleanUp))
 		script := slices.Concat(sqltext.Script{client.Begin, leased}, scriptOf(q), sqltext.Script{client.Commit})
 		var columns [][]string
-		err := interrupted(ctx, l, false, false, func(ctx context.Context) (err error) {
+		run := func(ctx context.Context) (err error) {
 			columns, err = l.Run(ctx, script)
 			return err
-		})
+		}
+		err := interrupt.Await(ctx, false, interrupt.Patience, l.Interrupt, l.Cut, run)
 		if err != nil {
 			return explainStandby(ctx, l, server.Ours(err, q.Table))
 		}

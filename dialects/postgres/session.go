@@ -52,7 +52,7 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 		return got, err
 	}
 	var columns [][]string
-	err = interrupted(running, s.Line, told, false, func(ctx context.Context) (err error) {
+	err = interrupt.Await(running, told, interrupt.Patience, s.Interrupt, s.Cut, func(ctx context.Context) (err error) {
 		columns, err = s.Begin(ctx, append(a.script, exec.Script...))
 		return err
 	})
