@@ -125,7 +125,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 	case len(request.Values) > 0:
 		got, err = s.lockMore(ctx, request, nested, at)
 	default:
-		err = dialects.Lost(s.send(ctx, at.Set(), at.Inner().Set()))
+		err = s.send(ctx, at.Set(), at.Inner().Set())
 	}
 	if server.State(err) == server.AbortedBefore {
 		err = errAborted
@@ -143,16 +143,12 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 		if err := work(s.Tx()); err != nil {
 			return err
 		}
-		err := s.send(ctx, at.Release())
-		if server.State(err) == server.AbortedBefore {
-			err = errAborted
-		}
-		return err
+		return s.send(ctx, at.Release())
 	}, func(failed bool) error {
 		if !failed {
 			return nil
 		}
-		return dialects.Lost(s.send(ctx, at.Inner().Undo(), at.Release()))
+		return s.send(ctx, at.Inner().Undo(), at.Release())
 	})
 	return got, err
 }
@@ -196,7 +192,11 @@ func (s *session[Tx]) send(ctx context.Context, statements ...sqltext.Statement)
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	text, _ := sqltext.Script(statements).Text()
-	return s.Line.Exec(clean, text)
+	err := s.Line.Exec(clean, text)
+	if server.State(err) == server.AbortedBefore {
+		return errAborted
+	}
+	return dialects.Lost(err)
 }
 
 // Run implements dialects.Session. Behind the end of the transaction it would be committed by
