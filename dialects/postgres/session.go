@@ -193,7 +193,10 @@ func (s *session[Tx]) send(ctx context.Context, statements ...sqltext.Statement)
 	defer cancel()
 	text, _ := sqltext.Script(statements).Text()
 	err := s.Line.Exec(clean, text)
-	if server.State(err) == server.AbortedBefore {
+	switch {
+	case err == nil:
+		return nil
+	case server.State(err) == server.AbortedBefore:
 		return errAborted
 	}
 	return dialects.Lost(err)
