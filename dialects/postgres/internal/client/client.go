@@ -109,14 +109,10 @@ func (s Savepoint) Set() sqltext.Statement {
 func (s Savepoint) Inner() Savepoint { return s + "_work" }
 
 // Undo comes back to it.
-func (s Savepoint) Undo() sqltext.Statement {
-	return sqltext.Silent("rollback to savepoint " + string(s))
-}
+func (s Savepoint) Undo() sqltext.Statement { return sqltext.Silent("rollback to " + string(s)) }
 
 // Release ends it.
-func (s Savepoint) Release() sqltext.Statement {
-	return sqltext.Silent("release savepoint " + string(s))
-}
+func (s Savepoint) Release() sqltext.Statement { return sqltext.Silent("release " + string(s)) }
 
 // MarkSetting holds the mark: a value that lives as long as the transaction, and that no other has.
 const MarkSetting = "txlock.held"
