@@ -44,9 +44,8 @@ type Session = dialects.Party
 // Inspect returns what is held or awaited, by whichever process: slots of the lock table, in order,
 // then, by column, rows of [Locker.Rows], claims, elections and semaphores; with keys, those of
 // these names alone. It is a picture of a moment, and changes nothing. MariaDB lists only what
-// somebody waits for: there it waits for a moment for what keys name, on up to four further
-// connections, some half a second for each four. docs/inspect.md has the privileges, and what
-// each server does not show.
+// somebody waits for: there it waits for a moment for what keys name. docs/inspect.md says what
+// each server shows, and to whom.
 func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
 	holdings, err := l.inspect(ctx, keys)
 	l.invalidate(err)

@@ -132,9 +132,8 @@ func (l *Locker[Tx]) Ping(ctx context.Context) error {
 
 // Check proves that this server excludes: that a second session is refused a slot which the first
 // has, alone or shared. Where two have it, Check is [ErrUnsafeEngine], and on a node of a cluster
-// whose nodes all take writes, because each locks for itself: Galera of MySQL, a replication group
-// in multi-primary mode, pgactive, BDR, Spock, subscriptions of PostgreSQL to the lock table. Any
-// other error says that nothing was proved. Check takes two connections, and waits some 4 s for the
+// whose nodes all take writes, because each locks for itself: docs/databases.md has them. Any other
+// error says that nothing was proved. Check takes two connections, and waits some 4 s for the
 // second. Call it at start where Install is not called.
 func (l *Locker[Tx]) Check(ctx context.Context) error {
 	err := l.ready()

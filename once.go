@@ -47,9 +47,8 @@ func (l *Locker[Tx]) once(key, kind string, period time.Duration) *Once[Tx] {
 
 // Per returns a copy for work that is to be done once in each window of length d, at least a second
 // and whole microseconds. Windows count from the Unix epoch, by the database's clock, which is read
-// behind the lock. When that is set back, what was done later than now counts as done; of one that
-// was far ahead for a while, markers stay that keep the work from running, see [Once.Forget]. There
-// is one marker for each key and d: Once(k), Once(k).Per(d) and Once(k).Per(e) are different work.
+// behind the lock. There is one marker for each key and d: Once(k), Once(k).Per(d) and
+// Once(k).Per(e) are different work. docs/once.md says what a clock that is set back does.
 func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 	m := o.made()
 	per := m.locker.once(o.key, "once:"+d.String()+":", max(d, 0))

@@ -100,17 +100,13 @@ func WithQueue(n int) Option {
 }
 
 // WithHiddenKeys keeps keys, and names of semaphores and elections, from the server's views,
-// statements, tables and log, which have numbers of slots or the beginning of a hash. Clients with
-// and without it exclude each other. [Locker.Inspect] finds a hidden key for who names it, so it is
-// not secret where it can be guessed. Sessions do not show values of [Locker.Rows], but statements
-// do. Identities of an [Election] and what work sends are as they are. Errors, the log and a
-// [Tracer] of this process name keys.
+// statements, tables and log. Clients with and without it exclude each other. docs/inspect.md says
+// what it does not hide: what can be guessed, values of [Locker.Rows] in statements, what work
+// sends, and the errors and log of this process.
 func WithHiddenKeys() Option { return optionFunc(func(c *config) { c.hidden = true }) }
 
-// WithLogger gets warnings and errors of what must not go unnoticed: losses, releases that were not
-// confirmed, forgotten locks, calls that wait for one of their own Locker, servers that do not
-// exclude or were not proved to, sessions and claims that Break has ended, campaigns of
-// [Election.Lead] that begin again, panics in [Combine]. Without it, txlock is silent.
+// WithLogger gets warnings and errors of what must not go unnoticed, as losses and forgotten locks:
+// docs/operations.md has them all. Without it, txlock is silent.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		c.need(logger != nil, "WithLogger: nil logger")

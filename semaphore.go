@@ -22,11 +22,10 @@ const (
 )
 
 // Semaphore names a lock that n sessions, 1 to 1000, may hold at once, each with one of the permits
-// 0 to n-1, which [Lock.Permit] tells. Key is any text of at least one byte. Clients that disagree
-// on n keep to their own. Each permit ever named has a row, so take few keys. Waiters are served in
-// order, but in a session that holds other locks; a wait takes two connections. LockTx, TryLockTx
-// and Shared are errors. No database sees a deadlock of such waits: bound them by [Mutex.Within].
-// See docs/semaphores.md.
+// 0 to n-1, which [Lock.Permit] tells. Key is any text of at least one byte. Each permit ever named
+// has a row, so take few keys. A wait takes two connections, and no database sees a deadlock of
+// such waits: bound them by [Mutex.Within]. LockTx, TryLockTx and Shared are errors.
+// docs/semaphores.md has the order of waiters, and clients that disagree on n.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 	hash := label.Hash(key)
 	known, _ := l.semaphores.LoadOrStore(hash, &semaphore{freed: make(chan struct{}, 1)})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -217,13 +216,11 @@ func (s *session[Tx]) noticed(err error) error {
 	return s.asLoss(err)
 }
 
-// log warns, unless it is no loss, which nobody needs to look at.
+// log warns of a loss. The end of a session with the context of its Do is none.
 func (s *session[Tx]) log(ctx context.Context, text string, loss, err error) {
-	level := slog.LevelWarn
-	if !errors.Is(loss, ErrLost) {
-		level, text = slog.LevelDebug, "txlock: a session has ended with the context of its Do"
+	if errors.Is(loss, ErrLost) {
+		s.locker.config.logger.WarnContext(ctx, text, "lock", s.name.String(), "error", err)
 	}
-	s.locker.config.logger.Log(ctx, level, text, "lock", s.name.String(), "error", err)
 }
 
 // errOutlived is why the context of a Lock ends that was taken in a Do and not unlocked in it.
