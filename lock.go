@@ -121,7 +121,10 @@ func (l *Lock) Permit() int { return l.permit }
 func (l *Lock) Unlock(ctx context.Context) error {
 	l.mu.Lock()
 	again := l.unlocked || l.session == nil
-	if l.unlocked = true; !again && l.cancel != nil {
+	if l.unlocked = true; !again && l.trace != nil {
+		l.trace.unfollow() // the error of the release tells more than the end of the context
+	}
+	if !again && l.cancel != nil {
 		l.cancel(nil) // the holder's work must have ended when the server lets go
 	}
 	l.mu.Unlock()

@@ -57,6 +57,7 @@ type Call struct {
 type trace struct {
 	tracer          Tracer
 	ctx             context.Context // as Asked has returned it
+	unfollow        func() bool     // forgets that the context of a Lock ends
 	answered, ended atomic.Bool
 }
 
@@ -93,16 +94,11 @@ func (t *trace) end(err error) {
 	}
 }
 
-// follow says that a Lock was granted, and when its end comes. Of an Unlock, which ends the context
-// first, the error of the release tells more.
+// follow says that a Lock was granted, and when its end comes.
 func (t *trace) follow(lock *Lock) {
 	t.answer(nil)
 	held := lock.Context()
-	context.AfterFunc(held, func() {
-		if cause := context.Cause(held); cause != context.Canceled {
-			t.end(unlessReleased(cause))
-		}
-	})
+	t.unfollow = context.AfterFunc(held, func() { t.end(unlessReleased(context.Cause(held))) })
 }
 
 // unlessReleased is nil for a lock that was released with the Do in which it was taken, else err.
