@@ -210,7 +210,6 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], 
 		select {
 		case <-time.After(gracePeriod - time.Since(granted)):
 		case <-held.Done():
-			return nil, context.Cause(held)
 		}
 	}
 	return office.hold(held, false) // behind the grace: it proves the session
