@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"net"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -16,10 +17,13 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
-type sqlPool struct{ *sql.DB }
+type sqlPool struct {
+	*sql.DB
+	pgx *atomic.Bool // the last connection that was seen is pgx's driver's, not wrapped: it takes options
+}
 
 // SQL is a pool of database/sql.
-func SQL(db *sql.DB) Pool[*sql.Tx] { return sqlPool{db} }
+func SQL(db *sql.DB) Pool[*sql.Tx] { return sqlPool{db, new(atomic.Bool)} }
 
 func (p sqlPool) Size() int { return p.Stats().MaxOpenConnections }
 
@@ -49,7 +53,7 @@ func (p sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 	}
 	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
 		var options []any
-		if _, takes := p.Driver().(*stdlib.Driver); takes { // else it prepares each text, and keeps it
+		if p.pgx.Load() { // which would prepare each text, and keep it
 			options = []any{pgx.QueryExecModeExec}
 		}
 		return oneByOne(ctx, tx, s, tag, options...)
@@ -76,6 +80,8 @@ type sqlConn struct {
 func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
 	switch conn := pooled.(type) {
 	case interface{ Conn() *pgx.Conn }:
+		_, own := pooled.(*stdlib.Conn)
+		c.pool.pgx.Store(own)
 		c.pgx = known(conn.Conn(), c.pool.beside)
 		to.Socket, to.End = c.pgx.line.Socket, func() { _ = c.pgx.conn.Close(over) }
 	case interface{ Conn() net.Conn }: // pgdriver of bun
