@@ -8,8 +8,8 @@ type Query struct {
 	SQL   string
 	Args  []any  // string, []byte, int64
 	Table string // that it is about, for errors
-	// Reads says that it is one SELECT, or several in a UNION, which writes nothing, and locks what
-	// it can for a moment.
+	// Reads tells MySQL that it is one SELECT, or several in a UNION, which writes nothing, and
+	// locks what it can for a moment.
 	Reads bool
 }
 

@@ -17,8 +17,8 @@ func claimsOf(table string) dialects.ClaimSQL {
 	end := "(" + micros("until") + ")::text"
 	return dialects.ClaimSQL{
 		Table: table,
-		Read:  reading(table, read+"and c.claim = $1::bytea"),
-		List:  reading(table, read+"order by c.until limit 10000"),
+		Read:  of(table, read+"and c.claim = $1::bytea"),
+		List:  of(table, read+"order by c.until limit 10000"),
 		Keep:  of(table, "select "+end+" from {}"+held), // at READ COMMITTED: LockTx refuses other transactions
 		Move: of(table, "update {} set until = case when $5::bigint > 0 then NOW + $5::MICROSECONDS else "+
 			"to_timestamp(0) end"+held+" returning "+end),

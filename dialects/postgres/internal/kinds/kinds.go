@@ -19,19 +19,13 @@ func of(table, text string) dialects.Query {
 	return dialects.Query{SQL: identifier.Qualified(text), Table: table}
 }
 
-func reading(table, text string) dialects.Query {
-	q := of(table, text)
-	q.Reads = true
-	return q
-}
-
 // Of are the texts for a lock table.
 func Of(table string) (k dialects.Kinds, err error) {
 	beside, err := sqltext.Beside(table)
 	queue := strconv.Itoa(locktable.QueuePermit)
 	return dialects.Kinds{
 		// A standby refuses BEGIN READ WRITE.
-		Ping: reading(beside(""), "select '' from {} where slots > 0 limit 1"),
+		Ping: of(beside(""), "select '' from {} where slots > 0 limit 1"),
 		Once: onceOf(beside(locktable.Markers)), Claims: claimsOf(beside(locktable.Claims)),
 		Permits: permitsOf(beside(locktable.Permits), queue), Leaders: leadersOf(beside(locktable.Leaders)),
 	}, err
@@ -58,7 +52,7 @@ func sweep(table, key, time string) dialects.Query {
 func permitsOf(table, queue string) dialects.PermitSQL {
 	return dialects.PermitSQL{
 		Table: table,
-		Look: reading(table, "select concat(id, case permit when "+queue+" then case when "+
+		Look: of(table, "select concat(id, case permit when "+queue+" then case when "+
 			"pg_try_advisory_xact_lock_shared(NUMBER, id) then ' free' end end) from {} "+
 			"where hash = $1::text and (permit < $2::int or permit = "+queue+") order by permit"),
 		Make: of(table, counting+";\n"+missing("permit", "$3", "(select case i when $2::int then "+queue+" else i end "+
@@ -86,8 +80,8 @@ func leadersOf(table string) dialects.LeadersSQL {
 		// Where the rows are, a candidate that is stopped here must not hold up others.
 		Rows: of(table, counting+" where not exists (select from {} where hash = $1::text);\n"+
 			missing("part", "$2", "unnest(array['seat', 'record', 'office']) list (part)")+";\n"+
-			"select concat_ws(' ', seat.id, office.id) from {} seat join {} office on office.hash = seat.hash and "+
-			"office.part = 'office' where seat.hash = $1::text and seat.part = 'seat'"),
+			"select concat(string_agg(id::text, ' ' order by part desc)) from {} where hash = $1::text and "+
+			"part <> 'record'"),
 		Write: of(table, "with former as (select id, term, identity from {} where hash = $3::text and "+
 			"part = 'record' for update), written as (update {} own set term = $1::bigint, "+
 			"identity = $2::text, since = NOW from former where own.id = former.id and "+
@@ -96,7 +90,7 @@ func leadersOf(table string) dialects.LeadersSQL {
 		Resign: of(table, "update {} set identity = null"+record+" and term = $2::bigint returning id::text"),
 		// The lock in front of the office, which a renewal keeps. The snapshot of the record is
 		// later.
-		Leader: reading(table, "select "+sqltext.Set("txlock.office", "case when pg_try_advisory_xact_lock_shared("+
+		Leader: of(table, "select "+sqltext.Set("txlock.office", "case when pg_try_advisory_xact_lock_shared("+
 			"NUMBER, id) then 'free' end")+" from {} where hash = $1::text and part = 'office';\n"+
 			"select concat_ws(' ', nullif(current_setting('txlock.office', true), ''), 'writes', term, "+
 			micros("since")+", encode(convert_to(identity, 'UTF8'), 'hex')) from {}"+record),
@@ -114,7 +108,7 @@ func onceOf(table string) dialects.OnceSQL {
 	}
 	return dialects.OnceSQL{
 		Table: table,
-		Look: reading(table, "select concat_ws(' ', "+micros("NOW")+", (select "+micros("done_at")+
+		Look: of(table, "select concat_ws(' ', "+micros("NOW")+", (select "+micros("done_at")+
 			" from {} where marker = $1::bytea))"),
 		Mark:   of(table, insert(at("$2"))+"case when "+old+" then excluded.done_at end"),
 		First:  of(table, insert("NOW")+"excluded.done_at where "+old+" returning $2::bigint"),
