@@ -65,7 +65,8 @@ var errUnsent = errors.New("the statements cannot travel with the lock")
 // read says how many rows the statements have affected, on a connection of that status, or how they
 // have failed: not where err is that of the lock, which has so many statements.
 func (b behind) read(columns [][]string, lock int, status client.Status, err error) (affected []int64, failed error) {
-	state, closed, unsent, at := server.State(err), status == client.Closed, client.IsUnsent(err), len(columns)-lock
+	state, closed, at := server.State(err), status == client.Closed, len(columns)-lock
+	unsent := errors.As(err, new(pgx.ErrPreprocessingBatch)) // but for what it prepares
 	switch {
 	case err == nil:
 	case unsent && !sqlconn.Failed(err), state == "" && status == client.Idle:

@@ -139,13 +139,13 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 	}
 	clear(c.known) // after an error pgx prepares them anew
 	if state := server.State(err); state == server.UnknownStatement || state == server.KnownStatement {
-		c.mixedUp, err = true, server.MixedUp(err)
+		c.mixedUp = true
+		err = fmt.Errorf("prepared statements were deallocated, or a pooler that shares the server's connections, and "+
+			"does not track prepared statements, is in between; let it track them (PgBouncer 1.21 or later: "+
+			"max_prepared_statements), or connect with default_query_exec_mode=simple_protocol: %w", err)
 	}
 	return columns, err
 }
-
-// IsUnsent tells whether pgx has refused a batch before it sent any, but for what it prepares.
-func IsUnsent(err error) bool { return errors.As(err, new(pgx.ErrPreprocessingBatch)) }
 
 // read reads the first column of a statement of the library's. Of one of the caller's it is how
 // many rows were affected, or have come where one is asked for.

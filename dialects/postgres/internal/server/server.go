@@ -172,13 +172,6 @@ func Ours(err error, table string) error {
 	return Classify(err, dialects.Request{Table: table, Ours: true})
 }
 
-// MixedUp says why a prepared statement is not as it was.
-func MixedUp(err error) error {
-	return fmt.Errorf("prepared statements were deallocated, or a pooler that shares the server's connections, and "+
-		"does not track prepared statements, is in between; let it track them (PgBouncer 1.21 or later: "+
-		"max_prepared_statements), or connect with default_query_exec_mode=simple_protocol: %w", err)
-}
-
 // mayPass are those that may pass by themselves, besides the fatal ones.
 var mayPass = []string{
 	"40",                            // transaction rollback
