@@ -16,19 +16,15 @@ import (
 // Layout is that of a lock table.
 func Layout(locks string) (l dialects.Layout, err error) {
 	beside, err := sqltext.Beside(locks)
-	part := func(missing, suffix, sql string) { // {} is the table
+	// A part is missing where its table, {}, is, or lacks the column. Any table has an oid.
+	const oid = "tableoid"
+	part := func(suffix, column, sql string) {
 		name := beside(suffix)
-		sql = strings.ReplaceAll(sql, "{}", name)
-		l.Parts = append(l.Parts, dialects.Part{Table: name, Missing: identifier.Qualified(missing), SQL: sql})
-	}
-	table := func(kind, suffix, definition string) {
-		part("to_regclass("+sqltext.Literal(beside(suffix))+") IS NULL", suffix,
-			"CREATE "+kind+" IF NOT EXISTS {}"+definition)
-	}
-	// lacking is true of a table that is missing, too.
-	lacking := func(suffix, column, sql string) {
-		part("NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass("+sqltext.Literal(beside(suffix))+
-			")::oid AND attname = '"+column+"')", suffix, sql)
+		missing := "NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(" + sqltext.Literal(name) +
+			")::oid AND attname = '" + column + "')"
+		l.Parts = append(l.Parts, dialects.Part{
+			Table: name, Missing: identifier.Qualified(missing), SQL: strings.ReplaceAll(sql, "{}", name),
+		})
 	}
 	// An index stands in the schema of its table, and is made with that: CREATE INDEX would wait
 	// for work that is under way, also where there is one.
@@ -39,7 +35,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
 
 	// The primary key is unnamed: the server finds a free name. Every row states the number of
 	// slots: a client with an old number finds no row to lock instead of a wrong one.
-	table("TABLE", "", ` (
+	part("", oid, `CREATE TABLE IF NOT EXISTS {} (
     slot integer NOT NULL PRIMARY KEY,
     slots integer NOT NULL,
     CHECK (slot >= 0 AND slot < slots)
@@ -47,22 +43,22 @@ func Layout(locks string) (l dialects.Layout, err error) {
 
 	// What tokens are drawn from. The first holder inserts the row of runs. The epochs of version
 	// 0.1 lack a column, and to add it waits for all who hold a lock with a token.
-	table("TABLE", locktable.Epochs, ` (
+	part(locktable.Epochs, oid, `CREATE TABLE IF NOT EXISTS {} (
     epoch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     begun boolean NOT NULL DEFAULT false,
     server timestamptz[]
 )`)
-	lacking(locktable.Epochs, "server", "ALTER TABLE {} ADD COLUMN IF NOT EXISTS server timestamptz[]")
-	table("UNLOGGED TABLE", locktable.Runs, ` (
+	part(locktable.Epochs, "server", "ALTER TABLE {} ADD COLUMN IF NOT EXISTS server timestamptz[]")
+	part(locktable.Runs, oid, `CREATE UNLOGGED TABLE IF NOT EXISTS {} (
     running boolean NOT NULL PRIMARY KEY CHECK (running),
     epoch bigint NOT NULL,
     start bigint NOT NULL
 )`)
-	table("SEQUENCE", sqltext.Tokens, "")
+	part(sqltext.Tokens, oid, "CREATE SEQUENCE IF NOT EXISTS {}")
 
 	// Clients agree on the hash of an election's name, which version 0.1 did not have. The name is
 	// for people. Nobody writes a seat: its waiters would chase the versions of the row.
-	lacking(locktable.Leaders, "hash", `CREATE TABLE IF NOT EXISTS {} (
+	part(locktable.Leaders, "hash", `CREATE TABLE IF NOT EXISTS {} (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     hash text NOT NULL,
     name text,
@@ -75,7 +71,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
 
 	// The same of a semaphore's key. Nobody locks or writes a row: its number is that of an
 	// advisory lock.
-	lacking(locktable.Permits, "hash", `CREATE TABLE IF NOT EXISTS {} (
+	part(locktable.Permits, "hash", `CREATE TABLE IF NOT EXISTS {} (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     hash text NOT NULL,
     name text,
@@ -84,13 +80,13 @@ func Layout(locks string) (l dialects.Layout, err error) {
 )`)
 
 	// Sweep finds old markers, and claims that ended long ago, by the indexes.
-	table("TABLE", locktable.Markers, ` (
+	part(locktable.Markers, oid, `CREATE TABLE IF NOT EXISTS {} (
     marker bytea NOT NULL PRIMARY KEY,
     done_at timestamptz NOT NULL
 )`+index(locktable.Markers, "_at", "done_at"))
 
 	// A claim is its holder's by the secret.
-	table("TABLE", locktable.Claims, ` (
+	part(locktable.Claims, oid, `CREATE TABLE IF NOT EXISTS {} (
     claim bytea NOT NULL PRIMARY KEY,
     name text,
     holder text NOT NULL,
