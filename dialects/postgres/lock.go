@@ -117,7 +117,6 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 // The verdicts on a lock.
 var (
 	errAgain    = errors.New("the wait is to begin again")
-	errMissed   = fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	errSnapshot = fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data "+
 		"under it; begin it at READ COMMITTED", dialects.ErrIsolation)
 
@@ -157,7 +156,7 @@ func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
 	rows := columns[a.rows]
 	switch {
 	case a.texts.anyOne && len(rows) == 0, !a.texts.anyOne && rows[0] == "-1":
-		return got, errMissed
+		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	case a.texts.anyOne:
 		got.Row = rows[0]
 	default:

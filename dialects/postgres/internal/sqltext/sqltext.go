@@ -79,19 +79,12 @@ func Escaped(text string) string { return "E" + Literal(strings.ReplaceAll(text,
 
 // ArrayOf is the text form of an array. Elements are in double quotes, with \ before " and \
 // (manual, section 8.15.6).
-func ArrayOf[T string | int | int64](elements []T) string {
-	var b strings.Builder
-	b.WriteByte('{')
+func ArrayOf[T string | int64](elements []T) string {
+	quoted := make([]string, len(elements))
 	for i, element := range elements {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteByte('"')
-		b.WriteString(arrayEscapes.Replace(fmt.Sprint(element)))
-		b.WriteByte('"')
+		quoted[i] = `"` + arrayEscapes.Replace(fmt.Sprint(element)) + `"`
 	}
-	b.WriteByte('}')
-	return b.String()
+	return "{" + strings.Join(quoted, ",") + "}"
 }
 
 var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
