@@ -142,14 +142,15 @@ func (c *sqlConn) note(err error) error {
 	return err
 }
 
-// level makes the transaction what Begin does. Not every driver has a word for it.
-var level = sqltext.Silent("set transaction isolation level read committed, read write")
-
-// Begin implements Transaction. The client library begins the transaction.
+// Begin implements Transaction. The client library begins the transaction. Level makes it what
+// Begin does: not every driver has a word for it. It comes before all that pgx may prepare: that
+// would be a query, behind which the server refuses it.
 func (c *sqlConn) Begin(ctx context.Context, s sqltext.Script) ([][]string, error) {
 	if err := c.note(c.Conn.Begin(ctx)); err != nil {
 		return nil, err
 	}
+	level := sqltext.Silent("set transaction isolation level read committed, read write")
+	level.Opens = c.pgx != nil
 	return c.run(ctx, append(sqltext.Script{level}, s[1:]...))
 }
 

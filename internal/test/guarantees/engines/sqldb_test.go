@@ -92,6 +92,30 @@ func TestLockTxOnWrappedStdlib(t *testing.T) {
 	})
 }
 
+// A Do on a new connection runs at READ COMMITTED, and writes, whatever the defaults of its session
+// are: that is said before pgx prepares anything, which would be a query.
+func TestDefaultsOfSessions(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		for _, c := range testbed.PostgresSQL {
+			f := testbed.NewFixture(t, e, c)
+			table := f.MakeTable(t, "level text")
+			driver, pool := c.Connect(t, f.DSNFor(f.Label, "", url.Values{
+				"default_transaction_isolation": {"serializable"}, "default_transaction_read_only": {"on"},
+			}), 1)
+			locks := txlock.New(driver, txlock.WithTable(f.Table()))
+			for range 3 {
+				require.NoError(t, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+					return f.Exec(ctx, tx, "INSERT INTO "+table+" SELECT current_setting('transaction_isolation')")
+				}), c.Name)
+			}
+			require.Equal(t, 3, f.Total(t, "SELECT count(*) FROM "+table+" WHERE level = 'read committed'"))
+			require.NoError(t, locks.Close())
+			pool.Close()
+		}
+	})
+}
+
 // The *sql.Tx of a Do takes what was prepared on the caller's sql.DB.
 func TestStatementsOfDB(t *testing.T) {
 	t.Parallel()
