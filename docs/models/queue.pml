@@ -1,19 +1,19 @@
 /*
- * The queue in front of a row: a turnstile that is strictly first come first served, and the row's
+ * The queue in front of a row: a queue lock that is strictly first come first served, and the row's
  * own queue, which lets newcomers in. Sessions lock, try, give up and die, without end. One more
- * session locks the row and knows of no turnstile, as another program may.
+ * session locks the row and knows of no queue lock, as another program may.
  *
- * Claims: never two inside. Of those who wait for the turnstile, whoever arrived first is inside
- * first. A try that passed the turnstile misses the row only for a session that means to keep it.
+ * Claims: never two inside. Of those who wait for the queue lock, whoever arrived first is inside
+ * first. A try that passed the queue lock misses the row only for a session that means to keep it.
  *
- * Mutation NO_TURNSTILE: the row alone is the queue. The order is lost, exclusion is not.
- * Mutation NO_ROW: the turnstile alone is the lock. Another program's lock excludes nobody.
+ * Mutation NO_QUEUE_LOCK: the row alone is the queue. The order is lost, exclusion is not.
+ * Mutation NO_ROW: the queue lock alone is the lock. Another program's lock excludes nobody.
  * Mutation TRY_TOUCHES: a try locks the row before it looks whether it passed. Of two tries at the
  * same time, none gets the lock.
  */
 #define N 4 /* sessions of ours; their numbers are 1 to N */
 
-byte turnstile;                   /* who has passed it; 0: nobody */
+byte queueLock;                   /* who has passed it; 0: nobody */
 chan line = [N] of { byte };      /* who waits for it */
 chan arrived = [N] of { byte };   /* who asked and is not inside, by the order of asking */
 byte row;                         /* who has locked it; 0: nobody */
@@ -21,10 +21,10 @@ byte inside;                      /* who works under the lock, by its own view; 
 byte passing;                     /* a try that has locked the row, and will give it back at once */
 
 /* The lock manager grants in the act of releasing. */
-inline releaseTurnstile() {
+inline releaseQueueLock() {
 	if
-	:: nempty(line) -> line?turnstile
-	:: empty(line) -> turnstile = 0
+	:: nempty(line) -> line?queueLock
+	:: empty(line) -> queueLock = 0
 	fi
 }
 
@@ -46,19 +46,19 @@ idle:
 	fi;
 
 lock:
-#ifdef NO_TURNSTILE
+#ifdef NO_QUEUE_LOCK
 	arrived!me;
 #else
 	atomic {
 		arrived!me;
 		if
-		:: turnstile == 0 -> turnstile = me
+		:: queueLock == 0 -> queueLock = me
 		:: else -> line!me
 		fi
 	}
 	if
-	:: turnstile == me
-	:: atomic { turnstile != me -> line??eval(me); arrived??eval(me); goto idle } /* gives up */
+	:: queueLock == me
+	:: atomic { queueLock != me -> line??eval(me); arrived??eval(me); goto idle } /* gives up */
 	fi;
 #endif
 	if
@@ -74,7 +74,7 @@ lock:
 try:
 	atomic {
 		if
-		:: turnstile == 0 -> turnstile = me; passed = true
+		:: queueLock == 0 -> queueLock = me; passed = true
 		:: else -> passed = false
 		fi
 	}
@@ -113,7 +113,7 @@ release:
 	}
 	atomic {
 		if
-		:: turnstile == me -> releaseTurnstile()
+		:: queueLock == me -> releaseQueueLock()
 		:: else
 		fi;
 		goto idle

@@ -1,21 +1,21 @@
 /*
  * The renewal of held rows on PostgreSQL: the transaction ends, another begins and locks the rows
- * again, and nobody gets in between. A session's advisory locks keep the turnstiles shut meanwhile.
+ * again, and nobody gets in between. Advisory locks of the session keep the queue locks meanwhile.
  *
- * There are two rows, each with a turnstile in front of it. A request is for one of them or for
- * both: it passes all its turnstiles, in one order, and then locks its rows. Requests wait or try,
- * give up at any point, and come back without end. A renewal asks for turnstiles that its own
+ * There are two rows, each with a queue lock in front of it. A request is for one of them or for
+ * both: it passes all its queue locks, in one order, and then locks its rows. Requests wait or try,
+ * give up at any point, and come back without end. A renewal asks for queue locks that its own
  * transaction has. The server grants these at once, so it waits for nobody. Each statement of a
  * renewal may fail. PostgreSQL then aborts the transaction, or what came after the last savepoint;
  * locks of the session stay. The client tells the owner, and then closes the connection.
  *
  * Claims: never two inside, where an owner is inside until it is told or leaves. A renewal finds
- * its turnstiles passed and its rows free. No advisory lock of the session outlives the hold.
+ * its queue locks passed and its rows free. No advisory lock of the session outlives the hold.
  * Nobody is blocked for ever.
  *
- * Mutation NO_SESSION_TURNSTILE: a waiter gets in when the transaction ends.
- * Mutation KEEPS_ONE: of two turnstiles the session keeps the first.
- * Mutation FEW_TURNSTILES: a request for both rows passes the first turnstile alone, and waits for
+ * Mutation NO_SESSION_QUEUE_LOCK: a waiter gets in when the transaction ends.
+ * Mutation KEEPS_ONE: of two queue locks the session keeps the first.
+ * Mutation FEW_QUEUE_LOCKS: a request for both rows passes the first queue lock alone, and waits for
  * the second row itself. It gets in.
  * Mutation NO_FIRST_SAVEPOINT: a first statement that fails ends the transaction, and a waiter gets
  * in before the owner is told.
@@ -27,25 +27,25 @@
 #define N 3 /* sessions; their numbers are 1 to N */
 
 byte row[2];                    /* who has locked it; 0: nobody */
-byte turnstile[2];              /* who has passed it */
+byte queueLock[2];              /* who has passed it */
 bool byTransaction[2];          /* ... until the transaction ends */
 bool bySession[2];              /* ... until it is unlocked, or the connection closed */
 chan line[2] = [N] of { byte }; /* who waits for it */
 byte inside[2];                 /* who works under the lock, by its own view */
 
 #define WANTS(r) (first <= (r) && (r) <= last)
-#ifdef FEW_TURNSTILES
+#ifdef FEW_QUEUE_LOCKS
 #define PASSES(r) ((r) == first)
 #else
 #define PASSES(r) WANTS(r)
 #endif
 
-inline grantTurnstile(r) { /* to the first who waits, in the act of releasing */
+inline grantQueueLock(r) { /* to the first who waits, in the act of releasing */
 	if
-	:: turnstile[r] == me && !byTransaction[r] && !bySession[r] ->
+	:: queueLock[r] == me && !byTransaction[r] && !bySession[r] ->
 		if
-		:: nempty(line[r]) -> line[r]?turnstile[r]; byTransaction[r] = true
-		:: empty(line[r]) -> turnstile[r] = 0
+		:: nempty(line[r]) -> line[r]?queueLock[r]; byTransaction[r] = true
+		:: empty(line[r]) -> queueLock[r] = 0
 		fi
 	:: else
 	fi
@@ -55,24 +55,24 @@ inline freeRow(r) {
 	row[r] = (row[r] == me -> 0 : row[r])
 }
 
-inline freeTurnstile(r) { /* that the transaction holds */
-	byTransaction[r] = (turnstile[r] == me -> false : byTransaction[r]);
-	grantTurnstile(r)
+inline freeQueueLock(r) { /* that the transaction holds */
+	byTransaction[r] = (queueLock[r] == me -> false : byTransaction[r]);
+	grantQueueLock(r)
 }
 
 /* The server ends a transaction, and then releases its locks. */
 inline endTransaction() {
 	d_step { freeRow(0); freeRow(1) }
-	d_step { freeTurnstile(0); freeTurnstile(1) }
+	d_step { freeQueueLock(0); freeQueueLock(1) }
 }
 
 inline close() { /* the connection: its transaction ends, and then the locks of the session */
 	d_step { freeRow(0); freeRow(1) }
 	d_step {
-		bySession[0] = (turnstile[0] == me -> false : bySession[0]);
-		bySession[1] = (turnstile[1] == me -> false : bySession[1]);
-		freeTurnstile(0);
-		freeTurnstile(1)
+		bySession[0] = (queueLock[0] == me -> false : bySession[0]);
+		bySession[1] = (queueLock[1] == me -> false : bySession[1]);
+		freeQueueLock(0);
+		freeQueueLock(1)
 	}
 }
 
@@ -90,12 +90,12 @@ inline mayFail() {
 	fi
 }
 
-/* A turnstile is waited for. The wait may end at any time, also when it was granted just now. */
+/* A queue lock is waited for. The wait may end at any time, also when it was granted just now. */
 inline pass(r) {
 	atomic {
 		if
-		:: PASSES(r) && turnstile[r] == 0 -> turnstile[r] = me; byTransaction[r] = true
-		:: PASSES(r) && turnstile[r] != 0 ->
+		:: PASSES(r) && queueLock[r] == 0 -> queueLock[r] = me; byTransaction[r] = true
+		:: PASSES(r) && queueLock[r] != 0 ->
 			if
 			:: goto release /* a try */
 			:: line[r]!me
@@ -104,7 +104,7 @@ inline pass(r) {
 		fi
 	}
 	if
-	:: !PASSES(r) || turnstile[r] == me
+	:: !PASSES(r) || queueLock[r] == me
 	:: atomic {
 		PASSES(r) ->
 			if
@@ -127,7 +127,7 @@ inline lock(r) {
 inline keep(r) { /* pg_try_advisory_lock(t) */
 	atomic {
 		if
-		:: PASSES(r) -> assert(turnstile[r] == me); bySession[r] = true
+		:: PASSES(r) -> assert(queueLock[r] == me); bySession[r] = true
 		:: !PASSES(r)
 		fi
 	}
@@ -136,7 +136,7 @@ inline keep(r) { /* pg_try_advisory_lock(t) */
 inline passAgain(r) { /* pg_try_advisory_xact_lock(t) */
 	atomic {
 		if
-		:: PASSES(r) -> assert(turnstile[r] == me); byTransaction[r] = true
+		:: PASSES(r) -> assert(queueLock[r] == me); byTransaction[r] = true
 		:: !PASSES(r)
 		fi
 	}
@@ -191,7 +191,7 @@ held:
 	undoable = true; /* savepoint */
 #endif
 	mayFail();
-#ifndef NO_SESSION_TURNSTILE
+#ifndef NO_SESSION_QUEUE_LOCK
 	keep(0);
 	mayFail();
 #ifdef KEEPS_ONE
@@ -217,9 +217,9 @@ held:
 	undoable = true; /* savepoint */
 #endif
 	/* pg_advisory_unlock(t), of what the session keeps */
-	bySession[0] = (turnstile[0] == me -> false : bySession[0]);
+	bySession[0] = (queueLock[0] == me -> false : bySession[0]);
 	mayFail();
-	bySession[1] = (turnstile[1] == me -> false : bySession[1]);
+	bySession[1] = (queueLock[1] == me -> false : bySession[1]);
 	mayFail();
 	undoable = false; /* release */
 	goto held;
@@ -244,6 +244,6 @@ unlock:
 	leave();
 release: /* the connection goes back to its pool */
 	endTransaction();
-	d_step { assert(turnstile[0] != me && turnstile[1] != me) }
+	d_step { assert(queueLock[0] != me && queueLock[1] != me) }
 	goto idle
 }

@@ -1,8 +1,8 @@
 /*
- * Shared and exclusive locks on PostgreSQL, of one row or of both. Each row has a turnstile in
+ * Shared and exclusive locks on PostgreSQL, of one row or of both. Each row has a queue lock in
  * front of it. Locks are taken in this order, and kept until the transaction ends:
  *
- *                turnstiles   rows
+ *                queue locks   rows
  *   shared       shared       -
  *   exclusive    exclusive    exclusive
  *
@@ -13,24 +13,24 @@
  * Claims: no writer is inside with anybody else. A renewal finds the rows free. Who stays gets in,
  * whoever comes later, if holders leave. So the order of the locks allows no deadlock.
  *
- * Mutation FEW_TURNSTILES: a request for both rows passes the first turnstile alone. Of the second
+ * Mutation FEW_QUEUE_LOCKS: a request for both rows passes the first queue lock alone. Of the second
  * row, which a reader does not lock, nobody keeps a writer out.
- * Mutation TWO_SPELLINGS: turnstiles have other numbers for one session, as with hashes of a
+ * Mutation TWO_SPELLINGS: queue locks have other numbers for one session, as with hashes of a
  * table's name. Its writer has the row, in which no reader is seen.
- * Mutation NO_ORDER: a session takes the turnstiles of both rows the other way round.
- * Mutation READERS_FIRST: a turnstile is shared at once though somebody waits for it alone. Readers
+ * Mutation NO_ORDER: a session takes the queue locks of both rows the other way round.
+ * Mutation READERS_FIRST: a queue lock is shared at once though somebody waits for it alone. Readers
  * that overlap without end starve a writer.
  */
 #define N 3          /* sessions; their numbers are 1 to N */
 
 /* What is locked, each fair: first come, first served, and neighbours who share get in together. */
-#define TURNSTILE 0  /* of row 0; of row 1 it is 1 */
+#define QUEUE_LOCK 0  /* of row 0; of row 1 it is 1 */
 #define ROW 2        /* row 0; row 1 is 3 */
 #define LOCKS 4
 
 #define SELF (1 << me)
 #define WANTS(r) (first <= (r) && (r) <= last)
-#ifdef FEW_TURNSTILES
+#ifdef FEW_QUEUE_LOCKS
 #define PASSES(r) ((r) == first)
 #else
 #define PASSES(r) WANTS(r)
@@ -95,10 +95,10 @@ inline lock(l) {
 inline pass(r) {
 	if
 #ifdef TWO_SPELLINGS
-	:: PASSES(r) && me != 3 -> lock(TURNSTILE + r)
+	:: PASSES(r) && me != 3 -> lock(QUEUE_LOCK + r)
 	:: !PASSES(r) || me == 3
 #else
-	:: PASSES(r) -> lock(TURNSTILE + r)
+	:: PASSES(r) -> lock(QUEUE_LOCK + r)
 	:: !PASSES(r)
 #endif
 	fi
@@ -167,7 +167,7 @@ idle:
 		steady = (me == 1 -> false : steady)
 	}
 
-	/* The renewal. The session has the turnstiles for itself, beside its transaction. */
+	/* The renewal. The session has the queue locks for itself, beside its transaction. */
 	if
 	:: true
 	:: atomic { !shares[me] -> release(ROW); release(ROW + 1) }
@@ -178,8 +178,8 @@ idle:
 leave: /* The server ends the transaction: its rows, and then the others. */
 	atomic { release(ROW); release(ROW + 1) }
 	atomic {
-		release(TURNSTILE);
-		release(TURNSTILE + 1);
+		release(QUEUE_LOCK);
+		release(QUEUE_LOCK + 1);
 		shares[me] = false;
 		first = 0;
 		last = 0
