@@ -22,14 +22,9 @@ import (
 // other transaction back. Every other node applies it, and so has the row locked until the
 // transaction ends. What is read behind a fragment is not older than the lock.
 
-const (
-	// triesOvertaken is how often a try goes on that was overtaken, by who has the lock, or by the
-	// end of its last holder.
-	triesOvertaken = 10
-	// galeraWait is how long a joined wait lasts at a time: a limit on the server ends it, for KILL
-	// QUERY would end the transaction (error 1213).
-	galeraWait = 250 * time.Millisecond
-)
+// galeraWait is how long a joined wait lasts at a time: a limit on the server ends it, for KILL
+// QUERY would end the transaction (error 1213).
+const galeraWait = 250 * time.Millisecond
 
 // lockInCluster is lock.
 func (s *session) lockInCluster(ctx context.Context, request dialects.Request, front []string) (got dialects.Grant,
@@ -71,13 +66,14 @@ func keptInCluster(request dialects.Request) error {
 }
 
 // overtakenBy turns the end of a transaction for another's sake into a wait that goes on, where
-// that has nothing but its first lock to lose. A try goes on some times.
+// that has nothing but its first lock to lose. A try goes on ten times: who was first may have the
+// lock, or have ended.
 func overtakenBy(err error, request dialects.Request, times int) error {
 	if isOfWork(err) || !server.IsDeadlock(err) {
 		return err
 	}
 	err = fmt.Errorf("%w: a session on another node of the cluster was first: %v", dialects.ErrNotAcquired, err)
-	if request.Try && times == triesOvertaken {
+	if request.Try && times == 10 {
 		return err
 	}
 	time.Sleep(rand.N(3 * time.Millisecond)) // so that they do not meet again at once
@@ -88,8 +84,8 @@ func overtakenBy(err error, request dialects.Request, times int) error {
 // once. It changes no row in a session that keeps its writes to itself: with wsrep_on = OFF, and
 // with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at REPEATABLE READ. By the
 // index: else many numbers wait for others' rows.
-func certifySQL(request dialects.Request, comment string, values []dialects.Value) (string, error) {
-	table, err := sqltext.QuoteTable(request.Table)
+func certifySQL(request dialects.Request, comment string, values []dialects.Value) string {
+	table, _ := sqltext.QuoteTable(request.Table)
 	count := "taken"
 	if request.Slots == 0 { // of an election, whose term is in another row
 		count = "term"
@@ -97,7 +93,7 @@ func certifySQL(request dialects.Request, comment string, values []dialects.Valu
 	return fmt.Sprintf("%sUPDATE %s%s FORCE INDEX (PRIMARY) SET %s = %[4]s + 1 WHERE %s IN (%s) AND @@wsrep_on AND "+
 		"'STATEMENT' NOT IN (@@binlog_format, @@wsrep_forced_binlog_format) ORDER BY %[5]s",
 		sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1"), comment, table, count,
-		request.Column, numbersOf(values)), err
+		request.Column, numbersOf(values))
 }
 
 // certify makes the lock of the rows of request one of the cluster. A session that has nothing else
@@ -107,11 +103,8 @@ func (s *session) certify(ctx context.Context, request dialects.Request) error {
 		ctx = context.WithoutCancel(ctx)
 	}
 	return s.driver.pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) error {
-		query, err := certifySQL(request, sqltext.Comment(labelOf(request), tag), request.Values)
-		if err != nil {
-			return err
-		}
-		changed, err := s.Link.Run(ctx, query)
+		comment := sqltext.Comment(labelOf(request), tag)
+		changed, err := s.Link.Run(ctx, certifySQL(request, comment, request.Values))
 		switch number := server.Number(err); {
 		case err == nil && changed != int64(len(request.Values)),
 			number == server.WrongValue, number == server.WrongArguments:

@@ -152,10 +152,7 @@ func (s *session) Socket() net.Conn { return s.conn.Socket }
 func (s *session) Ping(ctx context.Context) error {
 	err := s.prove(ctx)
 	if err == nil && s.driver.pool.Galera.Load() {
-		beat, failed := certifySQL(s.request, sqltext.Comment(s.label, ""), s.request.Values[:1])
-		if err = failed; err == nil {
-			err = s.exec(ctx, beat)
-		}
+		err = s.exec(ctx, certifySQL(s.request, sqltext.Comment(s.label, ""), s.request.Values[:1]))
 	}
 	return err
 }
