@@ -1,5 +1,5 @@
 // Package kinds has the SQL of the kinds of locks that are clients of the others: texts, and no
-// branches. Each kind has a file of its own.
+// branches.
 package kinds
 
 import (
@@ -87,4 +87,63 @@ func literalOf(arg any) (string, error) {
 		return sqltext.Literal(dialects.Value{Text: arg, Binary: !utf8.ValidString(arg)})
 	}
 	return "", fmt.Errorf("bug: an argument of type %T", arg)
+}
+
+// onceOf has a marker that exists found by its primary key, so that no gap is locked at REPEATABLE
+// READ. The count of rows tells nothing: with clientFoundRows it is 1 in any case. Hence the error
+// of Mark, in each sql_mode, and the number of First.
+func onceOf(table string) dialects.OnceSQL {
+	old := "done_at < VALUES(done_at) - INTERVAL MOD(" + micros("VALUES(done_at)") +
+		", NULLIF($3, 0)) MICROSECOND"
+	insert := func(values string) string {
+		return "INSERT INTO {} (marker, done_at, run) VALUES ($1, " + values + ") ON DUPLICATE KEY UPDATE "
+	}
+	return dialects.OnceSQL{
+		Table: table,
+		Look: reading(table, "SELECT CONCAT_WS(' ', "+micros("NOW")+", (SELECT "+micros("done_at")+" FROM {} WHERE "+
+			"marker = $1))"),
+		Mark: of(table, insert(at("$2")+", 0")+"done_at = IF("+old+", VALUES(done_at), "+
+			"(SELECT 1 UNION ALL SELECT 2))"),
+		Forget: of(table, "DELETE FROM {} WHERE marker = $1;\nSELECT 1"), // a query behind a lock has rows
+		First: of(table, insert("NOW, $2")+"run = IF("+old+", VALUES(run), run), done_at = IF("+old+
+			", VALUES(done_at), done_at);\nSELECT run FROM {} WHERE marker = $1 AND run = $2 FOR UPDATE"),
+		Sweep: sweep(table, "marker", "done_at"),
+	}
+}
+
+func permitsOf(table, queue string) dialects.PermitSQL {
+	own := "FROM {} WHERE hash = $1 AND permit "
+	return dialects.PermitSQL{
+		Table: table,
+		// The queue is read with a column that is in no index: who has it has locked the row alone.
+		Look: reading(table, "(SELECT id "+own+">= 0 AND (permit < $2 OR permit = "+queue+") ORDER BY permit "+
+			"LIMIT 1001) "+
+			"UNION ALL (SELECT IF(name = '', '', 'free') "+own+"= "+queue+" "+sqltext.Sharing+sqltext.SkipLocked+")"),
+		Make: of(table, "INSERT IGNORE INTO {} (hash, permit, name) SELECT $1, IF(list.i > own.n, "+queue+", "+
+			"list.i - 1), NULLIF($3, '') FROM (SELECT $2 AS n) AS own, JSON_TABLE(CONCAT('[0', REPEAT(',0', own.n), "+
+			"']'), '$[*]' COLUMNS (i FOR ORDINALITY)) AS list"),
+	}
+}
+
+func leadersOf(table string) dialects.LeadersSQL {
+	return dialects.LeadersSQL{
+		Table: table,
+		Rows: of(table, "INSERT IGNORE INTO {} (hash, name, part) SELECT $1, NULLIF($2, ''), parts.part FROM "+
+			"(SELECT 'seat' AS part UNION ALL SELECT 'record' UNION ALL SELECT 'office') AS parts WHERE NOT EXISTS "+
+			"(SELECT 1 FROM {} AS own WHERE own.hash = $1 AND own.part = parts.part);\n"+
+			"SELECT CONCAT(seat.id, ' ', office.id) FROM {} AS seat JOIN {} AS office ON office.hash = seat.hash AND "+
+			"office.part = 'office' WHERE seat.hash = $1 AND seat.part = 'seat'"),
+		// Assignments are made from left to right: the identity is the former leader's.
+		Write: of(table, "UPDATE {} SET term = IF(LAST_INSERT_ID(IF(identity IS NULL, 2, 1)) > 0, $1, 0), "+
+			"identity = $2, since = NOW WHERE hash = $3 AND part = 'record' AND term < $1;\n"+
+			"SELECT IF(LAST_INSERT_ID() = 2, 'resigned', 'lost') FROM DUAL WHERE ROW_COUNT() = 1"),
+		Resign: of(table, "UPDATE {} SET identity = NULL WHERE hash = $1 AND part = 'record' AND term = $2;\n"+
+			"SELECT ROW_COUNT()"),
+		// The office is read with a column that is in no index: who has it has locked the row
+		// alone. The record is not looked up by a unique key: that would be read before the
+		// statement begins.
+		Leader: reading(table, "(SELECT IF(term < 0, '', 'free') FROM {} WHERE hash = $1 AND part = 'office' "+
+			sqltext.Sharing+sqltext.SkipLocked+") UNION ALL (SELECT CONCAT_WS(' ', IF("+sqltext.Writable+", 'writes', "+
+			"'reads'), term, "+micros("since")+", HEX(identity)) FROM {} WHERE hash = $1 AND CONCAT(part) = 'record')"),
+	}
 }
