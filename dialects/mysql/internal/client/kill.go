@@ -65,8 +65,7 @@ func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) (seen 
 // PROCESS a user sees the own sessions.
 func (p *Pool) tell(ctx context.Context, limit time.Duration, command, condition string) (seen bool, err error) {
 	err = sqlconn.Beside(ctx, p.Control, limit, func(conn *sql.Conn) error {
-		found, err := server.Grid(conn.QueryContext(ctx, "SELECT ID FROM information_schema.PROCESSLIST WHERE "+
-			condition))
+		found, err := processes(ctx, conn, condition)
 		for _, session := range found {
 			_, err = conn.ExecContext(ctx, command+session[0])
 		}
@@ -74,6 +73,22 @@ func (p *Pool) tell(ctx context.Context, limit time.Duration, command, condition
 		return err
 	})
 	return seen, err
+}
+
+// processes are the number and the address of each session that meets a condition. The view of
+// performance_schema may be empty. The other is error 3854 while a prepared statement of somebody's
+// has bytes for an argument.
+func processes(ctx context.Context, q sqlconn.Querier, condition string) (lines [][]string, err error) {
+	for _, view := range []string{
+		"/*!80022 performance_schema.processlist */ /*M! information_schema.PROCESSLIST */",
+		"information_schema.PROCESSLIST",
+	} {
+		lines, err = server.Grid(q.QueryContext(ctx, "SELECT ID, HOST FROM "+view+" WHERE "+condition))
+		if len(lines) > 0 {
+			break
+		}
+	}
+	return lines, err
 }
 
 // Thread is the condition that finds a session at the server: by its number, and by the address of
@@ -86,8 +101,7 @@ func (c Conn) Thread(ctx context.Context) (at Thread) {
 	if c.Owned != nil && c.Owned.thread != nil {
 		return *c.Owned.thread
 	}
-	lines, err := server.Grid(c.QueryContext(ctx,
-		"SELECT ID, HOST FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()"))
+	lines, err := processes(ctx, c, "ID = CONNECTION_ID()")
 	if err != nil || len(lines) != 1 {
 		return ""
 	}

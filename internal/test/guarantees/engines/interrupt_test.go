@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/wire"
 )
 
@@ -25,6 +27,48 @@ func TestInterruptedTry(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A cancelled wait ends at the server, and keeps the caller's transaction, while somebody's
+// prepared statement has bytes for an argument. Then information_schema.PROCESSLIST is an error.
+func TestCancelBesideBytes(t *testing.T) {
+	t.Parallel()
+	server, err := servers.Start(background, servers.MySQL,
+		servers.Options{Settings: []string{"--max-connections=100"}})
+	require.NoError(t, err)
+	f := testbed.NewFixture(t, testbed.Owned(t, server), testbed.MySQLSQL[0])
+	ended := make(chan error, 1)
+	go func() {
+		const bytes = "DO GET_LOCK('bytes', 60), SLEEP(60), HEX(CONCAT(?, 'x'))"
+		_, err := f.Admin.ExecContext(background, bytes, []byte("a\xff"))
+		ended <- err
+	}()
+	eventually.True(t, "the statement runs", func() bool {
+		return f.Total(t, "SELECT COUNT(IS_USED_LOCK('bytes'))") == 1
+	})
+	t.Cleanup(func() {
+		_, err = f.Admin.ExecContext(background, fmt.Sprint("KILL ", f.Total(t, "SELECT IS_USED_LOCK('bytes')")))
+		require.NoError(t, err)
+		require.Error(t, testbed.Receive(t, ended))
+	})
+	err = f.Admin.QueryRowContext(background, "SELECT COUNT(INFO) FROM information_schema.PROCESSLIST").Scan(new(int))
+	require.ErrorContains(t, err, "3854")
+
+	lock, err := f.Locks.Mutex(f.Key("a")).Lock(background)
+	require.NoError(t, err)
+	tx := f.Guest(t)
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	missed := make(chan error, 1)
+	go func() { missed <- f.Locks.Mutex(f.Key("a")).LockTx(ctx, tx) }()
+	eventually.True(t, "it waits", func() bool {
+		return f.Total(t, "SELECT COUNT(*) FROM performance_schema.data_lock_waits") == 1
+	})
+	cancel()
+	require.ErrorIs(t, testbed.Receive(t, missed), context.Canceled)
+	require.NoError(t, f.Exec(background, tx, "SELECT 1"))
+	require.NoError(t, tx.Rollback())
+	require.NoError(t, lock.Unlock(background))
 }
 
 func interruptedTry(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
