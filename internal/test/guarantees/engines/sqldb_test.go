@@ -97,7 +97,7 @@ func TestLockTxOnWrappedStdlib(t *testing.T) {
 func TestDefaultsOfSessions(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		for _, c := range testbed.PostgresSQL {
+		for _, c := range append(testbed.PostgresSQL, testbed.SQLFromPool()) {
 			f := testbed.NewFixture(t, e, c)
 			table := f.MakeTable(t, "level text")
 			driver, pool := c.Connect(t, f.DSNFor(f.Label, "", url.Values{
@@ -207,31 +207,4 @@ func lockerOn(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn)
 	locks := txlock.New(postgres.NewSQL(wrappedPool(t, f, wrap)), txlock.WithTable(f.Table()))
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
 	return locks
-}
-
-// The transactions of a Lock and a Do are at READ COMMITTED and write, from the first call on a
-// connection on, whatever the defaults of the session are.
-func TestDefaultsOfTransactions(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		for _, c := range append(testbed.PostgresSQL, testbed.SQLFromPool()) {
-			t.Run(c.Name, func(t *testing.T) {
-				f := testbed.NewFixture(t, e, c)
-				dsn := f.DSNFor(f.Label, "", url.Values{
-					"default_transaction_isolation": {"serializable"}, "default_transaction_read_only": {"on"},
-				})
-				driver, pool := c.Connect(t, dsn, 2)
-				locks := txlock.New(driver, txlock.WithTable(f.Table()))
-				t.Cleanup(func() { require.NoError(t, locks.Close()); pool.Close() })
-				lock, err := locks.Mutex(f.Key("a")).Lock(background)
-				require.NoError(t, err)
-				require.NoError(t, locks.Mutex(f.Key("b")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
-					level, err := f.Query(ctx, tx, "SELECT current_setting('transaction_isolation')")
-					require.Equal(t, "read committed", level)
-					return err
-				}))
-				require.NoError(t, lock.Unlock(background))
-			})
-		}
-	})
 }
