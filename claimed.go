@@ -70,9 +70,7 @@ func (h *Claimed[Tx]) Until() time.Time { return time.UnixMicro(h.until.Load()) 
 // is part of that Do's transaction, in a savepoint.
 func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	const verb = "Claimed.Do"
-	_, err := h.under(verb, h.keep, func(m *Mutex[Tx]) error {
-		return m.do(ctx, verb, false, work)
-	})
+	_, err := h.under(verb, h.keep, func(m *Mutex[Tx]) error { return m.do(ctx, verb, false, work) })
 	return err
 }
 

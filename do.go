@@ -89,7 +89,7 @@ func (m *Mutex[Tx]) acquireAndPerform(ctx context.Context, verb string, try bool
 // is lost or over.
 func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work txFunc[Tx]) error {
 	owned := &ownership{session: s, calls: calls, outer: ownershipIn(ctx)}
-	ctx, owned.stop = context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
+	owned.work, owned.stop = context.WithCancelCause(context.WithValue(ctx, ownershipKey{}, owned))
 	defer owned.stop(nil)
 	s.mu.Lock()
 	s.works = append(s.works, owned)
@@ -102,7 +102,7 @@ func (s *session[Tx]) run(ctx context.Context, calls chan struct{}, tx Tx, work 
 		defer s.mu.Unlock()
 		s.works = slices.DeleteFunc(s.works, func(other *ownership) bool { return other == owned })
 	}()
-	return work(ctx, tx)
+	return work(owned.work, tx)
 }
 
 // attached is what a kind sends along with a Do: behind its lock, and with its COMMIT. In the work
@@ -172,10 +172,8 @@ func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected
 	return m.exec(ctx, "Exec", false, statements)
 }
 
-func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements []Statement) (affected []int64,
-	err error,
-) {
-	err = check(statements)
+func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, list []Statement) (affected []int64, err error) {
+	err = check(list)
 	if err == nil && m.permit != nil {
 		err = errors.New("a Semaphore has no Exec: send the statements in the work of a Do")
 	}
@@ -185,7 +183,7 @@ func (m *Mutex[Tx]) exec(ctx context.Context, verb string, try bool, statements 
 	none := func(context.Context, Tx) error { return nil }
 	err = m.attempts(ctx, verb, none, func(ctx context.Context, m *Mutex[Tx], granted txFunc[Tx]) (err error) {
 		var g grant[Tx]
-		sent := &dialects.Work{Statements: statements, Context: ctx}
+		sent := &dialects.Work{Statements: list, Context: ctx}
 		if s, of := m.locker.carried(ctx); s != nil {
 			g.Grant, err = m.nest(ctx, s, of, verb, try, sent, nil)
 		} else {

@@ -121,11 +121,10 @@ func (l *Locker[Tx]) ready() error {
 	if l.config.err != nil {
 		return l.config.err
 	}
-	info := l.info()
-	if info.Err != nil {
+	switch info := l.info(); {
+	case info.Err != nil:
 		return info.Err
-	}
-	if l.config.lease < info.MinLease {
+	case l.config.lease < info.MinLease:
 		return fmt.Errorf("WithLease(%v): the lease must be at least %v, the server's timer is no finer",
 			l.config.lease, info.MinLease)
 	}
@@ -208,7 +207,7 @@ func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {
 		ended = context.DeadlineExceeded
 	}
 	switch {
-	case errors.Is(context.Cause(wait), ErrClosed):
+	case m.locker.closing.Err() != nil && errors.Is(context.Cause(wait), ErrClosed):
 		return ErrClosed
 	case ended == nil && m.locker.closing.Err() != nil && !errors.Is(err, ErrClosed):
 		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words

@@ -114,8 +114,7 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work txFunc[Tx
 		}
 		err := once.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
 			ran = true
-			in, _ := m.locker.carried(ctx)
-			return work(context.WithValue(ctx, runningKey(o.marker), in), tx)
+			return work(context.WithValue(ctx, runningKey(o.marker), ownershipIn(ctx)), tx)
 		})
 		if errors.Is(err, errDone) {
 			return nil
@@ -130,13 +129,15 @@ var (
 	errInOwn = errors.New("the work of this Once is under way: its marker comes behind it, unless it returns an error")
 )
 
-// runningKey is the key of a context of work: of where the Once of that marker runs.
+// runningKey is the key of a context of work: of the ownership with which the Once of that marker
+// runs.
 type runningKey [32]byte
 
 // isRunning tells whether the work of this very Once has called.
 func (o *Once[Tx]) isRunning(ctx context.Context) bool {
 	in, _ := o.made().locker.carried(ctx)
-	return in != nil && ctx.Value(runningKey(o.marker)) == any(in)
+	of, _ := ctx.Value(runningKey(o.marker)).(*ownership)
+	return of != nil && of.session == any(in) && of.work.Err() == nil
 }
 
 // look asks without a lock when the work was done.

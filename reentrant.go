@@ -16,7 +16,8 @@ type ownership struct {
 	session any                     // *session[Tx]
 	calls   chan struct{}           // of the session, or of the work of a nested Do
 	outer   *ownership              // of the context that this one was derived from
-	stop    context.CancelCauseFunc // of the context of work
+	work    context.Context         // ends with work; nil: it is that of a Lock
+	stop    context.CancelCauseFunc // ends that
 }
 
 type ownershipKey struct{}
@@ -70,10 +71,7 @@ type lockContext struct {
 }
 
 func (c lockContext) Value(key any) any {
-	if value := context.WithoutCancel(c.values).Value(key); value != nil {
-		return value
-	}
-	return c.Context.Value(key)
+	return cmp.Or(context.WithoutCancel(c.values).Value(key), c.Context.Value(key))
 }
 
 // enter counts one more that holds the session. It is false when that is over.

@@ -39,8 +39,7 @@ func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 		Table: table, Column: column, Values: rows, Callers: true, Label: label.Rows(table, column, shown...),
 	}
 	return &Mutex[Tx]{locker: l, err: err, target: target{
-		name: nameOfRows(table, column, values), call: Call{Table: table, Column: column, Names: names},
-		rows: request,
+		name: nameOfRows(table, column, values), call: Call{Table: table, Column: column, Names: names}, rows: request,
 	}}
 }
 

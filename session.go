@@ -141,8 +141,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (
 	}
 	s := &session[Tx]{
 		locker: l, name: &m.target, inner: inner, place: p, since: time.Now(),
-		calls: make(chan struct{}, 1), ended: make(chan struct{}),
-		first: locked{request, got, false},
+		calls: make(chan struct{}, 1), ended: make(chan struct{}), first: locked{request, got, false},
 	}
 	s.depth.Store(1)
 	s.life, s.stop = context.WithCancelCause(context.Background())

@@ -59,7 +59,7 @@ func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTa
 	defer cancel()
 	found, err := locktable.Find(ctx, l.driver, l.config.table)
 	if err != nil {
-		return nil, joinErrors(err, context.Cause(ctx))
+		return nil, joinErrors(err, whyEnded(ctx))
 	}
 	l.found.Store(&found)
 	return &found, nil
@@ -86,10 +86,18 @@ func lookUp(ctx context.Context, connected bool) (context.Context, context.Cance
 	return context.WithTimeoutCause(ctx, 3*time.Second, errFullPool)
 }
 
+// whyEnded is the error of a context that has ended. The cause of a caller's may be another's loss.
+func whyEnded(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause == errFullPool {
+		return cause
+	}
+	return ctx.Err()
+}
+
 // ask runs a statement of a kind by itself, on a connection of the pool.
 func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string, err error) {
 	if lines, err = l.driver.Run(ctx, q); err != nil {
-		err = joinErrors(err, context.Cause(ctx))
+		err = joinErrors(err, whyEnded(ctx))
 	}
 	l.invalidate(err)
 	return lines, err

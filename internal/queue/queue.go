@@ -26,7 +26,7 @@ type line[K comparable] struct {
 	waiting          []*Place[K]
 }
 
-// Place is that of a caller. The methods of a nil Place do nothing.
+// Place is that of a caller. GoOn of a nil Place does nothing.
 type Place[K comparable] struct {
 	lines    *Lines[K]
 	in       *line[K]

@@ -202,6 +202,7 @@ func OnceNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		return done
 	}
 	for _, end := range []error{errWork, nil} {
+		var over context.Context
 		err := outer.Do(background, func(ctx context.Context, _ Tx) error {
 			for _, want := range []bool{true, false} {
 				ran, err := o.Do(ctx, func(ctx context.Context, _ Tx) error {
@@ -213,9 +214,16 @@ func OnceNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 				require.NoError(t, err)
 				require.Equal(t, want, ran)
 			}
-			ran, err := failing.Do(ctx, func(context.Context, Tx) error { return errWork })
+			ran, err := failing.Do(ctx, func(ctx context.Context, _ Tx) error {
+				over = ctx
+				return errWork
+			})
 			require.ErrorIs(t, err, errWork)
 			require.False(t, ran)
+			for _, late := range []context.Context{over, context.WithoutCancel(over)} {
+				_, err = failing.Do(late, idle[Tx])
+				require.ErrorIs(t, err, txlock.ErrNotAcquired, "it was not done, and that work is over")
+			}
 			require.False(t, done(o), "it is not committed")
 			return end
 		})

@@ -22,6 +22,28 @@ func Pinged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, err)
 	require.NoError(t, f.Locks.Ping(background))
 	require.NoError(t, lock.Unlock(background))
+	driver, p := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
+	defer p.Close()
+	guest, keepOut, letIn := f.Guest(t), "LOCK TABLES "+name+" WRITE", "UNLOCK TABLES"
+	if e.Postgres {
+		keepOut, letIn = "LOCK TABLE "+name+" IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
+	}
+	require.NoError(t, f.Exec(background, guest, keepOut))
+	fresh := txlock.New(driver, txlock.WithTable(name))
+	for what, call := range map[string]func(context.Context) error{
+		"Ping": f.Locks.Ping,
+		"Lock": func(ctx context.Context) error {
+			_, err := fresh.Mutex("a").Lock(ctx)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithCancelCause(background)
+		time.AfterFunc(100*time.Millisecond, func() { cancel(txlock.ErrLost) })
+		err := call(ctx)
+		require.ErrorIs(t, err, context.Canceled, what)
+		require.NotErrorIs(t, err, txlock.ErrLost, "%s: that is another's", what)
+	}
+	require.NoError(t, f.Exec(background, guest, letIn))
 	f.AsAdmin(t, "DELETE FROM "+name)
 	require.ErrorIs(t, f.Locks.Ping(background), txlock.ErrNotInstalled)
 	f.Transactions(t, 0)
@@ -31,8 +53,6 @@ func Pinged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	ctx, cancel := context.WithCancel(background)
 	cancel()
 	require.ErrorIs(t, f.Locks.Ping(ctx), context.Canceled)
-	driver, p := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
-	defer p.Close()
 	closed := txlock.New(driver, txlock.WithLease(time.Minute))
 	require.NoError(t, closed.Close())
 	require.ErrorContains(t, closed.Ping(background), "closed")

@@ -115,16 +115,17 @@ func CancelledWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, err)
 	for name, wait := range verbs(f, m) {
 		endsPromptly(t, name, func() time.Duration {
-			ctx, cancel := context.WithCancel(background)
+			ctx, cancel := context.WithCancelCause(background)
 			failed := make(chan error, 1)
 			go func() { failed <- wait(ctx) }()
 			f.Waiters(t, 1)
 			cancelled := time.Now()
-			cancel()
+			cancel(txlock.ErrClosed) // of another Locker, as the end of a Lock's context is
 			err := testbed.Receive(t, failed)
 			late := time.Since(cancelled)
 			require.ErrorIs(t, err, txlock.ErrNotAcquired, name)
 			require.ErrorIs(t, err, context.Canceled, name)
+			require.NotErrorIs(t, err, txlock.ErrClosed, name)
 			f.Waiters(t, 0) // at once, not when its turn in the queue comes
 			return late
 		})
