@@ -184,7 +184,8 @@ func joinErrors(err, further error) error {
 		return err
 	case err == nil:
 		return further
-	case errors.Is(err, ErrLost) && errors.Is(further, ErrLost):
+	case errors.Is(err, ErrLost) && errors.Is(further, ErrLost) &&
+		errors.Is(err, ErrClosed) == errors.Is(further, ErrClosed):
 		return err
 	}
 	return fmt.Errorf("%w (%w)", err, further)

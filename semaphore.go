@@ -61,8 +61,7 @@ type semaphore struct {
 
 // some is one of some rows of the semaphore.
 func (p *permit[Tx]) some(rows ...string) target {
-	call := Call{Column: semaphoreColumn, Names: []string{p.key}}
-	return p.locker.permits(call, p.hash, rows...)
+	return p.locker.permits(Call{Column: semaphoreColumn, Names: []string{p.key}}, p.hash, rows...)
 }
 
 // look finds the numbers of the rows, that of the queue last, or makes them. While somebody waits

@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -39,7 +40,17 @@ func Closing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	lock, err := f.Locks.Mutex(f.Key("lock")).Lock(background)
 	require.NoError(t, err)
 	done, _ := f.StartWork(f.Key("do"), table)
+	begun, foreign := make(chan struct{}), make(chan error, 1)
+	go func() {
+		foreign <- f.Locks.Mutex(f.Key("foreign")).Do(background, func(ctx context.Context, _ Tx) error {
+			close(begun)
+			<-ctx.Done()
+			return fmt.Errorf("of another: %w", txlock.ErrLost)
+		})
+	}()
+	testbed.Receive(t, begun)
 	require.NoError(t, f.Locks.Close())
+	require.ErrorIs(t, <-foreign, txlock.ErrClosed)
 	require.ErrorIs(t, <-done, txlock.ErrLost)
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
