@@ -124,6 +124,9 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		return late
 	})
+	_, err = one.Locks.Mutex(one.Key("a")).Lock(lock.Context())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "call Install or Check at start")
 	require.NoError(t, lock.Unlock(background))
 }
 
