@@ -20,7 +20,7 @@ type opening func(ctx context.Context, env contest.Environment) (contest.Client,
 // connection, no wait to interrupt. For database/sql, and for mysql.New, the floor is BeginTx, the
 // lock, and Rollback or Commit, because users write that.
 //
-// A bare one gives less than the library promises. On PostgreSQL it has no turnstile, so newcomers
+// A bare one gives less than the library promises. On PostgreSQL it has no queue lock, so newcomers
 // overtake. In a Do on MySQL and MariaDB it has no savepoint, so it commits although its lock is
 // lost.
 var floors = []struct {
@@ -30,9 +30,9 @@ var floors = []struct {
 	bare   bool
 	open   opening
 }{
-	{contest.PostgreSQL, "pgx", useLock, false, floorPgx(turnstileAndRow, "rollback")},
+	{contest.PostgreSQL, "pgx", useLock, false, floorPgx(queueLockAndRow, "rollback")},
 	{contest.PostgreSQL, "pgx", useLock, true, floorPgx(onlyRow, "rollback")},
-	{contest.PostgreSQL, "pgx", useDo, false, floorPgx(turnstileAndRow, "commit")},
+	{contest.PostgreSQL, "pgx", useDo, false, floorPgx(queueLockAndRow, "commit")},
 	{contest.PostgreSQL, "pgx", useDo, true, floorPgx(onlyRow, "commit")},
 	{contest.PostgreSQL, "database/sql on PostgreSQL", useLock, false, floorPostgresSQL((*tx).Rollback)},
 	{contest.PostgreSQL, "database/sql on PostgreSQL", useDo, false, floorPostgresSQL((*tx).Commit)},

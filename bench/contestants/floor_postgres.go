@@ -13,7 +13,7 @@ import (
 	pools "github.com/txlock/txlock/bench/database"
 )
 
-func turnstileOf(key string) int64 {
+func queueLockOf(key string) int64 {
 	h := fnv.New64a()
 	h.Write([]byte(key))
 	return int64(h.Sum64())
@@ -21,11 +21,11 @@ func turnstileOf(key string) int64 {
 
 var floorRow = "select slot from " + floorTable + " where slot = $1 and " + floorSelect + " for update"
 
-// onlyRow and turnstileAndRow queue the statements that lock a key.
+// onlyRow and queueLockAndRow queue the statements that lock a key.
 func onlyRow(batch *pgx.Batch, key string) { batch.Queue(floorRow, slotOf(key)) }
 
-func turnstileAndRow(batch *pgx.Batch, key string) {
-	batch.Queue("select pg_advisory_xact_lock($1)", turnstileOf(key))
+func queueLockAndRow(batch *pgx.Batch, key string) {
+	batch.Queue("select pg_advisory_xact_lock($1)", queueLockOf(key))
 	onlyRow(batch, key)
 }
 
@@ -62,7 +62,7 @@ func holdPgx(ctx context.Context, pool *pgxpool.Pool, lock func(*pgx.Batch), end
 	return errors.Join(failed, err)
 }
 
-// floorLock passes the turnstile and locks the slot in one statement: another would be another
+// floorLock passes the queue lock and locks the slot in one statement: another would be another
 // round trip for database/sql.
 var floorLock = "with turn as materialized (select pg_advisory_xact_lock($1)) select slot from turn, " + floorTable +
 	" as slots_of where slot = $2 and " + floorSelect + " for update of slots_of"
@@ -83,7 +83,7 @@ func floorPostgresSQL(end func(*tx) error) opening {
 			}
 			defer tx.Rollback()
 			var slot int
-			if err := tx.QueryRowContext(ctx, floorLock, turnstileOf(key), slotOf(key)).Scan(&slot); err != nil {
+			if err := tx.QueryRowContext(ctx, floorLock, queueLockOf(key), slotOf(key)).Scan(&slot); err != nil {
 				return err
 			}
 			if err := work(ctx, nil); err != nil {

@@ -72,13 +72,13 @@ func (x *index) ratioBlock() (b block, err error) {
 	}{
 		{
 			"txlock, as a multiple of the same promise by hand",
-			"By hand: begin, the turnstile on PostgreSQL, the row, and the end, in as few round trips as the client " +
+			"By hand: begin, the queue lock on PostgreSQL, the row, and the end, in as few round trips as the client " +
 				"library can; for database/sql and mysql.New as its users write it. No check and no lease.",
 			x.toFloor(),
 		},
 		{
 			"txlock, as a multiple of the bare row",
-			"The row alone: without the turnstile newcomers overtake on PostgreSQL, and without a savepoint a Do on " +
+			"The row alone: without the queue lock newcomers overtake on PostgreSQL, and without a savepoint a Do on " +
 				"MySQL and MariaDB commits although its lock is lost. Elsewhere the promise needs no more than " +
 				"the row.",
 			x.toBare(),

@@ -102,7 +102,7 @@ func queueLocks(request dialects.Request) []int64 {
 	numbers := make([]int64, len(request.Values))
 	for i, row := range request.Values {
 		if !request.Ours {
-			numbers[i] = sqltext.Turnstile(request.Table, request.Column, row.Text)
+			numbers[i] = sqltext.QueueLock(request.Table, request.Column, row.Text)
 			continue
 		}
 		number, err := strconv.ParseInt(row.Text, 10, 32)

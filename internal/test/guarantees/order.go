@@ -80,7 +80,7 @@ func maxOvertakers(e *testbed.Engine) int {
 // A busy machine can only make the order look worse than it is, so the best of a few runs counts.
 // Measured on two cores: 0 to 2 of 1600 on an idle machine, 7 to 40 beside eight busy processes,
 // where a worker without a processor may also be three of eleven rounds behind (0.73). On
-// PostgreSQL, rows without the turnstile give 250 of 1600 when idle, 82 to 176 beside the eight,
+// PostgreSQL, rows without the queue lock give 250 of 1600 when idle, 82 to 176 beside the eight,
 // and the least served worker had 0.07 to 0.7 of the mean.
 func TightLoops[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := atServer(t, e, c)

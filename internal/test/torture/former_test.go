@@ -28,9 +28,9 @@ func former(t *testing.T) (program, command string) {
 	output, err := exec.Command("../../../.ci/former", tree).CombinedOutput()
 	require.NoError(t, err, string(output))
 	t.Logf("the last release is %s", output)
-	// On PostgreSQL, a call of the last release for more than 32 keys does not pass the turnstiles
+	// On PostgreSQL, a call of the last release for more than 32 keys does not pass the queue locks
 	// of all of them: see docs/upgrading.md.
-	kinds := filepath.Join(tree, "internal/test/torture/kinds.go")
+	kinds := filepath.Join(tree, "internal/torture/kinds.go")
 	text, err := os.ReadFile(kinds)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "const fillers = 33")
@@ -44,7 +44,7 @@ func former(t *testing.T) (program, command string) {
 		require.NoError(t, err, string(output))
 		return path
 	}
-	return build("internal/test/torture"), build("cmd/txlock")
+	return build("internal/torture"), build("cmd/txlock")
 }
 
 // A fleet of two versions, on tables that this version has installed, and on those of the last

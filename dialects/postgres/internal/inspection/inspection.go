@@ -82,7 +82,7 @@ func rowsSQL(table, columns, where string) string {
 // pictureSQL reads the sessions in a transaction, and the prepared ones, with each advisory lock
 // that they have or wait for, in the order of the queues. $1 is the lock table.
 //
-// No view lists a row lock that is held and not awaited. The turnstile in front of the row is
+// No view lists a row lock that is held and not awaited. The queue lock in front of the row is
 // listed: an advisory lock, whose number says which row it belongs to. All come from one reading of
 // pg_locks: a session that takes one after the other never shows with both. The clock is read once:
 // else a waiter could seem to wait longer than the one in front. Lines are JSON, because a query
@@ -101,7 +101,7 @@ func pictureSQL(rows string) string {
 	prepared as (
 		select x.*, t.virtualtransaction from pg_prepared_xacts x
 		join locks t on t.locktype = 'transactionid' and t.transactionid = x.transaction and t.pid is null),
-	turnstiles as (
+	queue_locks as (
 		select *, objid::int as low, concat_ws(':', objsubid, classid, objid) as name,
 			case when objsubid = 1 then classid::bigint << 32 | objid::bigint end as number
 		from locks where locktype = 'advisory' -- the server has one list for all databases
@@ -117,7 +117,7 @@ select row_to_json(s)::text from (
 		not l.granted as waits, l.mode = 'ShareLock' as shared, l.number, l.low::text as value,
 		case when l.objsubid = 2 and l.classid = $1::text::regclass::oid and l.low >= 0 then $1::text
 			else r.quoted end as quoted, r.kind, r.hash, r.name, r.permit
-	from turnstiles l
+	from queue_locks l
 	full join sessions a on a.virtualtransaction = l.virtualtransaction
 	left join prepared x on x.virtualtransaction = l.virtualtransaction
 	left join rows r on l.objsubid = 2 and r.class = l.classid and r.id = l.low
@@ -126,7 +126,7 @@ select row_to_json(s)::text from (
 }
 
 // endSQL ends a session that is still in the transaction, or has renewed its locks since then, and
-// has the turnstile if it had one. It tells whether the session ended within 5 s.
+// has the queue lock if it had one. It tells whether the session ended within 5 s.
 const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distinct l.pid from pg_locks l " +
 	"join pg_stat_activity a on a.pid = l.pid where l.pid::text = $1::text " +
 	"and ($3::text = '' or l.locktype = 'advisory' and l.granted " +
@@ -135,12 +135,12 @@ const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distin
 	"$4::text)) s"
 
 // line is a session in a transaction, or a prepared one, and an advisory lock that it has or waits
-// for: a turnstile.
+// for: a queue lock.
 type line struct {
 	dialects.Entry
 	PID, Port int
-	Quoted    string // the table of the row behind the turnstile; empty: that is not known, or there is none
-	Number    int64  // of the turnstile in front of a caller's row
+	Quoted    string // the table of the row behind the queue lock; empty: that is not known, or there is none
+	Number    int64  // of the queue lock in front of a caller's row
 	Awaits    bool   // the session awaits a row, whether or not its holder uses txlock
 	Awaiting  time.Time
 	Blockers  []int // of the session that awaits a row
@@ -160,18 +160,18 @@ func entries(texts []string, slots int) (entries []dialects.Entry, err error) {
 		l.read()
 		sessions[l.PID] = l.Party
 		l.label.Rows(func(table, column, value string) {
-			number := sqltext.Turnstile(table, column, value)
+			number := sqltext.QueueLock(table, column, value)
 			callers[number] = dialects.Entry{Table: table, Column: column, Value: value}
 		})
 	}
-	turnstiles := map[int]int{} // how many each session has or waits for
+	queueLocks := map[int]int{} // how many each session has or waits for
 	for _, l := range lines {
 		if row, known := callers[l.Number]; known && l.Number != 0 {
 			l.Table, l.Column, l.Value = row.Table, row.Column, row.Value
 			l.Quoted, _ = sqltext.QuoteTable(row.Table)
 		}
 		if l.Quoted != "" {
-			turnstiles[l.PID]++
+			queueLocks[l.PID]++
 		}
 	}
 	var strangers []dialects.Entry
@@ -179,13 +179,13 @@ func entries(texts []string, slots int) (entries []dialects.Entry, err error) {
 		if l.Quoted == "" {
 			continue
 		}
-		alone := turnstiles[l.PID] == 1
+		alone := queueLocks[l.PID] == 1
 		if l.Kind == dialects.KindRow && l.Column == "" {
 			l.Key = l.label.Key(l.Value, slots, alone)
 		}
 		if !l.Waits && l.locks() {
-			// It has passed the turnstile, and waits in front of all at the turnstile: somebody has
-			// the row who did not pass. Of several rows, which one it waits for is not known.
+			// It has the queue lock, and waits in front of all who wait for that: somebody has the
+			// row without. Of several rows, which one it waits for is not known.
 			l.Waits = true
 			for _, pid := range l.Blockers {
 				if party, there := sessions[pid]; there && alone {
@@ -203,7 +203,7 @@ func entries(texts []string, slots int) (entries []dialects.Entry, err error) {
 	return append(entries, strangers...), nil
 }
 
-// read takes the label apart, and pins the transaction for End: by the turnstile, and by when it
+// read takes the label apart, and pins the transaction for End: by the queue lock, and by when it
 // began, which is what stays when it is renewed.
 func (l *line) read() {
 	l.label = label.Read(l.Application)

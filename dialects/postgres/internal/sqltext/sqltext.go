@@ -109,7 +109,7 @@ func Beside(table string) (beside func(suffix string) string, err error) {
 	return func(suffix string) string { return stem + suffix + `"` }, err
 }
 
-// The functions that pass a turnstile. The first two hold it until the end of the transaction, the
+// The functions that pass a queue lock. The first two hold it until the end of the transaction, the
 // others as long as the session lives or wants. Each has a shared form.
 const (
 	Passing   = "pg_advisory_xact_lock"
@@ -141,8 +141,8 @@ func Set(setting, argument string) string {
 	return "pg_catalog.set_config('" + setting + "', " + argument + ", true)"
 }
 
-// Turnstile is the number of the turnstile in front of a row of the caller's.
-func Turnstile(table, column, value string) int64 {
+// QueueLock is the number of the queue lock in front of a row of the caller's.
+func QueueLock(table, column, value string) int64 {
 	h := fnv.New64a()
 	h.Write([]byte("txlock\x00" + table + "\x00" + column + "\x00" + value))
 	return int64(h.Sum64())

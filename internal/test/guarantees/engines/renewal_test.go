@@ -259,7 +259,7 @@ func lostFirst[Tx any](t *testing.T, f *testbed.Fixture[Tx], lock *txlock.Lock, 
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 }
 
-// A renewal that fails is a loss. Its session keeps the turnstile until its owner is told: here a
+// A renewal that fails is a loss. Its session keeps the queue lock until its owner is told: here a
 // change of the table gets in when the transaction ends.
 func TestFailedRenewalIsALoss(t *testing.T) {
 	t.Parallel()
@@ -273,7 +273,7 @@ func failedRenewal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, err)
 	f.AsAdmin(t, "ALTER TABLE "+table+" RENAME TO "+table+"_moved") // waits for the holder's transaction
 
-	lostFirst(t, f, lock, table+"_moved") // the same turnstiles, by the table's number
+	lostFirst(t, f, lock, table+"_moved") // the same queue locks, by the table's number
 	f.AsAdmin(t, "ALTER TABLE "+table+"_moved RENAME TO "+table)
 	f.Free(t, "a")
 }
