@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -213,14 +212,13 @@ func (s *session) lockable(ctx context.Context, request dialects.Request) error 
 var inInnoDB = regexp.MustCompile(`(?s)^CREATE TABLE .*\n\) (/\*.*\*/ )?ENGINE=InnoDB\b`)
 
 // waitsOn tells whether a limit that is not the caller's has ended a wait: the session's own, or
-// max_execution_time, max_statement_time (both overruled then), innodb_lock_wait_timeout.
+// max_execution_time, max_statement_time, innodb_lock_wait_timeout.
 func (s *session) waitsOn(ctx context.Context, request dialects.Request, err error) bool {
 	if request.Try || ended(ctx) || s.joined && s.limit == 0 {
 		return false
 	}
 	switch server.Number(err) {
 	case server.StatementTimeout, server.QueryTimeout, server.LockWaitTimeout:
-		s.limit = cmp.Or(s.limit, interrupt.Longest)
 		return true
 	}
 	return false

@@ -91,6 +91,7 @@ func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 		if broken != nil || !errors.Is(err, errWaitOn) || ended(ctx) {
 			break
 		}
+		s.limit = interrupt.Longest // overrules the session's, but for innodb_lock_wait_timeout
 	}
 	returned = true
 	return got, err

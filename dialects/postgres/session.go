@@ -86,7 +86,6 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	return dialects.Grant{}, err
 }
 
-// Socket implements dialects.Session.
 func (s *session[Tx]) Socket() net.Conn { return s.Line.Socket }
 
 // Ping implements dialects.Session. An error of the server is an answer too, unless it is that of a
@@ -248,7 +247,6 @@ func (s *session[Tx]) usable() error {
 	return s.gone()
 }
 
-// End implements dialects.Session.
 func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {
 	defer s.GiveBack()
 	ctx, done := interrupt.Bound(ctx, by, s.Cut, s.Destroy)

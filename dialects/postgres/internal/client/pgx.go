@@ -70,7 +70,7 @@ type pgxConn struct {
 	line    Line
 	conn    *pgx.Conn
 	known   map[string]bool // texts that pgx has prepared, unless it has dropped one to make room
-	most    int             // that pgx keeps; 0: it prepares each anew
+	most    int             // that pgx keeps; 0: it prepares, or describes, each anew
 	mixedUp bool            // the server has not what pgx has prepared
 }
 
@@ -84,7 +84,9 @@ func known(conn *pgx.Conn, beside func(ctx context.Context, text string) error) 
 	}
 	config := conn.Config()
 	c := &pgxConn{conn: conn, known: make(map[string]bool)}
-	c.most = min(config.StatementCacheCapacity, config.DescriptionCacheCapacity)
+	if config.DefaultQueryExecMode != pgx.QueryExecModeDescribeExec {
+		c.most = min(config.StatementCacheCapacity, config.DescriptionCacheCapacity)
+	}
 	c.line = Line{
 		Run: c.run, Interrupt: conn.PgConn().CancelRequest, // safe beside a running statement
 		Cut:    func() { _ = conn.PgConn().Conn().Close() },
@@ -217,10 +219,8 @@ type workTx struct{ pgx.Tx }
 var errNotYours = errors.New("the transaction is that of the lock: it commits when the work returns nil, and rolls " +
 	"back when it returns an error")
 
-// Commit implements pgx.Tx.
 func (workTx) Commit(context.Context) error { return errNotYours }
 
-// Rollback implements pgx.Tx.
 func (workTx) Rollback(context.Context) error { return errNotYours }
 
 func (c *pooledPgx) Commit(ctx context.Context, s sqltext.Script) error {
@@ -258,7 +258,6 @@ func (c *pooledPgx) GiveBack() {
 	c.pooled.Release()
 }
 
-// Status implements Transaction.
 func (c *pgxConn) Status() Status {
 	switch {
 	case c.conn.IsClosed():

@@ -142,19 +142,22 @@ func (c *sqlConn) note(err error) error {
 	return err
 }
 
-// Begin implements Transaction. The client library begins the transaction. Level makes it what
-// Begin does: not every driver has a word for it. It comes before all that pgx may prepare: that
-// would be a query, behind which the server refuses it.
-func (c *sqlConn) Begin(ctx context.Context, s sqltext.Script) ([][]string, error) {
-	if err := c.note(c.Conn.Begin(ctx)); err != nil {
-		return nil, err
-	}
+// Begin has the client library begin. Level makes that what Begin is: not every driver has a word
+// for it. The server refuses it behind a query, as by which pgx prepares.
+func (c *sqlConn) Begin(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
 	level := sqltext.Silent("set transaction isolation level read committed, read write")
 	level.Opens = c.pgx != nil
-	return c.run(ctx, append(sqltext.Script{level}, s[1:]...))
+	for tries := 0; ; tries++ {
+		if err = c.note(c.Conn.Begin(ctx)); err == nil {
+			columns, err = c.run(ctx, append(sqltext.Script{level}, s[1:]...))
+		}
+		if tries > 0 || server.State(err) != server.TooLate {
+			return columns, err
+		}
+		_ = c.Rollback(ctx)
+	}
 }
 
-// Commit implements Transaction.
 func (c *sqlConn) Commit(ctx context.Context, s sqltext.Script) error {
 	_, err := c.run(ctx, s)
 	if server.Broken(err) || errors.Is(err, sql.ErrTxDone) {
@@ -168,8 +171,7 @@ func (c *sqlConn) Commit(ctx context.Context, s sqltext.Script) error {
 	return c.note(err)
 }
 
-// Rollback implements Transaction. Where the work has ended the transaction, what it has left
-// behind goes with the session.
+// Rollback ends the session, too, where the work has ended the transaction, with what that has left.
 func (c *sqlConn) Rollback(ctx context.Context) error {
 	err := c.Finish(ctx, (*sql.Tx).Rollback)
 	if errors.Is(err, sql.ErrTxDone) {

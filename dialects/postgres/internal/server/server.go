@@ -23,6 +23,7 @@ import (
 const (
 	DivisionByZero   = "22012" // client.Proof raises it on purpose
 	InvalidText      = "22P02" // failSQL raises it on purpose
+	TooLate          = "25001" // for a level: pgx had dropped some statements, and prepared them in front
 	NoTransaction    = "25P01"
 	AbortedBefore    = "25P02"
 	NotSupported     = "0A000"

@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"net/url"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -105,4 +106,37 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 		require.NoError(t, lock.Unlock(background))
 		require.NoError(t, exec("discard all"))
 	}
+}
+
+// A LockTx that fails leaves the transaction usable, whatever pgx asks the server about in front.
+func TestUsableInEachMode(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+			t.Run(mode, func(t *testing.T) {
+				f := testbed.NewFixture(t, e, testbed.PgxOnPool(""))
+				table := f.MakeTable(t, "id int primary key")
+				f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7)")
+				config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, "", url.Values{"default_query_exec_mode": {mode}}))
+				require.NoError(t, err)
+				config.MaxConns = 1
+				pool, err := pgxpool.NewWithConfig(background, config)
+				require.NoError(t, err)
+				defer pool.Close()
+				rows := txlock.New(postgres.New(pool), txlock.WithTable(e.Table())).Rows(table, "id", 7)
+				for _, gone := range []bool{false, true} {
+					tx, err := pool.Begin(background)
+					require.NoError(t, err)
+					defer tx.Rollback(background)
+					if gone {
+						f.AsAdmin(t, "ALTER TABLE "+table+" RENAME id TO other")
+					}
+					require.Equal(t, gone, rows.LockTx(background, tx) != nil)
+					_, err = tx.Exec(background, "SELECT 1")
+					require.NoError(t, err)
+					require.NoError(t, tx.Rollback(background))
+				}
+			})
+		}
+	})
 }

@@ -240,6 +240,22 @@ func waitsEnd(t *testing.T, g *cluster) {
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		require.ErrorIs(t, err, context.Canceled)
 	}
+	limited, pool := testbed.MySQLOpened().Connect(t, g.Servers()[0].DSN+"?max_statement_time=0.3", 4)
+	t.Cleanup(pool.Close)
+	short, cancel := context.WithCancel(background)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := txlock.New(limited).Mutex("held").Lock(short)
+		ended <- err
+	}()
+	eventually.True(t, "a limit of ours overrules the session's", func() bool {
+		var ours int
+		require.NoError(t, g.db[0].QueryRow("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE "+
+			"CONCAT('%max_statement_time=', '2073600.000%')").Scan(&ours))
+		return ours == 1
+	})
+	cancel()
+	require.ErrorIs(t, testbed.Receive(t, ended), txlock.ErrNotAcquired)
 	before := g.value(t, 1, 2)
 	require.NoError(t, g.locks[1].Mutex("outer").Do(background, func(ctx context.Context, tx *sql.Tx) error {
 		if err := increment(ctx, tx, 2); err != nil {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"net/url"
 	"testing"
 	"time"
@@ -207,4 +208,30 @@ func lockerOn(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn)
 	locks := txlock.New(postgres.NewSQL(wrappedPool(t, f, wrap)), txlock.WithTable(f.Table()))
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
 	return locks
+}
+
+// What pgx has dropped of a lock, for statements of the work, it prepares anew before it sends
+// anything: a query, behind which the server takes no level of the transaction.
+func TestDroppedStatements(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		c := testbed.PostgresSQL[0]
+		f := testbed.NewFixture(t, e, c)
+		driver, pool := c.Connect(t, f.DSNFor(f.Label, "", url.Values{
+			"default_transaction_isolation": {"serializable"}, "default_transaction_read_only": {"on"},
+			"statement_cache_capacity": {"16"},
+		}), 1)
+		locks := txlock.New(driver, txlock.WithTable(f.Table()))
+		t.Cleanup(func() { require.NoError(t, locks.Close()); pool.Close() })
+		for range 3 {
+			require.NoError(t, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				level, err := f.Query(ctx, tx, "SELECT current_setting('transaction_isolation')")
+				require.Equal(t, "read committed", level)
+				for i := 0; err == nil && i < 20; i++ {
+					_, err = tx.ExecContext(ctx, fmt.Sprintf("SELECT %d + $1::int", i), i)
+				}
+				return err
+			}))
+		}
+	})
 }
