@@ -171,7 +171,7 @@ func (c *sqlConn) Commit(ctx context.Context, s sqltext.Script) error {
 	return c.note(err)
 }
 
-// Rollback ends the session, too, where the work has ended the transaction, with what that has left.
+// Rollback ends the session, too, where work has ended the transaction: with what that has left.
 func (c *sqlConn) Rollback(ctx context.Context) error {
 	err := c.Finish(ctx, (*sql.Tx).Rollback)
 	if errors.Is(err, sql.ErrTxDone) {
