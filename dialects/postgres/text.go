@@ -147,7 +147,7 @@ const (
 	labelSQL = "left(left(" + nameSQL + ", 20) || $1::text, 50)"
 )
 
-// furtherSQL shows a further lock of the same transaction, if there is room.
+// furtherSQL shows a further lock of the same transaction, if there is room, and a try that misses.
 const furtherSQL = "case when strpos(" + nameSQL + ", $1::text) = 0 and length(" + nameSQL + " || $1) < 50 then " +
 	nameSQL + " || ' ' || $1 else " + nameSQL + " end"
 

@@ -60,7 +60,7 @@ func runTests(m *testing.M) int {
 	defer os.RemoveAll(folder)
 	binary = filepath.Join(folder, "txlock")
 	build := exec.CommandContext(ctx, "go", "build", "-o", binary, ".")
-	build.Dir = filepath.Join("..", "..", "cmd", "txlock")
+	build.Dir = filepath.Join("..", "..", "..", "cmd", "txlock")
 	build.Env = append(os.Environ(), "GOWORK=") // that of its own folder
 	if output, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v: %s", err, output)
