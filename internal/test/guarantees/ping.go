@@ -24,9 +24,9 @@ func Pinged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, lock.Unlock(background))
 	driver, p := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
 	defer p.Close()
-	guest, keepOut, letIn := f.Guest(t), "LOCK TABLES "+name+" WRITE", "UNLOCK TABLES"
+	guest, keepOut := f.Guest(t), "LOCK TABLES "+name+" WRITE"
 	if e.Postgres {
-		keepOut, letIn = "LOCK TABLE "+name+" IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
+		keepOut = "LOCK TABLE " + name + " IN ACCESS EXCLUSIVE MODE"
 	}
 	require.NoError(t, f.Exec(background, guest, keepOut))
 	fresh := txlock.New(driver, txlock.WithTable(name))
@@ -43,7 +43,10 @@ func Pinged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.ErrorIs(t, err, context.Canceled, what)
 		require.NotErrorIs(t, err, txlock.ErrLost, "%s: that is another's", what)
 	}
-	require.NoError(t, f.Exec(background, guest, letIn))
+	if !e.Postgres {
+		require.NoError(t, f.Exec(background, guest, "UNLOCK TABLES"))
+	}
+	require.NoError(t, f.End(background, guest, false))
 	f.AsAdmin(t, "DELETE FROM "+name)
 	require.ErrorIs(t, f.Locks.Ping(background), txlock.ErrNotInstalled)
 	f.Transactions(t, 0)
