@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/holdings"
 )
 
 const (
@@ -56,7 +57,7 @@ func (o *offers) take(number string) (txlock.Holding, bool) {
 // heldBy returns the holding with the one of its holders who has this session, if there is one.
 // That is what Break takes.
 func heldBy(h txlock.Holding, session string) (txlock.Holding, bool) {
-	for _, holder := range holdersOf(h) {
+	for _, holder := range holdings.Holders(h) {
 		if holder.ID != "" && holder.ID == session {
 			h.Holder = &holder
 			return h, true
@@ -112,9 +113,7 @@ func (p *Page) answer(w http.ResponseWriter, code int, o outcome) {
 
 // breakUp ends the session that was shown under the number of the form.
 func (p *Page) breakUp(w http.ResponseWriter, r *http.Request, locks Locks) {
-	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
-	if !ownPost(r) {
-		refuse(w, http.StatusForbidden, "This form was not sent by this page.")
+	if !ownPost(w, r) {
 		return
 	}
 	h, ok := p.offers.take(r.PostFormValue("shown"))

@@ -5,36 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
-	"sync"
 	"time"
 )
-
-// mostViews is how many views of one picture are kept, so that viewers of the same view share them.
-const mostViews = 64
-
-// views are the fragments that were made of a picture.
-type views struct {
-	mu   sync.Mutex
-	made map[string][]byte // by the query
-}
-
-func (p *Page) fragment(s *state, part string, query url.Values) ([]byte, error) {
-	name := query.Encode()
-	s.views.mu.Lock()
-	defer s.views.mu.Unlock()
-	if text, ok := s.views.made[name]; ok {
-		return text, nil
-	}
-	text, err := rendered(part, p.body(part, query, s))
-	if err == nil && len(s.views.made) < mostViews {
-		if s.views.made == nil {
-			s.views.made = map[string][]byte{}
-		}
-		s.views.made[name] = text
-	}
-	return text, err
-}
 
 func rendered(name string, data any) ([]byte, error) {
 	var text bytes.Buffer
@@ -78,7 +50,7 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request) {
 	}
 	for number, told := p.watch.outdated(), "-"; ; {
 		s, err := p.watch.after(r.Context(), number)
-		if err != nil || p.expired(r) {
+		if err != nil || !p.logins.in(r) { // the login has ended meanwhile
 			return
 		}
 		number = s.number
@@ -87,7 +59,7 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request) {
 			told = trouble
 			event(&text, "state", []byte(trouble))
 		}
-		fragment, err := p.fragment(s, part, query)
+		fragment, err := rendered(part, p.body(part, query, s))
 		if err != nil {
 			return
 		}
@@ -97,9 +69,6 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 }
-
-// expired tells whether a login has ended while its viewer was looking.
-func (p *Page) expired(r *http.Request) bool { return !p.logins.in(r) }
 
 // event writes a server-sent event. Each line of its data is a field of its own.
 func event(to *bytes.Buffer, name string, data []byte) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/holdings"
 )
 
 const mostEdges = 500 // in the list
@@ -60,16 +61,12 @@ type graph struct {
 	Edges   []edgeView
 	More    int
 	Circles []circleView
-	Picture drawing
 }
 
 func graphOf(s *state) graph {
 	nodes := connect(s.holdings)
 	circles := circlesOf(nodes)
-	g := graph{Picture: draw(nodes)}
-	if !s.at.IsZero() {
-		g.At = clock(s.at)
-	}
+	g := graph{At: s.when()}
 	for i, members := range circles {
 		c := circleView{Number: i + 1}
 		for _, n := range members {
@@ -94,12 +91,20 @@ func graphOf(s *state) graph {
 			})
 		}
 	}
-	slices.SortStableFunc(g.Edges, func(a, b edgeView) int { return rank(a.Circle == 0) - rank(b.Circle == 0) })
+	of, others := []edgeView{}, []edgeView{} // circles come first
+	for _, e := range g.Edges {
+		if e.Circle > 0 {
+			of = append(of, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	g.Edges = append(of, others...)
 	return g
 }
 
 // connect makes the graph, in the order of the most urgent locks.
-func connect(holdings []txlock.Holding) []*node {
+func connect(all []txlock.Holding) []*node {
 	var nodes []*node
 	known := map[string]*node{}
 	of := func(s txlock.Session, unnamed string) *node {
@@ -115,17 +120,17 @@ func connect(holdings []txlock.Holding) []*node {
 		}
 		return n
 	}
-	for _, h := range slices.SortedStableFunc(slices.Values(holdings), byUrgency) {
+	for _, h := range slices.SortedStableFunc(slices.Values(all), holdings.ByUrgency) {
 		if len(h.Waiters) == 0 {
 			continue
 		}
 		lock := viewOf(h, 0)
-		for i, holder := range holdersOf(h) {
+		for i, holder := range holdings.Holders(h) {
 			to := of(holder, fmt.Sprint("holder ", i, " of ", lock.ID))
 			for j, waiter := range h.Waiters {
 				e := &edge{
 					from: of(waiter, fmt.Sprint("waiter ", j, " of ", lock.ID)), to: to, lock: lock,
-					any: anyWillDo(h), For: sessionOf(waiter, h, j+1).For,
+					any: holdings.IsSemaphore(h), For: sessionOf(waiter, h, j+1).For,
 				}
 				e.from.out, to.in = append(e.from.out, e), append(to.in, e)
 			}
@@ -135,7 +140,7 @@ func connect(holdings []txlock.Holding) []*node {
 }
 
 func about(s txlock.Session) string {
-	name, client := clean(s.Application), clean(clientOf(s))
+	name, client := clean(s.Application), clean(holdings.Client(s))
 	if name != "" && client != "" {
 		return name + ", " + client
 	}

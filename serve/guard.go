@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -53,18 +54,19 @@ func (p *Page) mine(r *http.Request) bool {
 	return ip.IsLoopback() || local != nil && local.IP.Equal(ip)
 }
 
-// ownPost tells whether a form was posted by this page. A browser says so in one of two headers at
-// least; a request with neither is refused.
-func ownPost(r *http.Request) bool {
+// ownPost refuses a form that was not posted by this page. A browser says so in one of two headers
+// at least. Where it has the first, a proxy may have changed the host.
+func ownPost(w http.ResponseWriter, r *http.Request) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
-	if site == "" && origin == "" || site != "" && site != "same-origin" {
-		return false
-	}
-	if origin == "" {
+	from, err := url.Parse(origin)
+	if site == "same-origin" ||
+		site == "" && err == nil && from.Host != "" && strings.EqualFold(from.Host, r.Host) {
 		return true
 	}
-	from, err := url.Parse(origin)
-	return err == nil && from.Host != "" && strings.EqualFold(from.Host, r.Host)
+	refuse(w, http.StatusForbidden, fmt.Sprintf("This form was not sent by this page: it is from %q, and was sent to "+
+		"%q. A proxy in front of the page has to pass on the Host of the request.", origin, r.Host))
+	return false
 }
 
 const loginLasts = 12 * time.Hour
@@ -135,10 +137,8 @@ func (p *Page) askToken(w http.ResponseWriter, problem string) {
 }
 
 func (p *Page) login(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 	switch {
-	case !ownPost(r):
-		refuse(w, http.StatusForbidden, "This form was not sent by this page.")
+	case !ownPost(w, r):
 	case p.logins.token == nil:
 		back(w)
 	case !p.logins.right(r.PostFormValue("token")):

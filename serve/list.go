@@ -1,9 +1,7 @@
 package serve
 
 import (
-	"cmp"
 	"encoding/hex"
-	"fmt"
 	"hash/fnv"
 	"net/url"
 	"slices"
@@ -11,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/holdings"
 )
 
 const (
@@ -59,13 +58,15 @@ func viewOf(h txlock.Holding, most int) lockView {
 	id := idOf(h)
 	v := lockView{
 		ID: id.element(), URL: "lock?" + id.query().Encode(), Long: clean(nameOf(h)), Kind: kindOf(h),
-		Waiting: waiting(h),
+	}
+	if len(h.Waiters) > 0 {
+		v.Waiting = strconv.Itoa(len(h.Waiters))
 	}
 	v.Name = cut(v.Long, longestName)
 	if h.Key != "" && h.Column == "" {
 		v.Place = clean("slot " + h.Row + " of " + h.Table)
 	}
-	holders := holdersOf(h)
+	holders := holdings.Holders(h)
 	for _, holder := range holders[:min(len(holders), most)] {
 		v.Holders = append(v.Holders, sessionOf(holder, h, 0))
 	}
@@ -87,7 +88,7 @@ func viewOf(h txlock.Holding, most int) lockView {
 
 func sessionOf(s txlock.Session, of txlock.Holding, place int) sessionView {
 	v := sessionView{
-		Place: place, ID: clean(s.ID), Application: clean(s.Application), Client: clean(clientOf(s)),
+		Place: place, ID: clean(s.ID), Application: clean(s.Application), Client: clean(holdings.Client(s)),
 		User: clean(s.User), Database: clean(s.Database), Statement: clean(s.Statement), Idle: s.Idle,
 	}
 	if v.State = holds(s, of); place > 0 {
@@ -109,23 +110,10 @@ func sessionOf(s txlock.Session, of txlock.Holding, place int) sessionView {
 	return v
 }
 
-func clientOf(s txlock.Session) string {
-	switch {
-	case s.Process > 0 && s.Host != "":
-		return fmt.Sprintf("process %d on %s", s.Process, s.Host)
-	case s.Process > 0:
-		return fmt.Sprintf("process %d", s.Process)
-	}
-	return s.Host
-}
+// lockID is what identifies a row: see [txlock.Holding].
+type lockID struct{ table, column, row string }
 
-// waiting counts who waits at the server.
-func waiting(h txlock.Holding) string {
-	if len(h.Waiters) == 0 {
-		return ""
-	}
-	return strconv.Itoa(len(h.Waiters))
-}
+func idOf(h txlock.Holding) lockID { return lockID{h.Table, h.Column, h.Row} }
 
 func (id lockID) query() url.Values {
 	q := url.Values{"table": {id.table}, "row": {id.row}}
@@ -158,7 +146,6 @@ type list struct {
 	Last    int
 	Before  string // the address of the page before, if there is one
 	After   string
-	Plots   []plot
 }
 
 // AllWords says how many locks there are.
@@ -173,11 +160,8 @@ func (l list) WaiterWords() string { return counted(l.Waiters, "session waits", 
 // Searched is what was searched, as far as it has room.
 func (l list) Searched() string { return cut(clean(l.Search), longestName) }
 
-func (p *Page) list(s *state, search string, page int) list {
-	l := list{Search: search, All: len(s.holdings)}
-	if !s.at.IsZero() {
-		l.At = clock(s.at)
-	}
+func listOf(s *state, search string, page int) list {
+	l := list{At: s.when(), Search: search, All: len(s.holdings)}
 	found := make([]txlock.Holding, 0, len(s.holdings))
 	for _, h := range s.holdings {
 		l.Waiters += len(h.Waiters)
@@ -185,7 +169,7 @@ func (p *Page) list(s *state, search string, page int) list {
 			found = append(found, h)
 		}
 	}
-	slices.SortStableFunc(found, byUrgency)
+	slices.SortStableFunc(found, holdings.ByUrgency)
 	l.Found = len(found)
 	page = max(1, min(page, (l.Found+perPage-1)/perPage))
 	from := (page - 1) * perPage
@@ -207,7 +191,6 @@ func (p *Page) list(s *state, search string, page int) list {
 	if to < l.Found {
 		l.After = address(page + 1)
 	}
-	l.Plots = plotsOfAll(p.watch.points(nil))
 	return l
 }
 
@@ -217,66 +200,26 @@ func matches(h txlock.Holding, search string) bool {
 	search = strings.ToLower(search)
 	fits := func(key string) bool {
 		key = strings.ToLower(key)
-		beginning, short := strings.CutSuffix(key, "…")
-		return strings.Contains(key, search) || short && beginning != "" && strings.HasPrefix(search, beginning)
+		return strings.Contains(key, search) || holdings.Shows(key, search)
 	}
 	session := func(s txlock.Session) bool { return fits(s.Key) }
-	return fits(nameOf(h)) || h.Column == "" && fits("slot "+h.Row) || slices.ContainsFunc(holdersOf(h), session) ||
-		slices.ContainsFunc(h.Waiters, session)
-}
-
-// byUrgency sorts what is awaited before the rest, and the longest first, as txlock status does.
-func byUrgency(a, b txlock.Holding) int {
-	free := func(h txlock.Holding) int {
-		if len(h.Waiters) > 0 {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(free(a), free(b)), byBegin(a.Waiters, b.Waiters), byBegin(holdersOf(a), holdersOf(b)))
-}
-
-// byBegin compares the earliest begins. Unknown ones come last.
-func byBegin(a, b []txlock.Session) int {
-	earliest := func(of []txlock.Session) (first txlock.Session) {
-		for _, s := range of {
-			if !s.Since.IsZero() && (first.Since.IsZero() || s.Since.Before(first.Since)) {
-				first = s
-			}
-		}
-		return first
-	}
-	first, second := earliest(a), earliest(b)
-	if unknown := first.Since.IsZero(); unknown || second.Since.IsZero() {
-		return cmp.Compare(rank(unknown), rank(second.Since.IsZero()))
-	}
-	return first.Since.Compare(second.Since)
-}
-
-func rank(last bool) int {
-	if last {
-		return 1
-	}
-	return 0
+	return fits(nameOf(h)) || h.Column == "" && fits("slot "+h.Row) ||
+		slices.ContainsFunc(append(holdings.Holders(h), h.Waiters...), session)
 }
 
 // lockPage is the page of one lock.
 type lockPage struct {
-	At    string
-	Name  string
-	Lock  *lockView // nil when nobody holds or awaits it
-	Plots []plot
+	At   string
+	Name string
+	Lock *lockView // nil when nobody holds or awaits it
 }
 
 func (p *Page) lockPage(s *state, id lockID) lockPage {
-	l := lockPage{Plots: plotsOfOne(p.watch.points(&id))}
-	if !s.at.IsZero() {
-		l.At = clock(s.at)
-	}
+	l := lockPage{At: s.when()}
 	if h, ok := s.find(id); ok {
 		v := viewOf(h, mostQueued)
 		l.Lock, l.Name = &v, v.Long
-		for i, holder := range holdersOf(h)[:len(v.Holders)] {
+		for i, holder := range holdings.Holders(h)[:len(v.Holders)] {
 			if p.breaking && holder.ID != "" && s.trouble() == "" {
 				q := id.query()
 				q.Set("session", holder.ID)

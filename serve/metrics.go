@@ -4,15 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/exposition"
+	"github.com/txlock/txlock/internal/holdings"
 )
 
 // Metrics is what a look at the server has found. Expose writes it for Prometheus, as the page
@@ -53,13 +54,13 @@ type tally struct {
 }
 
 func (t *tally) add(h txlock.Holding) {
-	for _, holder := range holdersOf(h) {
+	for _, holder := range holdings.Holders(h) {
 		t.oldestHold = max(t.oldestHold, holder.For)
 	}
 	for _, waiter := range h.Waiters {
 		t.oldestWait = max(t.oldestWait, waiter.For)
 	}
-	if len(holdersOf(h)) > 0 {
+	if len(holdings.Holders(h)) > 0 {
 		t.held++
 	}
 	t.waiting += len(h.Waiters)
@@ -106,7 +107,7 @@ func (m Metrics) byKey() []exposition.Gauge {
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(m.Keys))) {
 		var found tally
 		for _, h := range m.Holdings {
-			if isOf(h, key) {
+			if holdings.Shows(h.Key, key) {
 				found.add(h)
 			}
 		}
@@ -115,13 +116,6 @@ func (m Metrics) byKey() []exposition.Gauge {
 		}
 	}
 	return gauges
-}
-
-// isOf tells whether a lock is that of a key, as far as the server shows it. Where it shows the
-// beginning only, another key may have the same one.
-func isOf(h txlock.Holding, key string) bool {
-	beginning, short := strings.CutSuffix(h.Key, "…")
-	return h.Key == key || short && beginning != "" && strings.HasPrefix(key, beginning)
 }
 
 func (m Metrics) byElection() []exposition.Gauge {
@@ -159,14 +153,22 @@ func AskLeaders(ctx context.Context, elections map[string]func(context.Context) 
 	return leaders
 }
 
+// mostKeys have series of their own.
+const mostKeys = 100
+
 // metrics answers Prometheus from the picture that all viewers share.
 func (p *Page) metrics(w http.ResponseWriter, r *http.Request) {
+	keys := r.URL.Query()["key"]
+	if len(keys) > mostKeys {
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("A question has %d keys at most.", mostKeys))
+		return
+	}
 	s, err := p.watch.newest(r.Context())
 	if err != nil {
 		return // it has given up
 	}
 	w.Header().Set("Content-Type", exposition.ContentType)
 	_ = Metrics{
-		At: s.at, Down: s.trouble() != "", Holdings: s.holdings, Keys: r.URL.Query()["key"], Leaders: s.leaders,
+		At: s.at, Down: s.trouble() != "", Holdings: s.holdings, Keys: keys, Leaders: s.leaders,
 	}.Expose(w)
 }

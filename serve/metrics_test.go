@@ -75,6 +75,8 @@ func TestMetrics(t *testing.T) {
 	require.Contains(t, text, "txlock_status_timestamp_seconds")
 	require.NotContains(t, text, "txlock_status_held")
 
+	many := "/metrics?" + strings.Repeat("key=a&", mostKeys+1)
+	require.Equal(t, 400, get(p, many, "Authorization", "Bearer "+token).Code)
 	for _, bad := range []Option{Leads("", leader), Leads("reports", nil)} {
 		_, err := New(locks, bad)
 		require.ErrorContains(t, err, "Leads")

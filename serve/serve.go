@@ -153,7 +153,7 @@ func (p *Page) body(part string, query url.Values, s *state) any {
 		return p.lockPage(s, lockID{query.Get("table"), query.Get("column"), query.Get("row")})
 	}
 	number, _ := strconv.Atoi(query.Get("page"))
-	return p.list(s, query.Get("key"), number)
+	return listOf(s, query.Get("key"), number)
 }
 
 // write sends a page. It renders it first, so that a viewer never gets half of one.

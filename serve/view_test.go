@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -103,7 +102,6 @@ func TestCircles(t *testing.T) {
 	require.Contains(t, body, "session 3 waits at bb for session 2")
 	require.NotContains(t, body, "session 9 waits at a for session 1")
 	require.NotContains(t, body, "session 3 waits at eeeee for session 7")
-	require.Equal(t, 3, strings.Count(body, `<g class="bad">`))
 	require.NotContains(t, get(pageOf(t, &still{holdings: []txlock.Holding{a, d}}), "/graph").Body.String(), "Circle")
 }
 
@@ -121,64 +119,6 @@ func TestCircleOfPermits(t *testing.T) {
 	require.Contains(t, graph(api, mine, a), "Circle", "session 3 waits for session 2")
 	mine.Waiters = append(mine.Waiters, *held("b", "3").Holder)
 	require.Contains(t, graph(api, mine), "Circle", "both wait for session 1")
-}
-
-// A chain stands in a row, a crowd in one box.
-func TestDrawing(t *testing.T) {
-	t.Parallel()
-	nodes := connect([]txlock.Holding{held("a", "1", "2", "7", "8", "9"), held("bb", "2", "3")})
-	circlesOf(nodes)
-	d := draw(nodes)
-	require.Len(t, d.Boxes, 4)
-	require.Len(t, d.Arrows, 3)
-	require.Equal(t, "session 1", d.Boxes[0].First)
-	require.Equal(t, "session 2", d.Boxes[1].First)
-	require.Equal(t, "session 3", d.Boxes[2].First)
-	require.Equal(t, "3 sessions", d.Boxes[3].First)
-	require.Less(t, d.Boxes[0].X, d.Boxes[1].X)
-	require.Less(t, d.Boxes[1].X, d.Boxes[2].X)
-	require.Greater(t, d.Boxes[3].Y, d.Boxes[2].Y)
-
-	var many []txlock.Holding
-	for i := range 100 {
-		many = append(many, held(strings.Repeat("k", i+1), fmt.Sprint("h", i), fmt.Sprint("w", i)))
-	}
-	d = draw(connect(many))
-	require.Len(t, d.Boxes, mostBoxes)
-	require.Equal(t, 200-mostBoxes, d.Left)
-}
-
-func TestHistory(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		h := newHistory()
-		busy := []txlock.Holding{held("a", "1", "2", "3"), held("bb", "4")}
-		h.note(time.Now(), busy)
-		time.Sleep(time.Minute)
-		h.note(time.Now(), nil)
-		points := h.points(nil, time.Now())
-		require.Equal(t, point{true, 2, 2, 60, 2}, points[steps-7])
-		require.Equal(t, point{}, points[steps-3], "nobody looked")
-		require.Equal(t, point{seen: true}, points[steps-1])
-		id := idOf(busy[0])
-		require.EqualValues(t, 2, h.points(&id, time.Now())[steps-7].waiting)
-		plots := plotsOfAll(points)
-		require.Equal(t, "0; at most 2 in 20 s of looking", plots[0].Words)
-		require.Len(t, plots[0].Lines, 2)
-
-		time.Sleep(20 * time.Minute)
-		h.note(time.Now(), nil)
-		require.Empty(t, h.locks, "forgotten")
-		require.Equal(t, point{}, h.points(nil, time.Now())[steps-2])
-		var many []txlock.Holding
-		for i := range mostKept + 10 {
-			other := held("k", "1")
-			other.Row = fmt.Sprint(i)
-			many = append(many, other)
-		}
-		h.note(time.Now(), many)
-		require.Len(t, h.locks, mostKept)
-	})
 }
 
 func TestWords(t *testing.T) {

@@ -18,7 +18,14 @@ type state struct {
 	err      error            // of the last look
 	silent   bool             // the server has not answered the next look yet, for longer than usual
 	leaders  map[string]*txlock.Leader
-	views    *views
+}
+
+// when says of which time the picture is; it is empty if there is none.
+func (s *state) when() string {
+	if s.at.IsZero() {
+		return ""
+	}
+	return clock(s.at)
 }
 
 // trouble says since when the picture is old, and why. It has no running clock: a screen reader
@@ -55,15 +62,14 @@ type watch struct {
 	due     time.Time     // no look begins before
 	state   *state
 	changed chan struct{} // closed when state is replaced
-	past    history
 }
 
 func newWatch(locks Locks, every, limit time.Duration,
 	elections map[string]func(context.Context) (txlock.Leader, error),
 ) *watch {
 	return &watch{
-		locks: locks, every: every, limit: limit, elections: elections, state: &state{views: new(views)},
-		changed: make(chan struct{}), past: newHistory(),
+		locks: locks, every: every, limit: limit, elections: elections, state: new(state),
+		changed: make(chan struct{}),
 	}
 }
 
@@ -131,12 +137,10 @@ func (w *watch) look() {
 	// As long as a look took, the server has rest from the next.
 	w.due = begun.Add(max(w.every, 2*ended.Sub(begun)))
 	next := &state{
-		number: w.state.number + 1, holdings: holdings, at: ended, err: err, leaders: leaders, views: new(views),
+		number: w.state.number + 1, holdings: holdings, at: ended, err: err, leaders: leaders,
 	}
 	if err != nil {
 		next.holdings, next.at = w.state.holdings, w.state.at
-	} else {
-		w.past.note(ended, holdings)
 	}
 	w.state = next
 	close(w.changed)
@@ -180,17 +184,10 @@ func (w *watch) after(ctx context.Context, number int) (*state, error) {
 		case <-changed:
 		case <-timer.C:
 			old := *s
-			old.silent, old.views = true, new(views)
+			old.silent = true
 			return &old, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// points are those of all locks, or of one.
-func (w *watch) points(of *lockID) []point {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.past.points(of, time.Now())
 }

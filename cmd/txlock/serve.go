@@ -41,7 +41,7 @@ by table and kind; /metrics?key=sku:42 adds that of a key. --election adds wheth
 somebody leads. Prometheus gives the token as a bearer token, and the host name by
 which it asks has to be allowed as any. docs/alerts.md has rules for alerts.
 
-It runs until a signal ends it.`
+It runs until a signal ends it, and exits with 0 then.`
 
 // listenDefault is on this machine alone.
 const listenDefault = "127.0.0.1:8044"
@@ -154,8 +154,8 @@ func (s *serving) settings(token string) ([]serve.Option, error) {
 func serveUntil(ctx context.Context, listener net.Listener, page http.Handler) error {
 	server := &http.Server{
 		Handler: page, BaseContext: func(net.Listener) context.Context { return ctx },
-		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10, ErrorLog: log.New(os.Stderr, "txlock: ", 0),
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: log.New(os.Stderr, "txlock: ", 0),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -169,7 +169,7 @@ func serveUntil(ctx context.Context, listener net.Listener, page http.Handler) e
 	if server.Shutdown(bounded) != nil {
 		_ = server.Close()
 	}
-	return ctx.Err()
+	return nil
 }
 
 // discreet keeps passwords, and what only programs need, out of the errors that the page shows.
