@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/holdings"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -49,113 +50,136 @@ func Worst(findings []Finding) Severity {
 	return Severities[worst]
 }
 
-// check looks at one thing. An error from the server means that nobody could look at it.
+// check is a row of a server's table: look reports what is wrong with one thing, and returns what to
+// say if that is nothing. An error from the server means that nobody could look at it.
 type check struct {
 	name string
-	look func(context.Context) ([]Finding, error)
+	look func(context.Context, report) (fine string, err error)
 }
 
+// report takes the findings of a check.
+type report struct {
+	check    string
+	findings *[]Finding
+}
+
+// named is the report of a part of the check, which has a name of its own.
+func (r report) named(check string) report { return report{check, r.findings} }
+
+func (r report) add(severity Severity, found, why string, fix Fix) {
+	found = strings.Join(strings.Fields(found), " ") // the error of several addresses has several lines
+	*r.findings = append(*r.findings, Finding{r.check, severity, found, why, fix})
+}
+
+func (r report) ok(found string)                  { r.add(OK, found, "", Fix{}) }
+func (r report) note(found, why string, fix Fix)  { r.add(Note, found, why, fix) }
+func (r report) warn(found, why string, fix Fix)  { r.add(Warning, found, why, fix) }
+func (r report) fails(found, why string, fix Fix) { r.add(Failure, found, why, fix) }
+
 // run makes all checks. broken tells whether an error means that the server can no longer be asked.
-func run(ctx context.Context, checks []check, broken func(error) bool) ([]Finding, error) {
-	var findings []Finding
+func run(ctx context.Context, checks []check, broken func(error) bool) (findings []Finding, err error) {
 	for _, check := range checks {
-		found, err := check.look(ctx)
-		if ended := ctx.Err(); ended != nil {
+		r, before := report{check.name, &findings}, len(findings)
+		fine, err := check.look(ctx, r)
+		switch ended := ctx.Err(); {
+		case ended != nil:
 			return nil, fmt.Errorf("doctor: %w", ended)
-		}
-		if err != nil && broken(err) {
+		case err != nil && broken(err):
 			return nil, fmt.Errorf("doctor: %s: %w", check.name, err)
-		}
-		if err != nil {
-			found = append(found, unseen(check.name, err))
-		}
-		for _, finding := range found {
-			if finding.Check == "" {
-				finding.Check = check.name
-			}
-			// The error of several addresses has several lines.
-			finding.Found = strings.Join(strings.Fields(finding.Found), " ")
-			findings = append(findings, finding)
+		case err != nil:
+			r.unseen(err)
+		case fine != "" && len(findings) == before:
+			r.ok(fine)
 		}
 	}
 	return findings, nil
 }
 
-// unseen is the finding for a check that failed with an error. It is a warning where the safety of
-// locks depends on what the check would have seen.
-func unseen(check string, err error) Finding {
-	finding := Finding{
-		Severity: Note, Found: "it could not be looked at: " + err.Error(),
-		Why: "nobody knows what there is to find",
-	}
-	switch check {
+// unseen is for a check that failed with an error. It is a warning where the safety of locks
+// depends on what the check would have seen.
+func (r report) unseen(err error) {
+	found := "it could not be looked at: " + err.Error()
+	switch r.check {
 	case "table", "privileges", "read-only", "cluster":
-		finding.Severity, finding.Why = Warning, "what there is to find may keep locks from working, or from being safe"
+		r.warn(found, "what there is to find may keep locks from working, or from being safe", Fix{})
+	default:
+		r.note(found, "nobody knows what there is to find", Fix{})
 	}
-	return finding
 }
-
-func one(finding Finding) []Finding { return []Finding{finding} }
 
 // lease is the default of txlock.New. A setting that ends a session sooner breaks what txlock
 // promises.
 const lease = 30 * time.Second
 
+// limit is a setting that ends a lock, a wait or a session after some time. What why says was seen
+// on servers: see the tests.
+type limit struct {
+	name        string
+	unit        time.Duration
+	short, long Severity // where it is less than the lease, and else; 0 is off, which is OK
+	heal        string   // the value of the fix; another than 0 only if it is short
+	besides     string
+	why         string
+}
+
+func (r report) limit(l limit, value time.Duration, origin string, set func(name, value string) Fix) {
+	r = r.named(kebab(l.name))
+	found, severity := fmt.Sprintf("%s = %v%s%s", l.name, value, origin, l.besides), l.long
+	if value < lease {
+		severity = l.short
+	}
+	switch {
+	case value == 0:
+		r.ok(l.name + " is off" + l.besides)
+	case severity == OK:
+		r.ok(found)
+	case l.heal == "0" || value < lease:
+		r.add(severity, found, l.why, set(l.name, l.heal))
+	default:
+		r.add(severity, found, l.why, Fix{})
+	}
+}
+
 // proof judges the answer of Locker.Check. because says what prevented the attempt, if anything
 // did; another finding says more about that.
-func proof(err error, because string) Finding {
-	finding := Finding{
-		Check: "row-locking", Severity: Failure,
-		Why: "every promise of txlock rests on it that two sessions cannot hold one row",
-	}
+func (r report) proof(err error, because string) {
+	const why = "every promise of txlock rests on it that two sessions cannot hold one row"
 	if errors.Is(err, txlock.ErrNotInstalled) {
 		because = "the lock table is not installed"
 	}
 	switch {
 	case err == nil:
-		return Finding{
-			Check: "row-locking", Severity: OK,
-			Found: "two sessions exclude each other, and a row that is released can be locked again",
-		}
+		r.ok("two sessions exclude each other, and a row that is released can be locked again")
 	case because != "":
-		finding.Severity, finding.Found = Note, "it could not be tried: "+because
+		r.note("it could not be tried: "+because, why, Fix{})
 	case errors.Is(err, txlock.ErrUnsafeEngine):
-		finding.Found, finding.Fix = err.Error(), advice(
-			"connect to a server that locks rows, or take what is named there out of the way")
+		r.fails(err.Error(), why, advice("connect to a server that locks rows, or take what is named there out of "+
+			"the way"))
 	default: // it may well lock
-		finding.Severity, finding.Found = Warning, "it could not be proved: "+err.Error()
+		r.warn("it could not be proved: "+err.Error(), why, Fix{})
 	}
-	return finding
 }
 
 // slotted says why broken slots matter.
 const slotted = "a key is locked by the row of its slot, and the number of slots says which that is"
 
-// missing is the finding for a lock table that does not exist. creation makes the table.
-func missing(err error, table string, creation Fix) Finding {
-	return Finding{
-		Check: "table", Severity: Failure, Found: "table " + table + " is missing: " + err.Error(),
-		Why: slotted, Fix: creation,
-	}
-}
-
 // slots judges the census of a lock table. asked is the error of the query for it. drop removes a
 // table that Install cannot complete.
-func slots(census string, asked error, table, drop string) Finding {
-	finding := Finding{Check: "table", Severity: Failure, Why: slotted, Fix: renewal(drop, table)}
+func (r report) slots(census string, asked error, table, drop string) {
 	if asked != nil {
-		finding.Found = "table " + table + " has another shape: " + asked.Error()
-		return finding
+		r.fails("table "+table+" has another shape: "+asked.Error(), slotted, renewal(drop, table))
+		return
 	}
 	number, _, err := locktable.Slots(table, []string{census}, 0)
-	if err == nil {
-		return Finding{Check: "table", Severity: OK, Found: fmt.Sprintf("%s is complete, with %d slots", table, number)}
+	switch {
+	case err == nil:
+		r.ok(fmt.Sprintf("%s is complete, with %d slots", table, number))
+	case number > 0:
+		r.fails(err.Error(), slotted,
+			command(install(table)+"  # as a user who may INSERT there, such as the table's owner"))
+	default:
+		r.fails(err.Error(), slotted, renewal(drop, table))
 	}
-	finding.Found = err.Error()
-	if number > 0 {
-		finding.Fix = command(install(table) + "  # as a user who may INSERT there, such as the table's owner")
-	}
-	return finding
 }
 
 // These reasons prevent the proof.
@@ -177,46 +201,86 @@ type room struct {
 
 func (r room) free() int { return r.limit - r.used }
 
+const connected = "every held lock and every waiter has a connection of its own"
+
 // connections judges the limit with the least room.
-func connections(rooms ...room) Finding {
+func (r report) connections(rooms ...room) (fine string) {
 	least := slices.MinFunc(rooms, func(a, b room) int { return a.free() - b.free() })
-	finding := Finding{
-		Check: "connections", Severity: OK,
-		Found: fmt.Sprintf("%d of %d connections of %s are free", max(least.free(), 0), least.limit, least.of),
-	}
+	found := fmt.Sprintf("%d of %d connections of %s are free", max(least.free(), 0), least.limit, least.of)
 	if least.free() < 5 || least.free()*10 < least.limit {
-		finding.Severity, finding.Fix = Warning, least.fix
-		finding.Why = "every held lock and every waiter has a connection of its own; where none is left, a lock " +
-			"fails with the server's error"
+		r.warn(found, connected+"; where none is left, a lock fails with the server's error", least.fix)
 	}
-	return finding
+	return found
 }
 
-// crowded is the finding for a server that accepts no connection.
-func crowded(err error, fix Fix) Finding {
-	return Finding{
-		Check: "connections", Severity: Failure, Found: "the server has no connection left: " + err.Error(), Fix: fix,
-		Why: "every held lock and every waiter has a connection of its own",
-	}
-}
-
-// clock compares the server's clock with this machine's, using one query.
-func clock(asked, answered, server time.Time) Finding {
-	half := answered.Sub(asked) / 2
-	ahead := server.Sub(asked.Add(half))
-	differs := fmt.Sprintf("is %v ahead of", ahead.Round(time.Millisecond))
-	switch {
-	case ahead.Abs() < half+time.Millisecond:
-		differs = "agrees with"
-	case ahead < 0:
-		differs = fmt.Sprintf("is %v behind", ahead.Abs().Round(time.Millisecond))
-	}
-	return Finding{
-		Check: "clock", Severity: OK,
-		Found: fmt.Sprintf("the server's clock %s this machine's (measured to ± %v), which does not matter: no lock "+
-			"depends on a clock", differs, half.Round(time.Microsecond)),
-	}
+// crowded is for a server that accepts no connection.
+func (r report) crowded(err error, fix Fix) {
+	r.named("connections").fails("the server has no connection left: "+err.Error(), connected, fix)
 }
 
 // kebab turns a server's setting into the name of a check.
 func kebab(setting string) string { return strings.ReplaceAll(setting, "_", "-") }
+
+const (
+	// longAfter is how old a transaction is that holds back vacuum or purge for long.
+	longAfter = 5 * time.Minute
+	// farBehind is how many transactions an abandoned replication slot is behind before it matters.
+	farBehind = 1_000_000
+)
+
+// session is one that is in an old transaction.
+type session struct {
+	id   string // the server's number
+	text string // names it
+	aged time.Duration
+}
+
+// heldBack is for sessions that hold back the server's work, why says what comes of that, and end is
+// the statement that ends one. It names those of txlock, as far as Inspect works here: other
+// findings say why it does not.
+func (r report) heldBack(old []session, what, why, end string, inspect func() ([]txlock.Holding, error)) {
+	if len(old) == 0 {
+		return
+	}
+	all, _ := inspect()
+	ours := locksOf(all)
+	for _, s := range old {
+		found, why := fmt.Sprintf("%s has held back %s for %v", s.text, what, s.aged.Round(time.Second)), why
+		words := "end its transaction; or this, if its work may be undone:"
+		if lock, known := ours[s.id]; known {
+			found += ": " + lock
+			why += ". It is a lock of txlock: as long as somebody holds it or waits for it, its transaction lasts"
+			words = "hold it for less time; or this, if nobody needs it: its holder is told"
+		}
+		r.note(found, why, statements(fmt.Sprintf(end, s.id)).only(words))
+	}
+}
+
+// locksOf says of each session that holds or awaits a lock which one.
+func locksOf(all []txlock.Holding) map[string]string {
+	names := map[string]string{}
+	note := func(s txlock.Session, does, what string) {
+		if s.ID != "" && names[s.ID] == "" {
+			names[s.ID] = fmt.Sprintf("it %s txlock's lock of %s", does, what)
+			if s.Process != 0 {
+				names[s.ID] += fmt.Sprintf(", for process %d", s.Process)
+			}
+		}
+	}
+	for _, h := range all {
+		what := fmt.Sprintf("%q", h.Key)
+		switch {
+		case holdings.IsElection(h):
+			what = "the election " + what
+		case h.Column != "" || h.Key == "":
+			what = holdings.Row(h)
+		}
+		for _, holder := range holdings.Holders(h) {
+			note(holder, "holds", what)
+		}
+		for _, waiter := range h.Waiters {
+			note(waiter, "waits for", what)
+		}
+	}
+	return names
+}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,7 +15,15 @@ import (
 )
 
 // These tests judge what no test server can be: other versions, clusters, variables that are read
-// only at the start, clocks that differ. All else is tested on servers.
+// only at the start. All else is tested on servers.
+
+// all are the findings of a check.
+func all(t *testing.T, look func(context.Context, report) (string, error)) []Finding {
+	t.Helper()
+	findings, err := run(t.Context(), []check{{"it", look}}, func(error) bool { return true })
+	require.NoError(t, err)
+	return findings
+}
 
 func severityOf(t *testing.T, findings []Finding, check string) Severity {
 	t.Helper()
@@ -38,8 +45,7 @@ func TestMySQLVersions(t *testing.T) {
 	} {
 		m := mysqlServer{global: map[string]string{"version": version}}
 		m.identify()
-		findings, err := m.lookAtVersion(t.Context())
-		require.NoError(t, err)
+		findings := all(t, m.ofVersion)
 		require.Equal(t, want, findings[0].Severity, version)
 		require.Contains(t, findings[0].Found, version)
 	}
@@ -57,8 +63,10 @@ func TestPostgresVersions(t *testing.T) {
 		{"PostgreSQL 19beta1", 190000, Note},
 		{"CockroachDB CCL v23.1.0", 140000, Note},
 	} {
-		require.Equal(t, c.want, postgresVersion(c.text+" on x86_64-pc-linux-gnu, compiled by gcc", c.number).Severity,
-			c.text)
+		findings := all(t, func(_ context.Context, r report) (string, error) {
+			return r.postgresVersion(c.text+" on x86_64-pc-linux-gnu, compiled by gcc", c.number), nil
+		})
+		require.Equal(t, c.want, findings[0].Severity, c.text)
 	}
 }
 
@@ -91,8 +99,7 @@ func TestClusters(t *testing.T) {
 		}, OK, "no cluster"},
 	} {
 		m := mysqlServer{config: &mysql.Config{}, global: c.variables, session: c.variables}
-		findings, err := m.lookAtCluster(t.Context())
-		require.NoError(t, err)
+		findings := all(t, m.cluster)
 		require.Equal(t, c.want, findings[0].Severity, c.name)
 		require.Contains(t, findings[0].Found, c.found)
 	}
@@ -102,8 +109,7 @@ func TestClusters(t *testing.T) {
 		"group_replication_unreachable_majority_timeout": "0",
 		"group_replication_consistency":                  "EVENTUAL",
 	}}
-	findings, err := group.lookAtCluster(t.Context())
-	require.NoError(t, err)
+	findings := all(t, group.cluster)
 	require.Len(t, findings, 3)
 	for _, warning := range findings[1:] {
 		require.Equal(t, Warning, warning.Severity)
@@ -128,8 +134,7 @@ func TestServicesOfMySQL(t *testing.T) {
 		{"TiDB", "", map[string]string{"version": "8.0.11-TiDB-v8.5.6"}},
 	} {
 		m := mysqlServer{config: &mysql.Config{Addr: c.addr}, global: c.variables}
-		findings, err := m.lookAtService(t.Context())
-		require.NoError(t, err)
+		findings := all(t, m.service)
 		if c.want == "" {
 			require.Empty(t, findings)
 			continue
@@ -147,22 +152,18 @@ func TestVariablesOfTheStart(t *testing.T) {
 		"innodb_read_only": "OFF",
 	}
 	m := mysqlServer{config: mysql.NewConfig(), global: variables, session: variables}
-	findings, err := m.lookAtTimeouts(t.Context())
-	require.NoError(t, err)
+	findings := all(t, m.timeouts)
 	for _, finding := range findings {
 		require.NotEqual(t, "innodb-rollback-on-timeout", finding.Check)
 	}
 	variables["innodb_rollback_on_timeout"] = "ON"
-	findings, err = m.lookAtTimeouts(t.Context())
-	require.NoError(t, err)
+	findings = all(t, m.timeouts)
 	require.Equal(t, Note, severityOf(t, findings, "innodb-rollback-on-timeout"))
 
-	findings, err = m.lookAtReadOnly(t.Context())
-	require.NoError(t, err)
+	findings = all(t, m.readOnly)
 	require.Equal(t, OK, findings[0].Severity)
 	variables["innodb_read_only"] = "ON"
-	findings, err = m.lookAtReadOnly(t.Context())
-	require.NoError(t, err)
+	findings = all(t, m.readOnly)
 	require.Equal(t, Failure, findings[0].Severity)
 	require.Contains(t, findings[0].Fix.Text, "[mysqld]\ninnodb_read_only = OFF")
 }
@@ -172,21 +173,15 @@ func TestOlderPgBouncer(t *testing.T) {
 	require.False(t, bouncer{config: map[string]string{}}.tracksStatements(), "before 1.21")
 }
 
-func TestClocks(t *testing.T) {
-	now := time.Now()
-	for ahead, want := range map[time.Duration]string{
-		0: "agrees with", 5 * time.Millisecond: "agrees with", 2 * time.Second: "is 2s ahead of",
-		-time.Minute: "is 1m0s behind",
-	} {
-		finding := clock(now, now.Add(10*time.Millisecond), now.Add(5*time.Millisecond+ahead))
-		require.Equal(t, OK, finding.Severity)
-		require.Contains(t, finding.Found, "the server's clock "+want+" this machine's (measured to ± 5ms)")
-	}
-}
-
 // An engine that does not lock is a failure that says so. Any other error means that locking could
 // not be proved.
 func TestProofs(t *testing.T) {
+	proof := func(err error, because string) Finding {
+		return all(t, func(_ context.Context, r report) (string, error) {
+			r.proof(err, because)
+			return "", nil
+		})[0]
+	}
 	unsafe := proof(fmt.Errorf("txlock: check: %w: two sessions hold slot 7 at once", txlock.ErrUnsafeEngine), "")
 	require.Equal(t, Failure, unsafe.Severity)
 	require.Contains(t, unsafe.Found, "slot 7")
@@ -198,10 +193,10 @@ func TestProofs(t *testing.T) {
 
 // A check that failed is a warning if locks depend on it.
 func TestUnseen(t *testing.T) {
-	fails := func(context.Context) ([]Finding, error) { return nil, errors.New("odd") }
+	fails := func(context.Context, report) (string, error) { return "", errors.New("odd") }
 	for name, want := range map[string]Severity{
 		"table": Warning, "privileges": Warning, "read-only": Warning,
-		"cluster": Warning, "clock": Note,
+		"cluster": Warning, "purge": Note,
 	} {
 		findings, err := run(t.Context(), []check{{name, fails}}, func(error) bool { return false })
 		require.NoError(t, err)
@@ -225,7 +220,10 @@ func TestRooms(t *testing.T) {
 		{4, 1, Warning},
 		{100, 120, Warning},
 	} {
-		require.Equal(t, c.want, connections(room{limit: c.limit, used: c.used}, room{limit: 1000}).Severity, "%v", c)
+		findings := all(t, func(_ context.Context, r report) (string, error) {
+			return r.connections(room{limit: c.limit, used: c.used}, room{limit: 1000}), nil
+		})
+		require.Equal(t, c.want, findings[0].Severity, "%v", c)
 	}
 }
 

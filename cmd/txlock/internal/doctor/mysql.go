@@ -6,7 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,49 +53,57 @@ func MySQL(ctx context.Context, dsn, table string) ([]Finding, error) {
 	return mysqlWith(ctx, dsn, table, longAfter)
 }
 
-func mysqlWith(ctx context.Context, dsn, table string, long time.Duration) ([]Finding, error) {
-	quoted, err := identifier.Quote(table, '`', 2)
-	if err != nil {
+func mysqlWith(ctx context.Context, dsn, table string, long time.Duration) (findings []Finding, err error) {
+	m := &mysqlServer{greeting: &greeting{}, table: table, long: long}
+	if m.quoted, err = identifier.Quote(table, '`', 2); err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
-	config, err := mysql.ParseDSN(dsn)
-	if err != nil {
+	if m.config, err = mysql.ParseDSN(dsn); err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
-	m := &mysqlServer{config: config, greeting: &greeting{}, table: table, quoted: quoted, long: long}
-	db, err := m.open()
-	if err != nil {
-		return nil, fmt.Errorf("doctor: %w", err)
-	}
-	defer db.Close()
-	m.conn, err = m.connect(ctx, db)
-	if refused(err) {
-		return one(crowded(err, m.moreSessions(err))), nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("doctor: %w", err)
-	}
-	defer m.conn.Close()
-	if err := m.introduce(ctx); err != nil {
-		return nil, fmt.Errorf("doctor: %w", err)
-	}
-	return run(ctx, m.checks(), func(err error) bool {
-		return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
-			errors.Is(err, sql.ErrConnDone)
-	})
-}
-
-// open returns a pool for the one connection whose greeting is kept.
-func (m *mysqlServer) open() (*sql.DB, error) {
 	config := m.config.Clone()
 	config.DialFunc = m.greeting.dial
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("doctor: %w", err)
 	}
 	db := sql.OpenDB(connector)
+	defer db.Close()
 	db.SetMaxOpenConns(1)
-	return db, nil
+	m.conn, err = m.connect(ctx, db)
+	if refused(err) {
+		report{findings: &findings}.crowded(err, m.moreSessions(err))
+		return findings, nil
+	}
+	if err == nil {
+		defer m.conn.Close()
+		err = m.introduce(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("doctor: %w", err)
+	}
+	return run(ctx, []check{
+		{"version", m.ofVersion},
+		{"service", m.service},
+		{"proxy", m.proxy},
+		{"row-locking", m.locking},
+		{"table", m.lockTable},
+		{"privileges", m.privileges},
+		{"isolation", m.isolation},
+		{"binlog-format", m.binlog},
+		{"read-only", m.readOnly},
+		{"replication", m.replication},
+		{"cluster", m.cluster},
+		{"timeouts", m.timeouts},
+		{"deadlock-detection", m.deadlocks},
+		{"durability", m.durability},
+		{"purge", m.purge},
+		{"connections", m.connections},
+		{"status", m.status},
+	}, func(err error) bool {
+		return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
+			errors.Is(err, sql.ErrConnDone)
+	})
 }
 
 // connect waits no longer than the DSN allows, even if the server accepts the connection and then
@@ -111,31 +119,6 @@ func (m *mysqlServer) connect(ctx context.Context, db *sql.DB) (*sql.Conn, error
 		err = fmt.Errorf("no answer within %v: %w", m.config.Timeout, bounded.Err())
 	}
 	return conn, err
-}
-
-func (m *mysqlServer) checks() []check {
-	return []check{
-		{"version", m.lookAtVersion},
-		{"service", m.lookAtService},
-		{"proxy", m.lookAtProxy},
-		{"row-locking", m.lookAtLocking},
-		{"table", m.lookAtTable},
-		{"privileges", m.lookAtPrivileges},
-		{"isolation", m.lookAtIsolation},
-		{"binlog-format", m.lookAtBinlog},
-		{"read-only", m.lookAtReadOnly},
-		{"replication", m.lookAtReplication},
-		{"cluster", m.lookAtCluster},
-		{"members", m.lookAtMembers},
-		{"timeouts", m.lookAtTimeouts},
-		{"deadlock-detection", m.lookAtDeadlocks},
-		{"tcp-keepalives", m.lookAtKeepalives},
-		{"durability", m.lookAtDurability},
-		{"purge", m.lookAtPurge},
-		{"connections", m.lookAtConnections},
-		{"status", m.lookAtStatus},
-		{"clock", m.lookAtClock},
-	}
 }
 
 // introduce asks the server for the account, the database and all variables.
@@ -171,47 +154,52 @@ func (m *mysqlServer) identify() {
 }
 
 func (m *mysqlServer) variables(ctx context.Context, query string) (map[string]string, error) {
+	values := map[string]string{}
+	var name string
+	var value sql.NullString
+	err := m.each(ctx, query, func() { values[name] = value.String }, &name, &value)
+	return values, err
+}
+
+// each scans the rows of a query, and calls row for each.
+func (m *mysqlServer) each(ctx context.Context, query string, row func(), into ...any) error {
 	rows, err := m.conn.QueryContext(ctx, query)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	values := map[string]string{}
 	for rows.Next() {
-		var name string
-		var value sql.NullString
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, err
+		if err := rows.Scan(into...); err != nil {
+			return err
 		}
-		values[name] = value.String
+		row()
 	}
-	return values, rows.Err()
+	return rows.Err()
+}
+
+// texts returns the first column of a query's rows.
+func (m *mysqlServer) texts(ctx context.Context, query string) (texts []string, err error) {
+	var text string
+	err = m.each(ctx, query, func() { texts = append(texts, text) }, &text)
+	return texts, err
 }
 
 // parts splits a quoted name. schema is empty if the name has none.
 func parts(quoted string) (schema, name string) {
-	var unquoted []string
-	for rest := quoted; rest != ""; {
-		var part strings.Builder
-		rest = rest[1:]
-		for {
-			text, after, _ := strings.Cut(rest, "`")
-			part.WriteString(text)
-			rest = after
-			if !strings.HasPrefix(rest, "`") {
-				break
-			}
-			part.WriteByte('`')
-			rest = rest[1:]
+	inside := false
+	for at, character := range quoted {
+		if character == '`' {
+			inside = !inside
+		} else if character == '.' && !inside {
+			return unquote(quoted[:at]), unquote(quoted[at+1:])
 		}
-		unquoted = append(unquoted, part.String())
-		rest = strings.TrimPrefix(rest, ".")
 	}
-	if len(unquoted) == 1 {
-		return "", unquoted[0]
-	}
-	return unquoted[0], unquoted[1]
+	return "", unquote(quoted)
 }
+
+func unquote(name string) string { return strings.ReplaceAll(name[1:len(name)-1], "``", "`") }
+
+func quoteName(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
 func quoteText(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
@@ -233,63 +221,52 @@ func denied(err error) bool {
 	return number(err) == noTablePrivilege || number(err) == noColumnPrivilege
 }
 
-func (m *mysqlServer) lookAtVersion(context.Context) ([]Finding, error) {
+func (m *mysqlServer) ofVersion(_ context.Context, r report) (fine string, err error) {
 	text := m.global["version"] + " " + m.global["version_comment"]
 	name, least, tested, newest := "MySQL ", [3]int{8, 0, 1}, "MySQL 9.7", [3]int{9, 8, 0}
 	if m.mariaDB {
 		name, least, tested, newest = "", [3]int{10, 6, 0}, "MariaDB 10.11 and 11.8", [3]int{11, 9, 0}
 	}
-	finding := Finding{Severity: OK, Found: name + text + "; txlock is tested on " + tested}
+	found := name + text + "; txlock is tested on " + tested
 	switch {
 	case before(m.version, least):
-		finding.Severity, finding.Why = Failure, "SKIP LOCKED and NOWAIT, which every lock is made of, are not there"
-		finding.Fix = advice(fmt.Sprintf("upgrade the server to %d.%d.%d or later", least[0], least[1], least[2]))
+		r.fails(found, "SKIP LOCKED and NOWAIT, which every lock is made of, are not there",
+			advice(fmt.Sprintf("upgrade the server to %d.%d.%d or later", least[0], least[1], least[2])))
 	case strings.Contains(text, "TiDB") || strings.Contains(text, "Vitess"):
-		finding.Severity, finding.Why = Note, "it is not MySQL itself, and what txlock rests on was tried on MySQL "+
-			"and MariaDB only"
+		r.note(found, "it is not MySQL itself, and what txlock rests on was tried on MySQL and MariaDB only", Fix{})
 	case !before(m.version, newest):
-		finding.Severity, finding.Why = Note, "it is newer than any server that this txlock was tested on"
+		r.note(found, "it is newer than any server that this txlock was tested on", Fix{})
 	}
-	return one(finding), nil
+	return found, nil
 }
 
-func before(version, other [3]int) bool {
-	for i := range version {
-		if version[i] != other[i] {
-			return version[i] < other[i]
-		}
-	}
-	return false
-}
+func before(version, other [3]int) bool { return slices.Compare(version[:], other[:]) < 0 }
 
-// lookAtLocking has the library prove that the server locks, on connections like a program's.
-func (m *mysqlServer) lookAtLocking(ctx context.Context) ([]Finding, error) {
+// locks is a Locker on connections like a program's.
+func (m *mysqlServer) locks() (locks *txlock.Locker[*sql.Tx], done func() error, err error) {
 	connector, err := mysql.NewConnector(m.config.Clone())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	db := sql.OpenDB(connector)
-	defer db.Close()
-	err = txlock.New(txmysql.New(db), txlock.WithTable(m.table)).Check(ctx)
-	switch {
-	case refused(err):
-		return []Finding{proof(err, fewSessions), crowded(err, m.moreSessions(err))}, nil
-	case denied(err):
-		return one(proof(err, mayNotLock)), nil
-	}
-	return one(proof(err, "")), nil
+	return txlock.New(txmysql.New(db), txlock.WithTable(m.table)), db.Close, nil
 }
 
-func (m *mysqlServer) lookAtClock(ctx context.Context) ([]Finding, error) {
-	var text string
-	asked := time.Now()
-	if err := m.conn.QueryRowContext(ctx, "SELECT CAST(UNIX_TIMESTAMP(NOW(6)) AS CHAR)").Scan(&text); err != nil {
-		return nil, err
-	}
-	answered := time.Now()
-	seconds, err := strconv.ParseFloat(text, 64)
+// locking has the library prove that the server locks.
+func (m *mysqlServer) locking(ctx context.Context, r report) (fine string, err error) {
+	locks, done, err := m.locks()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	return one(clock(asked, answered, time.UnixMicro(int64(seconds*1e6)))), nil
+	defer func() { _ = done() }()
+	switch err = locks.Check(ctx); {
+	case refused(err):
+		r.proof(err, fewSessions)
+		r.crowded(err, m.moreSessions(err))
+	case denied(err):
+		r.proof(err, mayNotLock)
+	default:
+		r.proof(err, "")
+	}
+	return "", nil
 }

@@ -10,33 +10,24 @@ import (
 	"strings"
 )
 
-// lookAtPrivileges tries the statements themselves: MySQL and MariaDB want different privileges for
-// them, and grants come in many forms.
-func (m *mysqlServer) lookAtPrivileges(ctx context.Context) ([]Finding, error) {
-	var findings []Finding
-	err := m.tryLock(ctx)
+// privileges tries the statements themselves: MySQL and MariaDB want different privileges for them,
+// and grants come in many forms.
+func (m *mysqlServer) privileges(ctx context.Context, r report) (fine string, err error) {
+	err = m.tryLock(ctx)
 	switch {
 	case denied(err):
 		fix := statements(m.grant(m.name, "SELECT, UPDATE"))
 		if _, _, shown, _ := m.listed(ctx); !shown { // the server hides from this user whether the table exists
 			fix = fix.only("if the table is missing, first: " + install(m.table))
 		}
-		findings = one(Finding{
-			Severity: Failure, Found: m.account + " may not lock: " + err.Error(),
-			Why: "SELECT … FOR UPDATE needs the privileges, though no lock changes a row",
-			Fix: fix,
-		})
+		r.fails(m.account+" may not lock: "+err.Error(),
+			"SELECT … FOR UPDATE needs the privileges, though no lock changes a row", fix)
 	case number(err) != 0: // another check finds it
-		return nil, nil
+		return "", nil
 	case err != nil:
-		return nil, err
+		return "", err
 	}
-	fence, err := m.lookAtFence(ctx)
-	findings = append(findings, fence...)
-	if err != nil || len(findings) > 0 {
-		return findings, err
-	}
-	return one(Finding{Severity: OK, Found: m.account + " may lock"}), nil
+	return m.account + " may lock", m.fence(ctx, r)
 }
 
 func (m *mysqlServer) tryLock(ctx context.Context) error {
@@ -53,44 +44,36 @@ func (m *mysqlServer) tryLock(ctx context.Context) error {
 	return err
 }
 
-// lookAtFence explains the statements that write the tables for tokens: EXPLAIN needs the
-// privileges of the statement itself.
-func (m *mysqlServer) lookAtFence(ctx context.Context) ([]Finding, error) {
+// fence explains the statements that write the tables for tokens: EXPLAIN needs the privileges of
+// the statement itself.
+func (m *mysqlServer) fence(ctx context.Context, r report) error {
+	const needed = "SELECT, INSERT, DELETE"
+	fix := statements(m.grant(m.name+"_epochs", needed), m.grant(m.name+"_runs", needed))
 	fence, hidden, err := m.hasFence(ctx)
 	if hidden != nil {
-		finding := m.tokenless("may not draw tokens, or they are not installed: " + hidden.Error())
-		finding.Fix = finding.only("if they are not, first: " + install(m.table))
-		return one(finding), nil
+		r.warn(m.account+" may not draw tokens, or they are not installed: "+hidden.Error(), drawn,
+			fix.only("if they are not, first: "+install(m.table)))
 	}
 	if err != nil || !fence {
-		return nil, err
+		return err
 	}
-	epochs, runs := m.fenced()
 	for _, statement := range []string{
-		"EXPLAIN INSERT INTO " + epochs + " VALUES ()",
-		"EXPLAIN REPLACE INTO " + runs + " (epoch, server, start) VALUES (0, 0, 0)",
+		"EXPLAIN INSERT INTO " + m.beside("_epochs") + " VALUES ()",
+		"EXPLAIN REPLACE INTO " + m.beside("_runs") + " (epoch, server, start) VALUES (0, 0, 0)",
 	} {
 		rows, err := m.conn.QueryContext(ctx, statement)
 		if err == nil {
 			err = rows.Close()
 		}
 		if denied(err) {
-			return one(m.tokenless("may not draw tokens: " + err.Error())), nil
+			r.warn(m.account+" may not draw tokens: "+err.Error(), drawn, fix)
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return nil, nil
-}
-
-// tokenless is the finding for an account that cannot draw tokens.
-func (m *mysqlServer) tokenless(found string) Finding {
-	const needed = "SELECT, INSERT, DELETE"
-	return Finding{
-		Severity: Warning, Found: m.account + " " + found, Why: drawn,
-		Fix: statements(m.grant(m.name+"_epochs", needed), m.grant(m.name+"_runs", needed)),
-	}
+	return nil
 }
 
 // grant is the statement that gives this account privileges on a table in the lock table's
@@ -115,25 +98,22 @@ func (m *mysqlServer) creation(ctx context.Context) Fix {
 		m.grant(m.name+"_claims", "CREATE, SELECT, INSERT, UPDATE, DELETE"))
 }
 
-func (m *mysqlServer) lookAtConnections(ctx context.Context) ([]Finding, error) {
+func (m *mysqlServer) connections(ctx context.Context, r report) (fine string, err error) {
 	status, err := m.variables(ctx, "SHOW GLOBAL STATUS LIKE 'Threads_connected'")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	used, _ := strconv.Atoi(status["Threads_connected"])
 	most, _ := strconv.Atoi(m.global["max_connections"])
 	rooms := []room{{most, used, "the server", m.set("max_connections", strconv.Itoa(2*most))}}
 	if limit, _ := strconv.Atoi(m.session["max_user_connections"]); limit > 0 {
-		var mine int
-		err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = "+
-			"SUBSTRING_INDEX(USER(), '@', 1)").Scan(&mine)
-		if err != nil {
-			return nil, err
-		}
-		fix := statements(fmt.Sprintf("ALTER USER %s WITH MAX_USER_CONNECTIONS %d", m.account, max(50, 2*limit)))
-		rooms = append(rooms, room{limit, mine, m.account, fix})
+		own := room{limit: limit, of: m.account}
+		own.fix = statements(fmt.Sprintf("ALTER USER %s WITH MAX_USER_CONNECTIONS %d", m.account, max(50, 2*limit)))
+		err = m.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = "+
+			"SUBSTRING_INDEX(USER(), '@', 1)").Scan(&own.used)
+		rooms = append(rooms, own)
 	}
-	return one(connections(rooms...)), nil
+	return r.connections(rooms...), err
 }
 
 // moreSessions is the remedy for a refused connection. The error says whose limit it was. An
@@ -151,72 +131,53 @@ func (m *mysqlServer) moreSessions(refusal error) Fix {
 	return statements("ALTER USER " + m.account + " WITH MAX_USER_CONNECTIONS 50")
 }
 
-// lookAtStatus looks for missing privileges and settings that keep txlock status from showing
-// everything.
-func (m *mysqlServer) lookAtStatus(ctx context.Context) ([]Finding, error) {
-	var findings []Finding
-	add := func(found, why string, fix Fix) {
-		findings = append(findings, Finding{Severity: Note, Found: found, Why: why, Fix: fix})
-	}
+// status looks for missing privileges and settings that keep txlock status from showing everything.
+func (m *mysqlServer) status(ctx context.Context, r report) (fine string, err error) {
 	process, instruments := "txlock status does not show when transactions began",
 		"txlock status does not work without it"
 	if m.mariaDB { // MariaDB shows locks in InnoDB's views only
 		process, instruments = instruments, "txlock status shows which process holds a lock, and the key of one that "+
 			"nobody waits for, only with it"
 	}
-	if _, err := m.texts(ctx, "SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1"); number(err) == noGlobalPrivilege {
-		add(m.account+" has no PROCESS", process, statements("GRANT PROCESS ON *.* TO "+m.account))
+	_, err = m.texts(ctx, "SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1")
+	if number(err) == noGlobalPrivilege {
+		r.note(m.account+" has no PROCESS", process, statements("GRANT PROCESS ON *.* TO "+m.account))
 	} else if err != nil {
-		return nil, err
+		return "", err
 	}
-	if m.global["performance_schema"] == "OFF" {
-		add("performance_schema = OFF", instruments, configured("performance_schema", "ON"))
-	} else if _, err := m.texts(ctx, "SELECT 1 FROM performance_schema.threads LIMIT 1"); denied(err) {
-		add(m.account+" may not read performance_schema", instruments,
+	_, err = m.texts(ctx, "SELECT 1 FROM performance_schema.threads LIMIT 1")
+	switch {
+	case m.global["performance_schema"] == "OFF":
+		r.note("performance_schema = OFF", instruments, configured("performance_schema", "ON"))
+	case denied(err):
+		r.note(m.account+" may not read performance_schema", instruments,
 			statements("GRANT SELECT ON performance_schema.* TO "+m.account))
-	} else if err != nil {
-		return nil, err
+	case err != nil:
+		return "", err
 	}
-	may, allOf, err := m.mayEndSessions(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !may {
-		privilege := "CONNECTION_ADMIN"
-		if m.mariaDB {
-			privilege = "CONNECTION ADMIN"
-		}
-		add(m.account+" has no "+privilege, "txlock break ends sessions of this user only; give the privilege to a "+
-			"user who breaks, and not to one who locks: read_only does not stop who has it",
-			statements("GRANT "+privilege+" ON *.* TO "+m.account))
-	}
-	if len(findings) == 0 {
-		finding := Finding{Severity: OK, Found: m.account + " sees the sessions of all users, and may end them"}
-		if !allOf {
-			finding.Found = m.account + " sees the sessions of all users, and may end those of users without " +
-				"SYSTEM_USER"
-		}
-		findings = one(finding)
-	}
-	return findings, nil
-}
-
-// mayEndSessions reads the user's grants, including those of its active roles. may tells whether
-// the user may end sessions of others, allOf whether it may end all of them: MySQL protects users
-// with SYSTEM_USER from users without it.
-func (m *mysqlServer) mayEndSessions(ctx context.Context) (may, allOf bool, err error) {
 	grants, err := m.grants(ctx)
-	if err != nil {
-		return false, false, err
-	}
-	allOf = m.mariaDB || before(m.version, [3]int{8, 0, 16})
+	// MySQL protects users with SYSTEM_USER from users without it.
+	may, allOf := false, m.mariaDB || before(m.version, [3]int{8, 0, 16})
 	for _, g := range grants {
 		if g.on == "*.*" {
 			may = may || g.has("SUPER") || g.has("CONNECTION_ADMIN") || g.has("CONNECTION ADMIN")
 			allOf = allOf || g.has("SYSTEM_USER")
 		}
 	}
-	return may, allOf, nil
+	if err == nil && !may {
+		privilege := "CONNECTION_ADMIN"
+		if m.mariaDB {
+			privilege = "CONNECTION ADMIN"
+		}
+		r.note(m.account+" has no "+privilege, "txlock break ends sessions of this user only; give the privilege to "+
+			"a user who breaks, and not to one who locks: read_only does not stop who has it",
+			statements("GRANT "+privilege+" ON *.* TO "+m.account))
+	}
+	fine = m.account + " sees the sessions of all users, and may end them"
+	if !allOf {
+		fine = m.account + " sees the sessions of all users, and may end those of users without SYSTEM_USER"
+	}
+	return fine, err
 }
 
 // granted is one grant: privileges, and what they are on.

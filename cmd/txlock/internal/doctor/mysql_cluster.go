@@ -1,15 +1,21 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"fmt"
+	"net"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/txlock/txlock"
 )
 
-// lookAtReplication finds out whether the server is a replica.
-func (m *mysqlServer) lookAtReplication(ctx context.Context) ([]Finding, error) {
+// replication finds out whether the server is a replica.
+func (m *mysqlServer) replication(ctx context.Context, r report) (fine string, err error) {
 	query, privilege := "SHOW REPLICA STATUS", "REPLICATION CLIENT"
 	switch {
 	case m.mariaDB:
@@ -18,28 +24,22 @@ func (m *mysqlServer) lookAtReplication(ctx context.Context) ([]Finding, error) 
 		query = "SHOW SLAVE STATUS"
 	}
 	sources, err := m.sources(ctx, query)
-	if number(err) == noGlobalPrivilege {
-		return one(Finding{
-			Severity: Note, Found: "whether this is a replica is not visible to " + m.account,
-			Why: "locks that are held on a replica exclude nobody on its source",
-			Fix: statements("GRANT " + privilege + " ON *.* TO " + m.account),
-		}), nil
+	switch {
+	case number(err) == noGlobalPrivilege:
+		r.note("whether this is a replica is not visible to "+m.account,
+			"locks that are held on a replica exclude nobody on its source",
+			statements("GRANT "+privilege+" ON *.* TO "+m.account))
+		err = nil
+	case len(sources) > 0:
+		r.warn("this server is a replica of "+strings.Join(sources, ", "),
+			"locks that are held here exclude nobody who locks on the source",
+			advice("connect to the source, and let every client of a lock use the same server"))
 	}
-	if err != nil {
-		return nil, err
-	}
-	if len(sources) > 0 {
-		return one(Finding{
-			Severity: Warning, Found: "this server is a replica of " + strings.Join(sources, ", "),
-			Why: "locks that are held here exclude nobody who locks on the source",
-			Fix: advice("connect to the source, and let every client of a lock use the same server"),
-		}), nil
-	}
-	return one(Finding{Severity: OK, Found: "this server is not a replica"}), nil
+	return "this server is not a replica", err
 }
 
 // sources returns the servers that this one replicates from, as host:port.
-func (m *mysqlServer) sources(ctx context.Context, query string) ([]string, error) {
+func (m *mysqlServer) sources(ctx context.Context, query string) (sources []string, err error) {
 	rows, err := m.conn.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,6 @@ func (m *mysqlServer) sources(ctx context.Context, query string) ([]string, erro
 			row[i] = new(sql.RawBytes)
 		}
 	}
-	var sources []string
 	for rows.Next() {
 		if err := rows.Scan(row...); err != nil {
 			return nil, err
@@ -71,150 +70,182 @@ func (m *mysqlServer) sources(ctx context.Context, query string) ([]string, erro
 	return sources, rows.Err()
 }
 
-// lookAtCluster looks for clusters in which several servers take writes: a row lock does not reach
-// from one server to another.
-func (m *mysqlServer) lookAtCluster(context.Context) ([]Finding, error) {
+// cluster looks for clusters in which several servers take writes: a row lock does not reach from
+// one server to another.
+func (m *mysqlServer) cluster(_ context.Context, r report) (fine string, err error) {
 	const why = "row locks exclude the sessions of one server only; a conflict with another shows when one of both " +
 		"commits, and rolls it back"
-	if m.session["wsrep_on"] == "ON" || m.global["wsrep_on"] == "ON" {
-		return one(m.lookAtGalera(why)), nil
+	group := m.global["group_replication_group_name"] // without a name the plugin is in no group
+	switch {
+	case m.session["wsrep_on"] == "ON" || m.global["wsrep_on"] == "ON":
+		m.galera(r, why)
+	case group != "" && m.global["group_replication_single_primary_mode"] == "OFF":
+		r.fails("this is a member of replication group "+group+" in multi-primary mode", why,
+			statements("SELECT group_replication_switch_to_single_primary_mode()").only(
+				"when all clients write to one member, which need not be this one"))
+	case group != "":
+		m.group(r, group)
 	}
-	if group := m.global["group_replication_group_name"]; group != "" { // without a name the plugin is in no group
-		if m.global["group_replication_single_primary_mode"] == "OFF" {
-			return one(Finding{
-				Severity: Failure, Found: "this is a member of replication group " + group + " in multi-primary mode",
-				Why: why,
-				Fix: statements("SELECT group_replication_switch_to_single_primary_mode()").only(
-					"when all clients write to one member, which need not be this one"),
-			}), nil
-		}
-		return m.lookAtGroup(group), nil
-	}
-	return one(Finding{Severity: OK, Found: "the server is in no cluster whose servers all take writes"}), nil
+	return "the server is in no cluster whose servers all take writes", nil
 }
 
 // appliers is how many threads of a node apply what others have written. The default is 1.
 const appliers = "wsrep_slave_threads"
 
-// lookAtGalera says what of txlock works on a node of Galera.
-func (m *mysqlServer) lookAtGalera(why string) Finding {
-	found := Finding{
-		Severity: Note, Found: fmt.Sprintf("this is a node of Galera cluster %q, of %s",
-			m.global["wsrep_cluster_name"], m.global["wsrep_cluster_address"]),
-		Why: "locks reach all nodes; Shared, Semaphore and Rows are refused. The " +
-			"holder of a Lock on a node that is cut off is told in time only with a lease below evs.suspect_timeout",
-	}
+// galera says what of txlock works on a node of Galera.
+func (m *mysqlServer) galera(r report, ofMySQL string) {
+	found := fmt.Sprintf("this is a node of Galera cluster %q, of %s", m.global["wsrep_cluster_name"],
+		m.global["wsrep_cluster_address"])
+	why := "locks reach all nodes; Shared, Semaphore and Rows are refused. The holder of a Lock on a node that is " +
+		"cut off is told in time only with a lease below evs.suspect_timeout"
 	_, suspect, _ := strings.Cut(m.global["wsrep_provider_options"], "evs.suspect_timeout = ")
 	if suspect, _, known := strings.Cut(suspect, ";"); known {
-		found.Why += ", here " + suspect
+		why += ", here " + suspect
 	}
 	switch {
 	case !strings.Contains(m.global["version"], "MariaDB"):
-		found.Severity, found.Why = Failure, why
-		found.Fix = advice("keep locks on a Galera cluster of MariaDB, or on a server that is no node of a cluster")
+		r.fails(found, ofMySQL,
+			advice("keep locks on a Galera cluster of MariaDB, or on a server that is no node of a cluster"))
 	case m.session["wsrep_on"] != "ON":
-		found.Severity, found.Why = Failure, "the session has wsrep_on = OFF, and keeps its writes from the other nodes"
-		found.Fix = advice("leave wsrep_on = ON in the sessions of txlock's user")
+		r.fails(found, "the session has wsrep_on = OFF, and keeps its writes from the other nodes",
+			advice("leave wsrep_on = ON in the sessions of txlock's user"))
 	case m.global[appliers] != "1":
-		found.Severity, found.Found = Warning, appliers+" = "+m.global[appliers]+": "+found.Found
-		found.Why = "where another node writes a row that a session has locked, or changed, beside its locks, this " +
-			"node may hang until it is killed: one applier waits for the row, and the end of the session for " +
-			"another applier that waits for the first. " + found.Why
-		found.Fix = m.set(appliers, "1")
+		r.warn(appliers+" = "+m.global[appliers]+": "+found, "where another node writes a row that a session has "+
+			"locked, or changed, beside its locks, this node may hang until it is killed: one applier waits for the "+
+			"row, and the end of the session for another applier that waits for the first. "+why, m.set(appliers, "1"))
+	default:
+		r.note(found, why, Fix{})
 	}
-	return found
 }
 
-// What a member of a group does when others are gone.
-const (
-	majority    = "group_replication_unreachable_majority_timeout"
-	consistency = "group_replication_consistency"
-	expel       = "group_replication_member_expel_timeout"
-)
-
-// lookAtGroup judges the settings of a group with a single primary that say what becomes of one
-// whose group goes on without it.
-func (m *mysqlServer) lookAtGroup(group string) []Finding {
-	findings := one(Finding{
-		Severity: Note, Found: "this is a member of replication group " + group + ", with a single primary",
-		Why: "let every client of a lock use the primary",
-	})
+// group judges the settings of a group with a single primary that say what becomes of one whose
+// group goes on without it.
+func (m *mysqlServer) group(r report, name string) {
+	r.note("this is a member of replication group "+name+", with a single primary",
+		"let every client of a lock use the primary; after a change of primary, the settings of the new one count",
+		advice("run txlock doctor on the other members, too"))
+	const majority, consistency = "group_replication_unreachable_majority_timeout", "group_replication_consistency"
 	if m.global[majority] == "0" {
-		findings = append(findings, Finding{
-			Severity: Warning, Found: majority + " = 0",
-			Why: "a primary that is cut off from the others never gives up: a Lock that is held there is not told " +
-				"that it was lost, and others are granted there, while the group has another primary. Nothing can " +
-				"be committed there, and tokens tell which came later",
-			Fix: m.set(majority, "5"),
-		})
+		r.warn(majority+" = 0", "a primary that is cut off from the others never gives up: a Lock that is held there "+
+			"is not told that it was lost, and others are granted there, while the group has another primary. "+
+			"Nothing can be committed there, and tokens tell which came later", m.set(majority, "5"))
 	}
 	if m.global[consistency] == "EVENTUAL" {
-		findings = append(findings, Finding{
-			Severity: Warning, Found: consistency + " = EVENTUAL",
-			Why: "a new primary takes locks before it has what the former one has committed: work under a lock reads " +
-				"old data, and tokens may be drawn twice",
-			Fix: m.set(consistency, "'BEFORE_ON_PRIMARY_FAILOVER'"),
-		})
+		r.warn(consistency+" = EVENTUAL", "a new primary takes locks before it has what the former one has "+
+			"committed: work under a lock reads old data, and tokens may be drawn twice",
+			m.set(consistency, "'BEFORE_ON_PRIMARY_FAILOVER'"))
 	}
-	return findings
 }
 
-// lookAtMembers compares the settings with those of the other members of a group, of which each may
-// be the next primary. The group lets these differ. They are asked as the same user, at the
-// addresses that the group knows.
-func (m *mysqlServer) lookAtMembers(ctx context.Context) (findings []Finding, err error) {
-	if m.global["group_replication_group_name"] == "" {
-		return nil, nil
+// purge looks for transactions that keep InnoDB from removing old row versions. On MySQL only one
+// with a snapshot does, which the server does not show: any at REPEATABLE READ may have one. On
+// MariaDB one that may write does too, and with it every lock: that was seen on servers, see the
+// library's TestInNobodysWay.
+func (m *mysqlServer) purge(ctx context.Context, r report) (fine string, err error) {
+	what, holds := "purge, if it has read anything,", "t.trx_isolation_level IN ('REPEATABLE READ', 'SERIALIZABLE')"
+	if m.mariaDB {
+		what, holds = "purge", holds+" OR t.trx_id <> 0"
+		defer r.note("MariaDB purges no old row version while any lock is held or awaited", "a row lock for writing "+
+			"gives its transaction a number, and purge stops at the oldest number: a table that is updated all the "+
+			"time, and every index of it, grows for as long as one lock lasts. MySQL purges",
+			advice("hold locks for minutes, not for hours, or keep those that last on MySQL or PostgreSQL; SHOW "+
+				"ENGINE INNODB STATUS shows the history list length"))
 	}
-	const why = "after a change of primary, the settings of the new one count"
-	addresses, err := m.texts(ctx, "SELECT CONCAT(MEMBER_HOST, ':', MEMBER_PORT) FROM "+
-		"performance_schema.replication_group_members WHERE MEMBER_ID <> @@server_uuid ORDER BY 1")
-	if number(err) == noTablePrivilege {
-		return one(Finding{
-			Severity: Note, Found: "the other members of the group are not visible to " + m.account, Why: why,
-			Fix: statements("GRANT SELECT ON performance_schema.replication_group_members TO " + m.account),
-		}), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, address := range addresses {
-		other, err := m.settingsAt(ctx, address)
-		if err != nil {
-			findings = append(findings, Finding{
-				Severity: Note, Found: fmt.Sprintf("member %s did not tell its settings: %v", address, err), Why: why,
-				Fix: advice("run txlock doctor on it, too"),
-			})
-			continue
+	var old []session
+	var id, user, host, command string
+	var seconds int64
+	err = m.each(ctx, "SELECT p.ID, p.USER, p.HOST, p.COMMAND, TIMESTAMPDIFF(SECOND, t.trx_started, NOW()) "+
+		"FROM information_schema.INNODB_TRX t JOIN information_schema.PROCESSLIST p ON p.ID = t.trx_mysql_thread_id "+
+		"WHERE p.ID <> CONNECTION_ID() AND ("+holds+") ORDER BY t.trx_started, p.ID", func() {
+		state := "running a statement"
+		if command == "Sleep" {
+			state = "idle"
 		}
-		for _, name := range []string{majority, consistency, expel} {
-			if other[name] != m.global[name] {
-				findings = append(findings, Finding{
-					Severity: Warning, Why: why,
-					Found: fmt.Sprintf("%s = %s here, and %s on member %s", name, m.global[name], other[name], address),
-					Fix:   advice("give it the same value on all members, with SET PERSIST"),
-				})
+		if aged := time.Duration(seconds) * time.Second; aged >= m.long {
+			old = append(old, session{id, fmt.Sprintf("session %s of %s@%s, %s,", id, user, host, state), aged})
+		}
+	}, &id, &user, &host, &command, &seconds)
+	if number(err) == noGlobalPrivilege {
+		err = fmt.Errorf("transactions of others are hidden without PROCESS: %w", err)
+	}
+	r.heldBack(old, what, "the history of all tables grows until its transaction ends, and reading gets slower",
+		"KILL %s", func() ([]txlock.Holding, error) {
+			locks, done, err := m.locks()
+			if err != nil {
+				return nil, err
 			}
-		}
-	}
-	if len(findings) == 0 {
-		findings = one(Finding{Severity: OK, Found: "the other members of the group have the same settings"})
-	}
-	return findings, nil
+			defer func() { _ = done() }()
+			return locks.Inspect(ctx)
+		})
+	return fmt.Sprintf("no transaction has held back purge for %v", m.long), err
 }
 
-// settingsAt returns the variables of another server, as the same user sees them.
-func (m *mysqlServer) settingsAt(ctx context.Context, address string) (map[string]string, error) {
-	other := mysqlServer{config: m.config.Clone(), greeting: &greeting{}}
-	other.config.Net, other.config.Addr, other.config.Timeout = "tcp", address, 2*time.Second
-	db, err := other.open()
+// greeting is the first packet that a client receives. It holds the version and the number of the
+// connection (MySQL internals, "Protocol::HandshakeV10").
+type greeting struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// dial connects as the driver does, and records the greeting.
+func (g *greeting) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	defer db.Close()
-	if other.conn, err = other.connect(ctx, db); err != nil {
-		return nil, err
+	return &greeted{Conn: conn, greeting: g}, nil
+}
+
+type greeted struct {
+	net.Conn
+	greeting *greeting
+}
+
+// Read implements io.Reader.
+func (c *greeted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.greeting.mu.Lock()
+	defer c.greeting.mu.Unlock()
+	const enough = 256 // bytes, for the fields that are read
+	if have := len(c.greeting.text); have < enough {
+		c.greeting.text = append(c.greeting.text, p[:min(n, enough-have)]...)
 	}
-	defer other.conn.Close()
-	return other.variables(ctx, "SHOW GLOBAL VARIABLES LIKE 'group\\_replication\\_%'")
+	return n, err
+}
+
+// connection returns the connection's number in the greeting, and the version of the greeter.
+func (g *greeting) connection() (number uint32, version string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	const header, protocol = 4, 10
+	if len(g.text) < header+1 || g.text[header] != protocol {
+		return 0, "", fmt.Errorf("a greeting of another protocol: % x", g.text)
+	}
+	rest := g.text[header+1:]
+	end := bytes.IndexByte(rest, 0)
+	if end < 0 || len(rest) < end+5 {
+		return 0, "", fmt.Errorf("a greeting that is too short: % x", g.text)
+	}
+	return binary.LittleEndian.Uint32(rest[end+1:]), string(rest[:end]), nil
+}
+
+// proxy compares the connection's number in the greeting with the number of the session that
+// answers. A proxy that speaks the protocol numbers its clients itself. A proxy that only forwards
+// bytes is not found, and does no harm. The sum keeps a proxy from answering the query instead of
+// the server.
+func (m *mysqlServer) proxy(ctx context.Context, r report) (fine string, err error) {
+	var answering uint64
+	if err := m.conn.QueryRowContext(ctx, "SELECT CONNECTION_ID() + 0").Scan(&answering); err != nil {
+		return "", err
+	}
+	greeted, version, err := m.greeting.connection()
+	if err == nil && greeted != uint32(answering) {
+		r.warn(fmt.Sprintf("a proxy is in between: it greets as %q and calls connection %d what is %d on the server",
+			version, greeted, answering), "txlock is not tested through ProxySQL, MaxScale or the like: they may send "+
+			"statements of one session to several servers, and the KILL QUERY that ends a cancelled wait to the "+
+			"wrong one",
+			advice("connect to the primary server itself"))
+	}
+	return "none: the server itself answers", err
 }

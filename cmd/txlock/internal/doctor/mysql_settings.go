@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -43,78 +44,62 @@ func (m *mysqlServer) period(name string, unit time.Duration) time.Duration {
 	return time.Duration(n * float64(unit))
 }
 
-// cuts are the variables that end a lock or a wait unless they are 0. What why says was seen on
-// servers: see the tests.
-var cuts = []struct {
-	name string
-	unit time.Duration
-	why  string
-}{
-	{"max_execution_time", time.Millisecond, "a LockTx that waits for longer ends with ErrNotAcquired, unless Within " +
-		"limits it. Lock and Do wait on, but the first such wait of a program goes to the end of the queue"},
-	{"max_statement_time", time.Second, "a LockTx that waits for longer ends with ErrNotAcquired, unless Within " +
-		"limits it. Lock and Do wait on, but the first such wait of a program goes to the end of the queue. " +
-		"A long statement of the work ends with the server's error"},
+const (
+	aWait = "a LockTx that waits for longer ends with ErrNotAcquired, unless Within limits it. Lock and Do wait on, " +
+		"but the first such wait of a program goes to the end of the queue"
+	anIdleHolder = ": the work of a Do, and a LockTx. A Lock is kept alive by its heartbeat, every sixth of the " +
+		"lease or more often"
+)
+
+// mysqlLimits are of both systems. A server does not know those of the other.
+var mysqlLimits = []limit{
+	{
+		name: "wait_timeout", unit: time.Second, short: Warning, long: OK, heal: "28800",
+		besides: "; Lock and Do set their own, the lease",
+		why: "a LockTx whose transaction sends no statement for that long loses its lock and the transaction, and " +
+			"idle connections of a pool are closed",
+	},
+	{name: "max_execution_time", unit: time.Millisecond, short: Warning, long: Warning, heal: "0", why: aWait},
+	{
+		name: "max_statement_time", unit: time.Second, short: Warning, long: Warning, heal: "0",
+		why: aWait + ". A long statement of the work ends with the server's error",
+	},
+	{
+		name: "idle_transaction_timeout", unit: time.Second, short: Warning, long: Note, heal: "0",
+		why: "the server ends a session that holds a lock and sends nothing for that long" + anIdleHolder,
+	},
+	{
+		name: "idle_readonly_transaction_timeout", unit: time.Second, short: Warning, long: Note, heal: "0",
+		why: "the server ends a session that holds a lock, has written nothing, and sends nothing for that long" +
+			anIdleHolder,
+	},
+	{
+		name: "idle_write_transaction_timeout", unit: time.Second, short: Warning, long: Note, heal: "0",
+		why: "the server ends a session that holds a lock, has written something, and sends nothing for that long" +
+			anIdleHolder,
+	},
 }
 
-// idles are MariaDB's variables that end sessions that are idle in a transaction.
-var idles = []struct{ name, why string }{
-	{"idle_transaction_timeout", "the server ends a session that holds a lock and sends nothing for that long"},
-	{"idle_readonly_transaction_timeout", "the server ends a session that holds a lock, has written nothing, and " +
-		"sends nothing for that long"},
-	{"idle_write_transaction_timeout", "the server ends a session that holds a lock, has written something, and " +
-		"sends nothing for that long"},
-}
-
-func (m *mysqlServer) lookAtTimeouts(context.Context) ([]Finding, error) {
-	findings := []Finding{m.waitTimeout(), m.lockWait()}
-	for _, cut := range cuts {
-		if _, known := m.session[cut.name]; !known { // the other system's variable
-			continue
-		}
-		finding := Finding{Check: kebab(cut.name), Severity: OK, Found: cut.name + " is off"}
-		if limit := m.period(cut.name, cut.unit); limit > 0 {
-			finding.Severity, finding.Why, finding.Fix = Warning, cut.why, m.set(cut.name, "0")
-			finding.Found = fmt.Sprintf("%s = %v%s", cut.name, limit, m.origin(cut.name))
-		}
-		findings = append(findings, finding)
-	}
-	for _, idle := range idles {
-		if _, known := m.session[idle.name]; known {
-			findings = append(findings, m.idle(idle.name, idle.why))
+func (m *mysqlServer) timeouts(_ context.Context, r report) (fine string, err error) {
+	for _, limit := range mysqlLimits {
+		if _, known := m.session[limit.name]; known {
+			r.limit(limit, m.period(limit.name, limit.unit), m.origin(limit.name), m.set)
 		}
 	}
+	m.lockWait(r.named("innodb-lock-wait-timeout"))
 	if m.global["innodb_rollback_on_timeout"] == "ON" {
-		findings = append(findings, Finding{
-			Check: "innodb-rollback-on-timeout", Severity: Note, Found: "innodb_rollback_on_timeout = ON",
-			Fix: configured("innodb_rollback_on_timeout", "OFF"),
-			Why: "a LockTx that waits for longer than innodb_lock_wait_timeout ends with ErrLost instead of " +
-				"ErrNotAcquired, for the server rolls the whole transaction back; on MariaDB so does a try of Rows " +
-				"that misses, in a transaction that has begun before",
-		})
+		r.named("innodb-rollback-on-timeout").note("innodb_rollback_on_timeout = ON",
+			"a LockTx that waits for longer than innodb_lock_wait_timeout ends with ErrLost instead of "+
+				"ErrNotAcquired, for the server rolls the whole transaction back; on MariaDB so does a try of Rows "+
+				"that misses, in a transaction that has begun before", configured("innodb_rollback_on_timeout", "OFF"))
 	}
-	return findings, nil
-}
-
-func (m *mysqlServer) waitTimeout() Finding {
-	const name = "wait_timeout"
-	limit := m.period(name, time.Second)
-	finding := Finding{
-		Check: kebab(name), Severity: OK,
-		Found: fmt.Sprintf("%s = %v%s; Lock and Do set their own, the lease", name, limit, m.origin(name)),
-	}
-	if limit < lease {
-		finding.Severity, finding.Fix = Warning, m.set(name, "28800")
-		finding.Why = "a LockTx whose transaction sends no statement for that long loses its lock and the " +
-			"transaction, and idle connections of a pool are closed"
-	}
-	return finding
+	return "", nil
 }
 
 // lockWait judges innodb_lock_wait_timeout. Sessions of mysql.Open set their own. On MariaDB, a
 // statement can have its own, and all statements of Lock and Do do. On mysql.New with MySQL they
 // wait on, but go to the end of the queue.
-func (m *mysqlServer) lockWait() Finding {
+func (m *mysqlServer) lockWait(r report) {
 	const name = "innodb_lock_wait_timeout"
 	limit := m.period(name, time.Second)
 	others, why := "sessions of mysql.Open have their own", "a LockTx that waits for longer ends with ErrNotAcquired"
@@ -123,109 +108,95 @@ func (m *mysqlServer) lockWait() Finding {
 	} else {
 		why += "; Lock and Do on mysql.New wait on, but go to the end of the queue"
 	}
-	finding := Finding{
-		Check: kebab(name), Severity: Note,
-		Found: fmt.Sprintf("%s = %v%s; %s", name, limit, m.origin(name), others), Why: why,
-	}
+	found := fmt.Sprintf("%s = %v%s; %s", name, limit, m.origin(name), others)
 	switch {
 	case limit >= 24*time.Hour:
-		finding.Severity, finding.Why = OK, ""
+		r.ok(found)
 	case limit == 0: // MariaDB allows it
-		finding.Severity, finding.Fix = Warning, m.set(name, "50")
-		finding.Found = fmt.Sprintf("%s = 0%s: a session does not wait for a row at all; %s", name, m.origin(name),
-			others)
-		finding.Why = "while another session holds the lock of a LockTx, that ends with ErrNotAcquired at once. And " +
-			"where the work of a transaction itself " +
-			"says SKIP LOCKED, a row that is held is error 1180, with which MariaDB undoes what the transaction has " +
-			"written"
+		r.warn(fmt.Sprintf("%s = 0%s: a session does not wait for a row at all; %s", name, m.origin(name), others),
+			"while another session holds the lock of a LockTx, that ends with ErrNotAcquired at once. And where the "+
+				"work of a transaction itself says SKIP LOCKED, a row that is held is error 1180, with which MariaDB "+
+				"undoes what the transaction has written", m.set(name, "50"))
 	case limit < 10*time.Second:
-		finding.Severity, finding.Fix = Warning, m.set(name, "50")
+		r.warn(found, why, m.set(name, "50"))
+	default:
+		r.note(found, why, Fix{})
 	}
-	return finding
 }
 
-func (m *mysqlServer) idle(name, why string) Finding {
-	limit := m.period(name, time.Second)
-	finding := Finding{Check: kebab(name), Severity: OK, Found: name + " is off"}
-	if limit > 0 {
-		finding.Severity, finding.Fix = Note, m.set(name, "0")
-		finding.Found = fmt.Sprintf("%s = %v%s", name, limit, m.origin(name))
-		finding.Why = why + ": the work of a Do, and a LockTx. A Lock is kept alive by its heartbeat, every sixth of " +
-			"the lease or more often"
+func (m *mysqlServer) isolation(_ context.Context, r report) (fine string, err error) {
+	name := "transaction_isolation"
+	if m.session[name] == "" { // MariaDB before 11.1
+		name = "tx_isolation"
 	}
-	if limit > 0 && limit < lease {
-		finding.Severity = Warning
+	found := "transactions begin at " + m.session[name] + m.origin(name)
+	if m.session[name] == "REPEATABLE-READ" {
+		r.note(found, "in a transaction at this level call LockTx before the first plain SELECT, whose snapshot all "+
+			"later ones read: the server does not tell, so txlock cannot check it. Do runs at READ COMMITTED",
+			advice("begin such transactions with sql.TxOptions{Isolation: sql.LevelReadCommitted}"))
 	}
-	return finding
+	return found, nil
 }
 
-// isolation is the default of a session. MariaDB before 11.1 has another name for the variable.
-func (m *mysqlServer) isolation() (name, level string) {
-	for _, name = range []string{"transaction_isolation", "tx_isolation"} {
-		if level = m.session[name]; level != "" {
+// binlog looks at how writes are logged.
+func (m *mysqlServer) binlog(_ context.Context, r report) (fine string, err error) {
+	const name = "binlog_format"
+	if m.global["log_bin"] != "ON" {
+		return "there is no binary log", nil
+	}
+	if strings.EqualFold(m.session[name], "STATEMENT") {
+		r.fails(name+" = STATEMENT"+m.origin(name),
+			"the server refuses FOR UPDATE at READ COMMITTED, so txlock refuses it (ErrUnsafeEngine)",
+			m.set(name, "ROW"))
+	}
+	return "the binary log takes rows where it must", nil
+}
+
+func (m *mysqlServer) readOnly(_ context.Context, r report) (fine string, err error) {
+	const transaction = "SELECT … FOR UPDATE is refused in a transaction that is read only, as all are that do not " +
+		"ask otherwise"
+	// Set by whatever switches servers over.
+	primary := statements("SET GLOBAL read_only = OFF").only("connect to the primary server; if this is it:")
+	for _, variable := range []struct {
+		name, why string
+		fix       Fix
+	}{ // in the order in which they must be repaired
+		{"innodb_read_only", "it changes no data at all, and locks no rows", configured("innodb_read_only", "OFF")},
+		{"super_read_only", "SELECT … FOR UPDATE is refused to everybody", primary},
+		{"read_only", "SELECT … FOR UPDATE is refused, and to a user who may override that it locks rows of a " +
+			"server that others do not write to", primary},
+		{"transaction_read_only", transaction, m.set("transaction_read_only", "OFF")},
+		{"tx_read_only", transaction, m.set("tx_read_only", "OFF")},
+	} {
+		if value := m.session[variable.name]; value != "" && value != "OFF" && value != "0" {
+			r.fails(variable.name+" = "+value, variable.why, variable.fix)
 			break
 		}
 	}
-	return name, level
+	return "the server takes writes", nil
 }
 
-func (m *mysqlServer) lookAtIsolation(context.Context) ([]Finding, error) {
-	name, level := m.isolation()
-	finding := Finding{Severity: OK, Found: "transactions begin at " + level + m.origin(name)}
-	if level == "REPEATABLE-READ" {
-		finding.Severity = Note
-		finding.Why = "in a transaction at this level call LockTx before the first plain SELECT, whose snapshot all " +
-			"later ones read: the server does not tell, so txlock cannot check it. Do runs at READ COMMITTED"
-		finding.Fix = advice("begin such transactions with sql.TxOptions{Isolation: sql.LevelReadCommitted}")
+func (m *mysqlServer) deadlocks(_ context.Context, r report) (fine string, err error) {
+	if m.global["innodb_deadlock_detect"] == "OFF" {
+		r.warn("innodb_deadlock_detect = OFF", "sessions that wait for each other wait until "+
+			"innodb_lock_wait_timeout ends one: on mysql.Open as long as the context allows",
+			m.set("innodb_deadlock_detect", "ON"))
 	}
-	return one(finding), nil
+	return "the server ends a deadlock at once", nil
 }
 
-// readOnlyVariables is in the order in which they must be repaired.
-var readOnlyVariables = []struct{ name, why string }{
-	{"innodb_read_only", "it changes no data at all, and locks no rows"},
-	{"super_read_only", "SELECT … FOR UPDATE is refused to everybody"},
-	{"read_only", "SELECT … FOR UPDATE is refused, and to a user who may override that it locks rows of a server " +
-		"that others do not write to"},
-	{"transaction_read_only", "SELECT … FOR UPDATE is refused in a transaction that is read only, as all are that do " +
-		"not ask otherwise"},
-	{"tx_read_only", "SELECT … FOR UPDATE is refused in a transaction that is read only, as all are that do not ask " +
-		"otherwise"},
-}
-
-func (m *mysqlServer) lookAtReadOnly(context.Context) ([]Finding, error) {
-	for _, variable := range readOnlyVariables {
-		value := m.session[variable.name]
-		if value == "" || value == "OFF" || value == "0" || variable.name == "tx_read_only" &&
-			m.session["transaction_read_only"] != "" {
-			continue
+// durability judges what a crash would undo. No lock writes its row, so only commits and tokens
+// depend on the disk.
+func (m *mysqlServer) durability(ctx context.Context, r report) (fine string, err error) {
+	const name = "innodb_flush_log_at_trx_commit"
+	fence, hidden, err := m.hasFence(ctx)
+	if value := m.global[name]; err == nil && value != "1" && (fence || hidden != nil) {
+		found := name + " = " + value
+		if hidden != nil {
+			found += "; whether tokens are installed is not visible to " + m.account
 		}
-		fix := m.set(variable.name, "OFF")
-		switch variable.name {
-		case "innodb_read_only":
-			fix = configured(variable.name, "OFF")
-		case "super_read_only", "read_only": // set by whatever switches servers over
-			fix = statements("SET GLOBAL read_only = OFF").only("connect to the primary server; if this is it:")
-		}
-		return one(Finding{Severity: Failure, Found: variable.name + " = " + value, Why: variable.why, Fix: fix}), nil
+		r.warn(found, "when the server's machine crashes, the number of the server's run may be drawn a second time, "+
+			"and fencing tokens come again", m.set(name, "1"))
 	}
-	return one(Finding{Severity: OK, Found: "the server takes writes"}), nil
-}
-
-func (m *mysqlServer) lookAtDeadlocks(context.Context) ([]Finding, error) {
-	if value := m.global["innodb_deadlock_detect"]; value == "OFF" {
-		return one(Finding{
-			Severity: Warning, Found: "innodb_deadlock_detect = OFF", Fix: m.set("innodb_deadlock_detect", "ON"),
-			Why: "sessions that wait for each other wait until innodb_lock_wait_timeout ends one: on mysql.Open as " +
-				"long as the context allows",
-		}), nil
-	}
-	return one(Finding{Severity: OK, Found: "the server ends a deadlock at once"}), nil
-}
-
-func (m *mysqlServer) lookAtKeepalives(context.Context) ([]Finding, error) {
-	return one(Finding{Severity: OK, Found: fmt.Sprintf(
-		"the kernel of the server's machine decides, the server has no setting; the lease does not need them. "+
-			"A LockTx of a client that vanished is released after wait_timeout, %v",
-		m.period("wait_timeout", time.Second))}), nil
+	return "locks and tokens need nothing more than " + name + " = " + m.global[name], err
 }

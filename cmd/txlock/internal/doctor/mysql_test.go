@@ -3,7 +3,6 @@ package doctor_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/internal/test/servers"
-	"github.com/txlock/txlock/internal/test/tier"
 )
 
 // config is the server's DSN, for another user and the site's database.
@@ -442,46 +440,4 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 			require.Less(t, time.Since(began), 15*time.Second, "not by the lease, which is 30 s")
 		}
 	})
-}
-
-// A member whose settings differ is named. One that is down is no fault of this server.
-func TestMembersOfAGroup(t *testing.T) {
-	if !tier.Full() { // it takes half a minute
-		return
-	}
-	t.Parallel()
-	group, err := servers.StartGroup(background)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, group.Stop()) })
-	require.NoError(t, groupSettings(t, group.Servers()[1], "SET GLOBAL group_replication_consistency = 'EVENTUAL'"))
-	require.NoError(t, group.Servers()[2].Pause())
-	findings, err := doctor.MySQL(background, group.Primary().DSN, "txlock_slots")
-	require.NoError(t, err)
-	at := func(n int) string {
-		config, err := mysql.ParseDSN(group.Servers()[n].DSN)
-		require.NoError(t, err)
-		return config.Addr
-	}
-	var members []string
-	for _, f := range findings {
-		if f.Check == "members" {
-			members = append(members, fmt.Sprint(f.Severity, " ", f.Found))
-		}
-	}
-	require.ElementsMatch(t, []string{
-		fmt.Sprint(doctor.Warning, " group_replication_consistency = BEFORE_ON_PRIMARY_FAILOVER here, and EVENTUAL on "+
-			"member "+at(1)),
-		fmt.Sprint(doctor.Note, " member "+at(2)+" did not tell its settings: no answer within 2s: context deadline "+
-			"exceeded"),
-	}, members)
-	require.NoError(t, group.Servers()[2].Continue())
-}
-
-func groupSettings(t *testing.T, server *servers.Server, statement string) error {
-	t.Helper()
-	db, err := sql.Open("mysql", server.DSN)
-	require.NoError(t, err)
-	defer db.Close()
-	_, err = db.Exec(statement)
-	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -30,21 +29,17 @@ const (
 
 // postgresServer is a server under examination.
 type postgresServer struct {
-	config        *pgxpool.Config
-	conn          postgresConn
-	table, quoted string // as the user spells it; as SQL
-	schema        string // where the table is, or would be created; quoted; "" if there is none
-	version       int    // server_version_num
-	role          string // the role that logs in, quoted
-	database      string // quoted
-	superuser     bool
-	backend       uint32 // the server's process
-	socket        bool   // whether it is reached through a Unix-domain socket
-	unprepared    bool   // whether a pooler loses prepared statements
-	settings      map[string]setting
-	unfit         map[string]string // values of needed, of a connection as dsn makes it, that do not serve
-	long          time.Duration     // after which a transaction holds back vacuum for long
-	far           int               // how many transactions a replication slot may keep
+	config         *pgxpool.Config
+	conn           postgresConn
+	table, quoted  string // as the user spells it; as SQL
+	schema         string // where the table is, or would be created; quoted; "" if there is none
+	role, database string // the role that logs in, quoted; quoted
+	superuser      bool
+	unprepared     bool // whether a pooler loses prepared statements
+	settings       map[string]setting
+	unfit          map[string]string // values of needed, of a connection as dsn makes it, that do not serve
+	long           time.Duration     // after which a transaction holds back vacuum for long
+	far            int               // how many transactions a replication slot may keep
 }
 
 // Postgres examines the server at dsn, as the user of dsn sees it. dsn has the form of
@@ -55,54 +50,48 @@ func Postgres(ctx context.Context, dsn, table string) ([]Finding, error) {
 	return postgresWith(ctx, dsn, table, longAfter, farBehind)
 }
 
-func postgresWith(ctx context.Context, dsn, table string, long time.Duration, far int) ([]Finding, error) {
-	quoted, err := identifier.Quote(table, '"', 2)
-	if err != nil {
+func postgresWith(ctx context.Context, dsn, table string, long time.Duration, far int) (findings []Finding, err error) {
+	p := &postgresServer{table: table, long: long, far: far, unfit: map[string]string{}}
+	if p.quoted, err = identifier.Quote(table, '"', 2); err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
-	config, err := pgxpool.ParseConfig(dsn)
-	if err != nil {
+	if p.config, err = pgxpool.ParseConfig(dsn); err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
-	if config.ConnConfig.RuntimeParams["application_name"] == "" {
-		config.ConnConfig.RuntimeParams["application_name"] = "txlock doctor"
+	if p.config.ConnConfig.RuntimeParams["application_name"] == "" {
+		p.config.ConnConfig.RuntimeParams["application_name"] = "txlock doctor"
 	}
-	p := &postgresServer{config: config, table: table, quoted: quoted, long: long, far: far, unfit: map[string]string{}}
 	p.conn, err = p.connect(ctx)
 	if sqlState(err) == tooManyConnections {
-		return one(crowded(err, p.moreConnections(err))), nil
+		report{findings: &findings}.crowded(err, p.moreConnections(err))
+		return findings, nil
+	}
+	if err == nil {
+		defer closeConn(ctx, p.conn)
+		err = p.introduce(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
-	defer closeConn(ctx, p.conn)
-	if err := p.introduce(ctx); err != nil {
-		return nil, fmt.Errorf("doctor: %w", err)
-	}
-	return run(ctx, p.checks(), func(error) bool { return p.conn.IsClosed() })
-}
-
-func (p *postgresServer) checks() []check {
-	return []check{
-		{"version", p.lookAtVersion},
-		{"service", p.lookAtService},
-		{"pooler", p.lookAtPooler},
-		{"row-locking", p.lookAtLocking},
-		{"table", p.lookAtTable},
-		{"privileges", p.lookAtPrivileges},
-		{"session", p.lookAtSession},
-		{"isolation", p.lookAtIsolation},
-		{"read-only", p.lookAtReadOnly},
-		{"timeouts", p.lookAtTimeouts},
-		{"other-roles", p.lookAtOtherRoles},
-		{"vacuum", p.lookAtVacuum},
-		{"client-connection-check-interval", p.lookAtClientCheck},
-		{"tcp-keepalives", p.lookAtKeepalives},
-		{"durability", p.lookAtDurability},
-		{"connections", p.lookAtConnections},
-		{"status", p.lookAtStatus},
-		{"clock", p.lookAtClock},
-	}
+	return run(ctx, []check{
+		{"version", p.ofVersion},
+		{"service", p.service},
+		{"pooler", p.pooler},
+		{"row-locking", p.locking},
+		{"table", p.lockTable},
+		{"privileges", p.privileges},
+		{"session", p.session},
+		{"isolation", p.isolation},
+		{"read-only", p.readOnly},
+		{"timeouts", p.timeouts},
+		{"other-roles", p.otherRoles},
+		{"vacuum", p.vacuum},
+		{"client-connection-check-interval", p.clientCheck},
+		{"tcp-keepalives", p.keepalives},
+		{"durability", p.durability},
+		{"connections", p.connections},
+		{"status", p.status},
+	}, func(error) bool { return p.conn.IsClosed() })
 }
 
 // connect opens a connection that prepares nothing, because a pooler may be in between.
@@ -145,20 +134,27 @@ func closeConn(ctx context.Context, conn postgresConn) {
 	_ = conn.Close(brief)
 }
 
-// introduce asks the server for the role, the database and all settings.
+// introduce asks the server for the role, the database, all settings, and the schema that the lock
+// table is in, or would be created in.
 func (p *postgresServer) introduce(ctx context.Context) error {
-	_, p.socket = p.conn.PgConn().Conn().RemoteAddr().(*net.UnixAddr)
-	err := p.conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int, quote_ident(session_user), "+
-		"quote_ident(current_database()), "+
-		"current_setting('is_superuser') = 'on', pg_backend_pid()").
-		Scan(&p.version, &p.role, &p.database, &p.superuser, &p.backend)
+	bare, schema := p.quoted, ""
+	if before, _, named := strings.Cut(p.quoted, `".`); named { // which to look for, the role may not
+		bare, schema = "", before+`"`
+	}
+	err := p.conn.QueryRow(ctx, `SELECT quote_ident(session_user), quote_ident(current_database()),
+		current_setting('is_superuser') = 'on', coalesce((SELECT n.nspname FROM pg_class c
+			JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(nullif($1::text, ''))),
+			current_schema(), '')`, bare).Scan(&p.role, &p.database, &p.superuser, &p.schema)
 	if err != nil {
 		return err
 	}
-	if p.settings, err = p.read(ctx); err != nil {
-		return err
+	if schema != "" {
+		p.schema = schema
+	} else if p.schema != "" {
+		p.schema = quoteIdentifier(p.schema)
 	}
-	return p.locate(ctx)
+	p.settings, err = p.read(ctx)
+	return err
 }
 
 func sqlState(err error) string {
@@ -169,63 +165,63 @@ func sqlState(err error) string {
 	return ""
 }
 
-func (p *postgresServer) lookAtVersion(ctx context.Context) ([]Finding, error) {
+func (p *postgresServer) ofVersion(ctx context.Context, r report) (fine string, err error) {
 	var text string
-	if err := p.conn.QueryRow(ctx, "SELECT version()").Scan(&text); err != nil {
-		return nil, err
+	var number int
+	err = p.conn.QueryRow(ctx, "SELECT version(), current_setting('server_version_num')::int").Scan(&text, &number)
+	if err != nil {
+		return "", err
 	}
-	return one(postgresVersion(text, p.version)), nil
+	return r.postgresVersion(text, number), nil
 }
 
-func postgresVersion(text string, number int) Finding {
+func (r report) postgresVersion(text string, number int) (found string) {
 	text, _, _ = strings.Cut(text, " on ")
-	finding := Finding{Severity: OK, Found: text + "; txlock is tested on 14 to 18"}
-	major := number / 10000
-	switch {
+	found = text + "; txlock is tested on 14 to 18"
+	switch major := number / 10000; {
 	case major < 14:
-		finding.Severity, finding.Fix = Failure, advice("upgrade the server to PostgreSQL 14 or later")
-		finding.Why = "every lock sets client_connection_check_interval, which a server before 14 refuses"
+		r.fails(found, "every lock sets client_connection_check_interval, which a server before 14 refuses",
+			advice("upgrade the server to PostgreSQL 14 or later"))
 	case !strings.HasPrefix(text, "PostgreSQL "):
-		finding.Severity, finding.Why = Note, "it is not PostgreSQL itself, and what txlock rests on was tried on "+
-			"PostgreSQL only"
+		r.note(found, "it is not PostgreSQL itself, and what txlock rests on was tried on PostgreSQL only", Fix{})
 	case major > 18:
-		finding.Severity, finding.Why = Note, "it is newer than any server that this txlock was tested on"
+		r.note(found, "it is newer than any server that this txlock was tested on", Fix{})
 	}
-	return finding
+	return found
 }
 
-// lookAtLocking has the library prove that the server locks, on connections like a program's.
-func (p *postgresServer) lookAtLocking(ctx context.Context) ([]Finding, error) {
+// locks is a Locker with two connections like a program's.
+func (p *postgresServer) locks(ctx context.Context) (locks *txlock.Locker[pgx.Tx], done func(), err error) {
 	config := p.config.Copy()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 2, 0, 0
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer pool.Close()
-	locks := txlock.New(postgres.New(pool), txlock.WithTable(p.table))
+	return txlock.New(postgres.New(pool), txlock.WithTable(p.table)), pool.Close, nil
+}
+
+// locking has the library prove that the server locks.
+func (p *postgresServer) locking(ctx context.Context, r report) (fine string, err error) {
+	locks, done, err := p.locks(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer done()
 	err = locks.Check(ctx)
 	switch sqlState(err) {
 	case unknownStatement, knownStatement:
-		found := one(proof(err, "statements that it prepares get lost in a pooler"))
+		r.proof(err, "statements that it prepares get lost in a pooler")
 		if !p.unprepared {
-			found = append(found, unprepared(err.Error()))
+			r.unprepared(err.Error())
 		}
-		return found, nil
 	case tooManyConnections:
-		return []Finding{proof(err, fewSessions), crowded(err, p.moreConnections(err))}, nil
+		r.proof(err, fewSessions)
+		r.crowded(err, p.moreConnections(err))
 	case noPrivilege:
-		return one(proof(err, mayNotLock)), nil
+		r.proof(err, mayNotLock)
+	default:
+		r.proof(err, "")
 	}
-	return one(proof(err, "")), nil
-}
-
-// lookAtClock asks the server what time it is.
-func (p *postgresServer) lookAtClock(ctx context.Context) ([]Finding, error) {
-	var server time.Time
-	asked := time.Now()
-	if err := p.conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&server); err != nil {
-		return nil, err
-	}
-	return one(clock(asked, time.Now(), server)), nil
+	return "", nil
 }

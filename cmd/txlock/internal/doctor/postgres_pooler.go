@@ -10,42 +10,54 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// lookAtPooler compares the process number that the other end announced with that of the process
-// that answers. A pooler numbers its clients itself, because it forwards their cancel requests. A
-// proxy that only forwards bytes is not found, and does no harm.
-func (p *postgresServer) lookAtPooler(ctx context.Context) ([]Finding, error) {
+// pooler compares the process number that the other end announced with that of the process that
+// answers. A pooler numbers its clients itself, because it forwards their cancel requests. A proxy
+// that only forwards bytes is not found, and does no harm.
+func (p *postgresServer) pooler(ctx context.Context, r report) (fine string, err error) {
 	var answering uint32
 	var address, port *string
-	err := p.conn.QueryRow(ctx, "SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port()::text").Scan(
+	err = p.conn.QueryRow(ctx, "SELECT pg_backend_pid(), host(inet_server_addr()), inet_server_port()::text").Scan(
 		&answering, &address, &port)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if answering == p.conn.PgConn().PID() {
-		return one(Finding{Severity: OK, Found: "none: the server itself answers" + p.forwarded(address, port)}), nil
+		fine = "none: the server itself answers"
+		if dialled := p.conn.PgConn().Conn().RemoteAddr().String(); address != nil && port != nil {
+			if inside := net.JoinHostPort(*address, *port); dialled != inside {
+				fine += fmt.Sprintf(", through something that forwards %s to %s", dialled, inside)
+			}
+		}
+		return fine, nil
 	}
 	shared, err := p.sharesSessions(ctx)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	console, err := p.console(ctx)
-	if err != nil {
-		return one(unknownPooler(shared, p.config.ConnConfig.User, err)), nil
+	mode := "gives each client a session of the server's own"
+	if shared {
+		mode = "shares the server's sessions between transactions"
 	}
-	p.unprepared = shared && p.prepares() && !console.tracksStatements()
-	return console.judge(shared, p.unprepared), nil
-}
-
-// forwarded says which address the server has, if it was reached at another one.
-func (p *postgresServer) forwarded(address, port *string) string {
-	if address == nil || port == nil {
-		return ""
+	b, err := p.console(ctx)
+	if err != nil { // it hides its configuration
+		why := "limits of its own on statements and transactions would cut locks"
+		if shared {
+			why += "; it must know prepared statements: PgBouncer from 1.21, with max_prepared_statements"
+		}
+		r.note("a pooler is in between that "+mode+"; how it is set is not visible to this user: "+err.Error(), why,
+			configuration("pgbouncer.ini, if it is PgBouncer; then run this again",
+				"stats_users = "+p.config.ConnConfig.User))
+		return "", nil
 	}
-	dialled, inside := p.conn.PgConn().Conn().RemoteAddr().String(), net.JoinHostPort(*address, *port)
-	if dialled == inside {
-		return ""
+	found := b.version + " is in between, and " + mode
+	p.unprepared = shared && p.prepares() && !b.tracksStatements()
+	if p.unprepared {
+		r.unprepared(found + ", with max_prepared_statements = 0")
+	} else {
+		r.ok(found)
 	}
-	return fmt.Sprintf(", through something that forwards %s to %s", dialled, inside)
+	b.timeouts(r)
+	return "", nil
 }
 
 // prepares tells whether a program with this connection string prepares statements.
@@ -65,14 +77,13 @@ func (p *postgresServer) sharesSessions(ctx context.Context) (bool, error) {
 	}
 	defer closeConn(ctx, other)
 	for range 5 {
-		var first, second uint32
-		if err := p.conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&first); err != nil {
-			return false, err
+		var pids [2]uint32
+		for i, conn := range []postgresConn{p.conn, other} {
+			if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pids[i]); err != nil {
+				return false, err
+			}
 		}
-		if err := other.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&second); err != nil {
-			return false, err
-		}
-		if first == second {
+		if pids[0] == pids[1] {
 			return true, nil
 		}
 	}
@@ -87,96 +98,54 @@ type bouncer struct {
 
 // console asks PgBouncer's own database, which is open to admin_users and stats_users.
 func (p *postgresServer) console(ctx context.Context) (bouncer, error) {
+	b := bouncer{config: map[string]string{}}
 	config := p.config.ConnConfig.Config.Copy()
 	config.Database, config.ValidateConnect, config.AfterConnect = "pgbouncer", nil, nil
 	conn, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
-		return bouncer{}, err
+		return b, err
 	}
 	defer conn.Close(ctx)
-	b := bouncer{config: map[string]string{}}
-	results, err := conn.Exec(ctx, "SHOW VERSION").ReadAll()
-	if err != nil {
-		return b, err
-	}
-	for _, row := range results[0].Rows {
-		b.version = string(row[0])
-	}
-	if results, err = conn.Exec(ctx, "SHOW CONFIG").ReadAll(); err != nil {
-		return b, err
-	}
-	for _, row := range results[0].Rows {
-		b.config[string(row[0])] = string(row[1])
+	for _, question := range []string{"SHOW VERSION", "SHOW CONFIG"} {
+		results, err := conn.Exec(ctx, question).ReadAll()
+		if err != nil {
+			return b, err
+		}
+		for _, row := range results[0].Rows {
+			if len(row) == 1 {
+				b.version = string(row[0])
+			} else {
+				b.config[string(row[0])] = string(row[1])
+			}
+		}
 	}
 	return b, nil
 }
 
-func mode(shared bool) string {
-	if shared {
-		return "shares the server's sessions between transactions"
-	}
-	return "gives each client a session of the server's own"
-}
-
-// unknownPooler is the finding for a pooler that hides its configuration.
-func unknownPooler(shared bool, user string, err error) Finding {
-	finding := Finding{
-		Check: "pooler", Severity: Note, Found: "a pooler is in between that " + mode(shared) +
-			"; how it is set is not visible to this user: " + err.Error(),
-		Fix: configuration("pgbouncer.ini, if it is PgBouncer; then run this again", "stats_users = "+user),
-	}
-	finding.Why = "limits of its own on statements and transactions would cut locks"
-	if shared {
-		finding.Why += "; it must know prepared statements: PgBouncer from 1.21, with max_prepared_statements"
-	}
-	return finding
-}
-
-// unprepared is the finding for a pooler in which prepared statements get lost.
-func unprepared(found string) Finding {
-	return Finding{
-		Check: "pooler", Severity: Failure, Found: found,
-		Why: "statements that a program has prepared are unknown in the session of the server that the pooler gives " +
-			"it next",
-		Fix: configuration("pgbouncer.ini (PgBouncer 1.21 or later)", "max_prepared_statements = 200",
-			"# or else, in the connection string: default_query_exec_mode=simple_protocol"),
-	}
-}
-
-// judge returns the findings about PgBouncer. lost tells whether prepared statements get lost in
-// it.
-func (b bouncer) judge(shared, lost bool) []Finding {
-	finding := Finding{Check: "pooler", Severity: OK, Found: b.version + " is in between, and " + mode(shared)}
-	if lost {
-		finding = unprepared(finding.Found + ", with max_prepared_statements = 0")
-	}
-	return append(one(finding), b.timeouts()...)
+// unprepared is for a pooler in which prepared statements get lost.
+func (r report) unprepared(found string) {
+	r.named("pooler").fails(found,
+		"statements that a program has prepared are unknown in the session of the server that the pooler gives it next",
+		configuration("pgbouncer.ini (PgBouncer 1.21 or later)", "max_prepared_statements = 200",
+			"# or else, in the connection string: default_query_exec_mode=simple_protocol"))
 }
 
 func (b bouncer) tracksStatements() bool {
 	return b.config["max_prepared_statements"] != "0" && b.config["max_prepared_statements"] != ""
 }
 
-// timeouts returns findings on PgBouncer's limits that end a lock, or a wait for one (manual,
-// pgbouncer.ini, "Dangerous timeouts").
-func (b bouncer) timeouts() []Finding {
-	var findings []Finding
-	for _, limit := range []struct{ name, why string }{
-		{"query_timeout", "PgBouncer closes the connection of a waiter that waits for longer"},
-		{"idle_transaction_timeout", "PgBouncer closes the connection of a holder that sends nothing for that long, " +
-			"and the lock is lost: work in a Do, and a LockTx"},
-		{"transaction_timeout", "PgBouncer closes the connection of a holder that holds for longer, and the lock is " +
-			"lost"},
+// timeouts looks for limits that end a lock, or a wait for one (manual, pgbouncer.ini, "Dangerous
+// timeouts").
+func (b bouncer) timeouts(r report) {
+	for _, limit := range []struct{ name, of string }{
+		{"query_timeout", "waiter that waits for longer"},
+		{"idle_transaction_timeout", "holder that sends nothing for that long, and the lock is lost: work in a Do, " +
+			"and a LockTx"},
+		{"transaction_timeout", "holder that holds for longer, and the lock is lost"},
 	} {
-		value, known := b.config[limit.name]
-		if !known || strings.Trim(value, "0.") == "" {
-			continue
+		if value := b.config[limit.name]; strings.Trim(value, "0.") != "" {
+			r.named("pooler-"+kebab(limit.name)).warn("PgBouncer has "+limit.name+" = "+value+" s",
+				"PgBouncer closes the connection of a "+limit.of, configuration("pgbouncer.ini", limit.name+" = 0"))
 		}
-		findings = append(findings, Finding{
-			Check: "pooler-" + kebab(limit.name), Severity: Warning,
-			Found: "PgBouncer has " + limit.name + " = " + value + " s", Why: limit.why,
-			Fix: configuration("pgbouncer.ini", limit.name+" = 0"),
-		})
 	}
-	return findings
 }

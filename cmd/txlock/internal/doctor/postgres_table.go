@@ -12,7 +12,6 @@ import (
 
 // postgresTable is the lock table as the server's catalog describes it.
 type postgresTable struct {
-	exists              bool
 	kind, persistence   string // relkind and relpersistence of pg_class
 	hidden              bool   // row-level security applies to this role
 	keyed               bool   // slot alone is the primary key, or unique
@@ -25,8 +24,6 @@ var kinds = map[string]string{
 	"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence",
 	"i": "index", "I": "index", "c": "type",
 }
-
-func (t postgresTable) isTable() bool { return t.kind == "r" || t.kind == "p" }
 
 const postgresTableSQL = `SELECT c.relkind::text, c.relpersistence::text, row_security_active(c.oid),
 	EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = 'slot'
@@ -46,25 +43,6 @@ const postgresTableSQL = `SELECT c.relkind::text, c.relpersistence::text, row_se
 			LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid AND k.conrelid = c.oid
 		WHERE i.indrelid = c.oid AND NOT i.indisprimary), '')
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)`
-
-// locate finds the schema that the lock table is in, or would be created in.
-func (p *postgresServer) locate(ctx context.Context) error {
-	if schema, _, named := strings.Cut(p.quoted, `".`); named {
-		p.schema = schema + `"`
-		return nil
-	}
-	const query = `SELECT coalesce((
-		SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)
-		), current_schema(), '')`
-	var schema string
-	if err := p.conn.QueryRow(ctx, query, p.quoted).Scan(&schema); err != nil {
-		return err
-	}
-	if schema != "" {
-		p.schema = quoteIdentifier(schema)
-	}
-	return nil
-}
 
 // creation makes a lock table that does not exist.
 func (p *postgresServer) creation(ctx context.Context) (Fix, error) {
@@ -88,106 +66,112 @@ func (p *postgresServer) creation(ctx context.Context) (Fix, error) {
 	return command(install(p.table)), nil
 }
 
-func (p *postgresServer) describe(ctx context.Context) (t postgresTable, err error) {
+func (p *postgresServer) lockTable(ctx context.Context, r report) (fine string, err error) {
+	var t postgresTable
 	err = p.conn.QueryRow(ctx, postgresTableSQL, p.quoted).
 		Scan(&t.kind, &t.persistence, &t.hidden, &t.keyed, &t.triggers, &t.noTriggers, &t.indexes, &t.noIndex)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return t, nil
-	}
-	t.exists = err == nil
-	return t, err
-}
-
-func (p *postgresServer) lookAtTable(ctx context.Context) ([]Finding, error) {
-	t, err := p.describe(ctx)
-	if sqlState(err) == noPrivilege { // on the schema: lookAtPrivileges reports it
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	exact := p.exact(p.quoted)
-	findings := t.findings(p.quoted, exact, p.table)
-	if t.exists && !t.isTable() {
-		return findings, nil
-	}
-	if t.hidden {
-		return append(one(Finding{
-			Check: "table-row-security", Severity: Failure,
-			Found: "row-level security hides rows of " + p.quoted + " from this role",
-			Why:   "a slot that is not seen cannot be locked",
-			Fix:   postgresWait.exclusively("ALTER TABLE " + exact + " DISABLE ROW LEVEL SECURITY"),
-		}), findings...), nil
-	}
-	namesakes, err := p.lookAtNamesakes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	seeded, err := p.lookAtSlots(ctx, t.exists)
-	return append(append(seeded, findings...), namesakes...), err
-}
-
-// lookAtSlots counts the slots. exists is false if the table does not exist.
-func (p *postgresServer) lookAtSlots(ctx context.Context, exists bool) ([]Finding, error) {
-	var census string
-	err := p.conn.QueryRow(ctx, locktable.CensusSQL(p.quoted)).Scan(&census)
-	switch sqlState(err) {
-	case noPrivilege: // lookAtPrivileges reports it
-		return nil, nil
-	case undefinedTable, undefinedColumn, undefinedSchema:
-	default:
-		if err != nil {
-			return nil, err
-		}
-	}
-	if exists || err == nil {
-		return one(slots(census, err, p.table, "DROP TABLE "+p.exact(p.quoted))), nil
-	}
-	creation, failed := p.creation(ctx)
-	return one(missing(err, p.table, creation)), failed
-}
-
-// findings judges the table's shape, but not its rows. exact is its name with the schema; spelled
-// is its name as the user wrote it.
-func (t postgresTable) findings(table, exact, spelled string) []Finding {
-	var findings []Finding
-	add := func(check string, severity Severity, found, why string, fix Fix) {
-		findings = append(findings, Finding{Check: check, Severity: severity, Found: found, Why: why, Fix: fix})
-	}
-	if !t.exists {
-		return nil
-	}
-	if !t.isTable() {
+	exists := !errors.Is(err, pgx.ErrNoRows)
+	switch {
+	case sqlState(err) == noPrivilege: // on the schema: privileges reports it
+		return "", nil
+	case err != nil && exists:
+		return "", err
+	case exists && t.kind != "r" && t.kind != "p":
 		kind, known := kinds[t.kind]
 		if !known {
 			kind = "relation of relkind " + t.kind
 		}
-		add("table-kind", Failure, table+" is no table but a "+kind, "its rows are locked elsewhere, if at all",
-			renewal("DROP "+strings.ToUpper(kind)+" "+exact, spelled))
-		return findings
+		r.named("table-kind").fails(p.quoted+" is no table but a "+kind, "its rows are locked elsewhere, if at all",
+			renewal("DROP "+strings.ToUpper(kind)+" "+p.exact(p.quoted), p.table))
+		return "", nil
+	case t.hidden:
+		r.named("table-row-security").fails("row-level security hides rows of "+p.quoted+" from this role",
+			"a slot that is not seen cannot be locked", p.alteration("DISABLE ROW LEVEL SECURITY"))
+	default:
+		if err := p.slots(ctx, r, exists); err != nil {
+			return "", err
+		}
 	}
-	if t.kind == "p" {
-		add("table-kind", Note, table+" is partitioned",
-			"it costs time with every lock, and a table of this size gains nothing by it", Fix{})
+	if exists {
+		p.shape(r, t)
 	}
-	if t.persistence == "u" {
-		add("table-persistence", Warning, table+" is unlogged",
-			"a crash of the server, and the promotion of a standby, empties it: until it is installed again every "+
-				"lock is ErrNotInstalled",
-			postgresWait.exclusively("ALTER TABLE "+exact+" SET LOGGED"))
+	if t.hidden || qualified(p.quoted) {
+		return "", nil
 	}
-	if !t.keyed {
-		add("table-primary-key", Warning, table+" has no primary key on slot",
-			"every lock reads the whole table, and nothing keeps a slot from being there twice",
-			postgresWait.exclusively("ALTER TABLE "+exact+" ADD PRIMARY KEY (slot)"))
+	var others string
+	err = p.conn.QueryRow(ctx, "SELECT "+
+		"coalesce(string_agg(format('%I.%I', n.nspname, c.relname), ', ' ORDER BY n.nspname), '') FROM pg_class l "+
+		"JOIN pg_class c ON c.relname = l.relname AND c.oid <> l.oid AND c.relkind IN ('r', 'p') "+
+		"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE l.oid = to_regclass($1)", p.quoted).Scan(&others)
+	if others != "" {
+		r.named("table-namesakes").note("other schemas have tables of the same name: "+others,
+			"search_path decides which one a client locks in, and clients of two tables do not exclude each other; "+
+				"name the table with its schema where they should", Fix{})
 	}
-	if t.triggers != "" {
-		add("table-triggers", Note, table+" has triggers: "+t.triggers,
-			"no lock fires them, for none writes; Install does", postgresWait.exclusively(t.noTriggers))
+	return "", err
+}
+
+// slots counts the slots. exists is false if the table does not exist.
+func (p *postgresServer) slots(ctx context.Context, r report, exists bool) error {
+	var census string
+	err := p.conn.QueryRow(ctx, locktable.CensusSQL(p.quoted)).Scan(&census)
+	switch sqlState(err) {
+	case noPrivilege: // privileges reports it
+		return nil
+	case undefinedTable, undefinedColumn, undefinedSchema:
+	default:
+		if err != nil {
+			return err
+		}
 	}
-	if t.indexes != "" && t.keyed {
-		add("table-indexes", Note, table+" has more indexes than it needs: "+t.indexes,
-			"no lock uses them; they only take room", postgresWait.exclusively(t.noIndex))
+	if exists || err == nil {
+		r.slots(census, err, p.table, "DROP TABLE "+p.exact(p.quoted))
+		return nil
 	}
-	return findings
+	creation, failed := p.creation(ctx)
+	r.fails("table "+p.table+" is missing: "+err.Error(), slotted, creation)
+	return failed
+}
+
+// alteration is an ALTER TABLE of the lock table.
+func (p *postgresServer) alteration(change string) Fix {
+	return postgresWait.exclusively("ALTER TABLE " + p.exact(p.quoted) + " " + change)
+}
+
+// shape judges the table, but not its rows.
+func (p *postgresServer) shape(r report, t postgresTable) {
+	for _, f := range []struct {
+		is       bool
+		check    string
+		severity Severity
+		has, why string
+		fix      Fix
+	}{
+		{
+			t.kind == "p", "kind", Note, "is partitioned",
+			"it costs time with every lock, and a table of this size gains nothing by it",
+			Fix{},
+		},
+		{
+			t.persistence == "u", "persistence", Warning, "is unlogged", "a crash of the server, and the promotion " +
+				"of a standby, empties it: until it is installed again every lock is ErrNotInstalled",
+			p.alteration("SET LOGGED"),
+		},
+		{
+			!t.keyed, "primary-key", Warning, "has no primary key on slot", "every lock reads the whole table, and " +
+				"nothing keeps a slot from being there twice", p.alteration("ADD PRIMARY KEY (slot)"),
+		},
+		{
+			t.triggers != "", "triggers", Note, "has triggers: " + t.triggers,
+			"no lock fires them, for none writes; Install does", postgresWait.exclusively(t.noTriggers),
+		},
+		{
+			t.indexes != "" && t.keyed, "indexes", Note, "has more indexes than it needs: " + t.indexes,
+			"no lock uses them; they only take room", postgresWait.exclusively(t.noIndex),
+		},
+	} {
+		if f.is {
+			r.named("table-"+f.check).add(f.severity, p.quoted+" "+f.has, f.why, f.fix)
+		}
+	}
 }
