@@ -50,8 +50,8 @@ func Worst(findings []Finding) Severity {
 	return Severities[worst]
 }
 
-// check is a row of a server's table: look reports what is wrong with one thing, and returns what to
-// say if that is nothing. An error from the server means that nobody could look at it.
+// check is a row of a server's table: look reports what is wrong with one thing, and returns what
+// to say if that is nothing. An error from the server means that nobody could look at it.
 type check struct {
 	name string
 	look func(context.Context, report) (fine string, err error)
@@ -235,8 +235,8 @@ type session struct {
 	aged time.Duration
 }
 
-// heldBack is for sessions that hold back the server's work, why says what comes of that, and end is
-// the statement that ends one. It names those of txlock, as far as Inspect works here: other
+// heldBack is for sessions that hold back the server's work, why says what comes of that, and end
+// is the statement that ends one. It names those of txlock, as far as Inspect works here: other
 // findings say why it does not.
 func (r report) heldBack(old []session, what, why, end string, inspect func() ([]txlock.Holding, error)) {
 	if len(old) == 0 {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// privileges reports missing privileges on the schema, the lock table, and what stands beside it for
-// tokens.
+// privileges reports missing privileges on the schema, the lock table, and what stands beside it
+// for tokens.
 func (p *postgresServer) privileges(ctx context.Context, r report) (fine string, err error) {
 	for _, needed := range []struct {
 		kind, object, privileges string
@@ -60,8 +60,8 @@ const object = `coalesce((SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.
 	WHERE '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = $1),
 	CASE WHEN $2::bool THEN NULL ELSE to_regclass($1)::oid END)`
 
-// exact is the name of the lock table, or of an object beside it, with its schema: the administrator
-// may have another search_path.
+// exact is the name of the lock table, or of an object beside it, with its schema: the
+// administrator may have another search_path.
 func (p *postgresServer) exact(quoted string) string {
 	if qualified(quoted) || p.schema == "" {
 		return quoted
