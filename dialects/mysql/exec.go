@@ -7,24 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	library "github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/interrupt"
+	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// Variables of the session say how far the query of an Exec has come, and how many rows that had.
-const (
-	reached = "@txlock_at" // NULL: nowhere; 0: the lock; else the number of a statement
-	counted = "@txlock_rows"
-
-	// longestFlight is far below what servers take in one query, by default (max_allowed_packet).
-	longestFlight = 1 << 20
-)
+// longestFlight is far below what servers take in one query, by default (max_allowed_packet).
+const longestFlight = 1 << 20
 
 // travelling are the texts of the statements of an Exec, with their arguments, if they travel in
 // one query with the lock and the COMMIT. Nil: there are none, or they go one by one.
@@ -90,25 +85,13 @@ var (
 // rows that is not the one that is asked for, ends the query. None of them can end the transaction,
 // so no proof goes before COMMIT.
 func (s *session) fly(ctx context.Context, settings string, texts []string) (affected []int64, err error) {
-	send := func(ctx context.Context, query, comment string) error {
-		script, places := s.script(settings, query, comment, texts)
-		all, err := s.conn.Fly(ctx, script...)
-		if err != nil {
-			return s.whose(ctx, err)
-		}
-		if len(all) < len(script) { // a KILL QUERY fell between two statements
-			s.conn.Destroy()
-			return fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, len(all))
-		}
-		for _, place := range places {
-			affected = append(affected, all[len(all)-len(script)+place])
-		}
-		return nil
-	}
 	running := s.request.Work.Context
-	err = s.await(ctx, running, s.request, send)
+	err = s.await(ctx, running, s.request, func(ctx context.Context, query, comment string) (err error) {
+		affected, err = s.landed(s.Grids(ctx, s.script(settings, query, comment, texts)...))
+		return err
+	})
 	switch ended := running.Err(); {
-	case err == nil && affected == nil: // not all rows are locked
+	case err == nil && affected == nil:
 		err = s.explain(ctx, s.request)
 	case isOfWork(err) && ended != nil:
 		err = fmt.Errorf("%w (%w)", err, ended)
@@ -116,62 +99,51 @@ func (s *session) fly(ctx context.Context, settings string, texts []string) (aff
 	return affected, err
 }
 
-// script is what flies, and where the texts are in it. A column that is not unique has more rows
-// than values.
-func (s *session) script(settings, query, comment string, texts []string) (script []string, places []int) {
-	const judge = "SET " + reached + " = IF(%s %d, %d, (SELECT 1 UNION ALL SELECT 2))"
-	script = []string{"SET " + reached + " = NULL"}
-	if settings != "" {
-		script = append(script, settings)
-	}
-	script = append(script, query, fmt.Sprintf(judge, "FOUND_ROWS() >=", len(s.request.Values), 0))
+// script is what flies: the lock has a result, and each text one of how many rows it has affected.
+// A column that is not unique has more rows than values.
+func (s *session) script(settings, query, comment string, texts []string) []string {
+	const judge = "SET @txlock = IF(%s %d, 0, (SELECT 1 UNION ALL SELECT 2))"
+	script := []string{settings, query, fmt.Sprintf(judge, "FOUND_ROWS() >=", len(s.request.Values))}
 	for i, text := range texts {
-		places = append(places, len(script))
-		script = append(script, comment+text, fmt.Sprintf("SET %s = %d, %s = ROW_COUNT()", reached, i+1, counted))
+		script = append(script, comment+text, "SET @txlock = ROW_COUNT()", "SELECT @txlock")
 		if rows := s.request.Work.Statements[i].Rows; rows > 0 {
-			script = append(script, fmt.Sprintf(judge, counted+" =", rows, i+1))
+			script = append(script, fmt.Sprintf(judge, "@txlock =", rows))
 		}
 	}
-	return append(script, "COMMIT"), places
+	return append(script, "COMMIT")
 }
 
-// whose tells whose error it is: that of the work, or of the lock if nothing of the rest has run.
-// It is nil where that has not locked all rows. It asks how far the query has come. An interrupt of
-// that may still arrive.
-func (s *session) whose(ctx context.Context, failed error) error {
-	number, list := server.Number(failed), s.request.Work.Statements
-	if errors.Is(failed, driver.ErrBadConn) || errors.Is(failed, library.ErrPktTooLarge) { // nothing was sent
-		return failed
+// landed reads the results of a script. They tell whose an error is: that of the work, or of the
+// lock if nothing of the rest has run. It is nil, too, where not all rows are locked.
+func (s *session) landed(results [][][]string, failed error) (affected []int64, err error) {
+	locked, _ := sqlconn.Column(results, nil)
+	for i := 1; i < len(results); i++ {
+		count, _ := strconv.ParseInt(results[i][0][0], 10, 64)
+		affected = append(affected, count)
 	}
-	done, had, err := -1, int64(0), failed
-	if number != 0 {
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		const query = "SELECT CONCAT_WS(' ', COALESCE(" + reached + ", -1), COALESCE(" + counted + ", 0))"
-		var line []string
-		line, err = s.Ask(clean, query)
-		if server.Interrupted(err) {
-			line, err = s.Ask(clean, query)
-		}
-		if err == nil {
-			_, err = fmt.Sscan(strings.Join(line, ""), &done, &had)
-		}
-	}
+	list, done, number := s.request.Work.Statements, len(affected), server.Number(failed)
 	switch judged := number == server.SeveralRows; {
-	case err != nil:
-		return fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed)
-	case done < 0 && judged:
-		return nil
-	case done < 0:
-		return failed
-	case judged && done > 0 && list[done-1].Judge(had) != nil:
-		return &dialects.StatementError{Number: done, Err: list[done-1].Judge(had)}
+	case failed == nil && done == len(list):
+		return affected, nil
+	case errors.Is(failed, driver.ErrBadConn), errors.Is(failed, library.ErrPktTooLarge): // nothing was sent
+		return nil, failed
+	case failed == nil: // a KILL QUERY fell between two statements
+		s.conn.Destroy()
+		return nil, fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, done)
+	case number == 0, server.Ended(failed):
+		return nil, fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed)
+	case len(results) == 0:
+		return nil, failed
+	case judged && len(valuesOf(s.request, locked)) < len(s.request.Values):
+		return nil, nil
+	case judged && done > 0 && list[done-1].Judge(affected[done-1]) != nil:
+		return nil, &dialects.StatementError{Number: done, Err: list[done-1].Judge(affected[done-1])}
 	case done < len(list):
-		return &dialects.StatementError{Number: done + 1, Err: failed}
+		return nil, &dialects.StatementError{Number: done + 1, Err: failed}
 	case server.Broken(failed):
-		return server.Lost(failed)
+		return nil, server.Lost(failed)
 	}
-	return &dialects.StatementError{Err: failed}
+	return nil, &dialects.StatementError{Err: failed}
 }
 
 // isOfWork tells whether an error is that of the work, and not of its lock.

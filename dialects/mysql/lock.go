@@ -164,7 +164,8 @@ func permitOf(request dialects.Request) bool { return request.AnyOne != "" && re
 
 // onlySlot is a lock that has no answer but its grant.
 func onlySlot(request dialects.Request) bool {
-	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && !request.Work.Looks()
+	return request.Slots > 0 && len(request.Values) == 1 && request.Fence == "" && !request.Work.Looks() &&
+		!request.Work.IsExec()
 }
 
 // lockable refuses a table whose rows FOR UPDATE does not lock: that is no error of the server's.

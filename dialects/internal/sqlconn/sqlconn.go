@@ -173,7 +173,8 @@ func (c *Conn) GiveBack() {
 	}
 }
 
-// Grids are the rows of each statement of a query that may have rows, with "" for NULL.
+// Grids are the rows of each statement of a query that may have rows, with "" for NULL, up to the
+// first that fails.
 func Grids(rows *sql.Rows, err error) (grids [][][]string, failed error) {
 	if err != nil {
 		return nil, err
@@ -198,6 +199,9 @@ func Grids(rows *sql.Rows, err error) (grids [][][]string, failed error) {
 				line[i] = string(value)
 			}
 			lines = append(lines, line)
+		}
+		if err := rows.Err(); err != nil {
+			return grids, err
 		}
 		grids = append(grids, lines)
 	}

@@ -1,14 +1,12 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"slices"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/internal/peer"
@@ -44,20 +42,6 @@ func (c Conn) Busy() (err error) {
 		})
 	}
 	return err
-}
-
-// Fly runs statements in one query, on a connection of Open, and returns how many rows each has
-// affected, which database/sql does not tell.
-func (c Conn) Fly(ctx context.Context, statements ...string) (affected []int64, err error) {
-	failed := c.Raw(func(any) error {
-		var result driver.Result
-		query := strings.Join(statements, separator)
-		if result, err = c.Owned.pooledConn.ExecContext(ctx, query, nil); err == nil {
-			affected = result.(mysql.Result).AllRowsAffected()
-		}
-		return nil // not err: database/sql would try again on what looks like a bad connection
-	})
-	return affected, cmp.Or(failed, err)
 }
 
 // Link is where statements go: a connection, or a transaction of the caller's. They travel in one
@@ -97,14 +81,13 @@ func (l Link) Ask(ctx context.Context, statements ...string) ([]string, error) {
 	return sqlconn.Column(l.Grids(ctx, statements...))
 }
 
-// Grids returns the rows of each statement that may have rows.
+// Grids returns the rows of each statement that may have rows, up to the first that fails.
 func (l Link) Grids(ctx context.Context, statements ...string) (grids [][][]string, err error) {
 	for _, query := range l.queries(statements) {
 		more, err := sqlconn.Grids(l.QueryContext(ctx, query))
-		if err != nil {
-			return nil, err
+		if grids = append(grids, more...); err != nil {
+			return grids, err
 		}
-		grids = append(grids, more...)
 	}
 	return grids, nil
 }

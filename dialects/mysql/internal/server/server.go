@@ -116,6 +116,12 @@ func Interrupted(err error) bool {
 	return number == QueryInterrupted || number == StatementTimeout || number == QueryTimeout
 }
 
+// Ended tells whether the server has ended the session.
+func Ended(err error) bool {
+	number := Number(err)
+	return number == ServerShutdown || number == ConnectionKilled || number == SessionKilled
+}
+
 // Broken tells whether the client library has given the connection up, or has found there what
 // nobody asked for: before it closes a session that was idle for too long, MySQL sends an error.
 // Aurora goes on, and says once that the transaction "was aborted due to Zero Downtime Restart".

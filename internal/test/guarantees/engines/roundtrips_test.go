@@ -69,7 +69,7 @@ func TestRoundTrips(t *testing.T) {
 				// travel.
 				least := least
 				// LockTx first asks whether the transaction goes on.
-				least.exec.into, least.exec.judged = 6, 3
+				least.exec.into, least.exec.judged = 6, 2
 				least.in.lockTx, least.in.missedTx = 2, 2
 				// In the work of a Do nothing travels behind the lock.
 				least.exec.nested, least.exec.further = 5, 5
