@@ -7,15 +7,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // Inspector implements dialects.Inspector.
@@ -112,4 +115,111 @@ func (p *picture) kill(ctx context.Context, session string) error {
 		lives = slices.ContainsFunc(people, func(line []string) bool { return line[0] == session })
 	}
 	return err
+}
+
+// renew has MariaDB make a new picture: a reading within 100 ms of another's gets the old one. It
+// reads until it sees its own statement, a few times at most, since others may read all the time.
+func (p *picture) renew(ctx context.Context) error {
+	const looks, cached, spread = 4, 105 * time.Millisecond, 30 * time.Millisecond // so that two do not stay in step
+	if !p.mariadb {
+		return nil
+	}
+	if _, err := p.ask(ctx, "START TRANSACTION WITH CONSISTENT SNAPSHOT"); err != nil {
+		return err
+	}
+	for look := range looks {
+		interrupt.ClosedWithin(ctx.Done(), cached+rand.N(spread<<look))
+		found, err := p.ask(ctx, fmt.Sprintf("SELECT 1 FROM information_schema.innodb_trx WHERE "+
+			"trx_mysql_thread_id = CONNECTION_ID() AND LOCATE('look %d', trx_query) > 0", rand.Uint64()))
+		if err != nil || len(found) > 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	// probeMark is in the statement of a probe, and probeFor is for how long that waits: until the
+	// views have been read, also if somebody else reads them.
+	probeMark = sqltext.CommentMark + "probe"
+	probeFor  = 600 * time.Millisecond
+)
+
+// named is a row that is looked for alone.
+type named struct {
+	dialects.Entry
+	quoted, column string
+}
+
+// probe finds the holders of what was named. MariaDB shows a row lock only while somebody waits for
+// it: so those that are held are waited for, a few at a time, while the views are read. Where one
+// stays held, and is not shown, its holder is unknown: there was no connection to wait on, say.
+func (p *picture) probe(ctx context.Context, pool *client.Pool) error {
+	const atOnce = 4 // each on a connection
+	held, err := p.held(ctx, p.named)
+	for some := range slices.Chunk(held, atOnce) {
+		var probes sync.WaitGroup
+		for _, row := range some {
+			probes.Go(func() { row.await(ctx, pool) })
+		}
+		if err == nil {
+			err = p.read(ctx)
+		}
+		probes.Wait()
+	}
+	if err == nil {
+		held, err = p.held(ctx, held)
+	}
+	for _, row := range held {
+		p.entries = append(p.entries, row.Entry)
+	}
+	return err
+}
+
+// held are those of rows that somebody has, and nobody is shown to have. It takes the others for a
+// moment.
+func (p *picture) held(ctx context.Context, rows []named) (held []named, err error) {
+	for _, row := range rows {
+		if isHeld(p.entries, row.Entry) {
+			continue
+		}
+		free, err := p.ask(ctx, sqltext.OnMariaDB(sqltext.SomeWait)+row.lockSQL()+sqltext.SkipLocked)
+		switch {
+		case server.Number(err) == server.OnlyReads:
+			return nil, nil // nobody locks there
+		case err == nil && len(free) == 0:
+			held = append(held, row)
+		case err == nil:
+			_, err = p.ask(ctx, "ROLLBACK")
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return held, nil
+}
+
+func (n named) lockSQL() string {
+	return fmt.Sprintf("SELECT %s */ %s FROM %s WHERE %[2]s = %[4]s FOR UPDATE", probeMark, n.column, n.quoted, n.Value)
+}
+
+// await waits for the row, if there is a connection for it, and gives it back at once. The server
+// limits the wait: nothing need be interrupted.
+func (n named) await(ctx context.Context, pool *client.Pool) {
+	brief, cancel := context.WithTimeout(ctx, probeFor)
+	defer cancel()
+	_ = pool.With(brief, func(conn client.Conn) error {
+		clean, cancel := interrupt.Detached(ctx)
+		defer cancel()
+		limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.1f", probeFor.Seconds()))
+		_, err := server.Grid(conn.QueryContext(clean, limits+n.lockSQL()))
+		return err
+	})
+}
+
+// isHeld tells whether one of entries holds the row.
+func isHeld(entries []dialects.Entry, row dialects.Entry) bool {
+	return slices.ContainsFunc(entries, func(e dialects.Entry) bool {
+		return !e.Waits && e.Kind == row.Kind && e.Table == row.Table && e.Column == row.Column && e.Value == row.Value
+	})
 }
