@@ -42,10 +42,7 @@ func Take(ctx context.Context, db *sql.DB, look func(c *Conn, pooled any) (known
 	}
 	c := &Conn{Conn: conn}
 	return c, conn.Raw(func(pooled any) error {
-		for range 16 { // a wrapper may wrap itself
-			if look(c, pooled) {
-				break
-			}
+		for wraps := 0; wraps < 16 && !look(c, pooled); wraps++ { // a wrapper may wrap itself
 			switch wrapper := pooled.(type) {
 			case interface{ Raw() driver.Conn }: // XSAM/otelsql
 				pooled = wrapper.Raw()
@@ -173,8 +170,7 @@ func (c *Conn) GiveBack() {
 	}
 }
 
-// Grids are the rows of each statement of a query that may have rows, with "" for NULL, up to the
-// first that fails.
+// Grids are the rows of each statement that may have some, "" for NULL, up to the first that fails.
 func Grids(rows *sql.Rows, err error) (grids [][][]string, failed error) {
 	if err != nil {
 		return nil, err
@@ -192,7 +188,7 @@ func Grids(rows *sql.Rows, err error) (grids [][][]string, failed error) {
 		var lines [][]string
 		for rows.Next() {
 			if err := rows.Scan(into...); err != nil {
-				return nil, err
+				return grids, err
 			}
 			line := make([]string, len(columns))
 			for i, value := range values {
@@ -200,10 +196,9 @@ func Grids(rows *sql.Rows, err error) (grids [][][]string, failed error) {
 			}
 			lines = append(lines, line)
 		}
-		if err := rows.Err(); err != nil {
-			return grids, err
+		if rows.Err() == nil {
+			grids = append(grids, lines)
 		}
-		grids = append(grids, lines)
 	}
 	return grids, rows.Err()
 }
