@@ -26,12 +26,13 @@ import (
 // QUERY would end the transaction (error 1213).
 const galeraWait = 250 * time.Millisecond
 
-// lockInCluster is lock.
+// lockInCluster is lock. It refuses what does not reach the other nodes.
 func (s *session) lockInCluster(ctx context.Context, request dialects.Request, front []string) (got dialects.Grant,
 	err error,
 ) {
-	if err = keptInCluster(request); err != nil {
-		return got, err
+	if request.Callers || request.AnyOne != "" || request.Shared {
+		return got, fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock of "+
+			"rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
 	}
 	here, alone, wait := *s, request, ctx
 	alone.Fence, alone.Work = "", nil // behind the change
@@ -54,15 +55,6 @@ func (s *session) lockInCluster(ctx context.Context, request dialects.Request, f
 		got.Answer, err = s.run(ctx, *request.Work.Look)
 	}
 	return got, err
-}
-
-// keptInCluster refuses what does not reach the other nodes.
-func keptInCluster(request dialects.Request) error {
-	if request.Callers || request.AnyOne != "" || request.Shared {
-		return fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock of "+
-			"rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
-	}
-	return nil
 }
 
 // overtakenBy turns the end of a transaction for another's sake into a wait that goes on, where

@@ -146,13 +146,11 @@ func (s *session) await(ctx, running context.Context, request dialects.Request,
 		}
 		return err
 	})
-	if isOfWork(err) {
-		return err
-	}
 	if request.Fence != "" {
-		if err = fenceOf(request.Fence).explain(request.Fence, err); errors.Is(err, dialects.ErrNotInstalled) {
-			return err
-		}
+		err = fenceOf(request.Fence).explain(request.Fence, err)
+	}
+	if isOfWork(err) || errors.Is(err, dialects.ErrNotInstalled) {
+		return err
 	}
 	if err = server.Classify(err, request); s.waitsOn(ctx, request, err) {
 		err = fmt.Errorf("%w: %w", errWaitOn, err)
@@ -215,14 +213,9 @@ var inInnoDB = regexp.MustCompile(`(?s)^CREATE TABLE .*\n\) (/\*.*\*/ )?ENGINE=I
 // waitsOn tells whether a limit that is not the caller's has ended a wait: the session's own, or
 // max_execution_time, max_statement_time, innodb_lock_wait_timeout.
 func (s *session) waitsOn(ctx context.Context, request dialects.Request, err error) bool {
-	if request.Try || ended(ctx) || s.joined && s.limit == 0 {
-		return false
-	}
-	switch server.Number(err) {
-	case server.StatementTimeout, server.QueryTimeout, server.LockWaitTimeout:
-		return true
-	}
-	return false
+	number := server.Number(err)
+	limited := number == server.StatementTimeout || number == server.QueryTimeout || number == server.LockWaitTimeout
+	return limited && !request.Try && !ended(ctx) && (!s.joined || s.limit > 0)
 }
 
 func ended(ctx context.Context) bool {
@@ -230,8 +223,7 @@ func ended(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && !time.Now().Before(deadline)
 }
 
-// explain is why fewer rows were locked than request names: some are missing, or held, or the
-// server takes no writes, where a shared lock finds no row. At REPEATABLE READ a plain SELECT would
+// explain is why fewer rows were locked than request names. At REPEATABLE READ a plain SELECT would
 // take the transaction's snapshot before its lock.
 func (s *session) explain(ctx context.Context, request dialects.Request) error {
 	clean, cancel := interrupt.Detached(ctx)

@@ -23,8 +23,7 @@ const nowait = " NOWAIT"
 //
 // Limit bounds the wait on the server; 0 does not. MySQL reads the optimizer hint (error 3024 when
 // the time is over), MariaDB the executable comment (error 1969), and each takes the other's for a
-// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it. On MariaDB
-// a patient session overrules it.
+// plain comment. innodb_lock_wait_timeout counts whole seconds, and no hint changes it.
 func (s *session) lockSQL(request dialects.Request, clause string, limit time.Duration, comment string) (string,
 	error,
 ) {
@@ -43,7 +42,7 @@ func (s *session) lockSQL(request dialects.Request, clause string, limit time.Du
 	switch {
 	case clause == sqltext.SkipLocked:
 		settings = []string{sqltext.SomeWait}
-	case s.patient():
+	case !s.joined && !s.Several: // it is the caller's, and ours to overrule: at 0 nobody stands in the queue
 		settings = []string{sqltext.LongWait}
 	}
 	if limit > 0 {
@@ -56,10 +55,6 @@ func (s *session) lockSQL(request dialects.Request, clause string, limit time.Du
 	}
 	return sqltext.OnMariaDB(settings...) + query, nil
 }
-
-// patient says that innodb_lock_wait_timeout is the caller's, and ours to overrule: at 0 nobody
-// stands in the queue. On a connection of Open it is long.
-func (s *session) patient() bool { return !s.joined && !s.Several }
 
 // permitSQL locks the first row of the list that is free, and no other: the list comes first in the
 // join, each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE READ a

@@ -61,7 +61,6 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 // pooledConn is a connection of go-sql-driver/mysql, with what database/sql uses of it.
 type pooledConn interface {
 	driver.Conn
-	driver.ConnBeginTx
 	driver.ConnPrepareContext
 	driver.ExecerContext
 	driver.QueryerContext

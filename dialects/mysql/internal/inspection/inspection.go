@@ -121,9 +121,6 @@ func (p *picture) kill(ctx context.Context, session string) error {
 // reads until it sees its own statement, a few times at most, since others may read all the time.
 func (p *picture) renew(ctx context.Context) error {
 	const looks, cached, spread = 4, 105 * time.Millisecond, 30 * time.Millisecond // so that two do not stay in step
-	if !p.mariadb {
-		return nil
-	}
 	if _, err := p.ask(ctx, "START TRANSACTION WITH CONSISTENT SNAPSHOT"); err != nil {
 		return err
 	}

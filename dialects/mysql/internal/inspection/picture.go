@@ -127,8 +127,10 @@ func (p *picture) read(ctx context.Context) error {
 }
 
 func (p *picture) readPeople(ctx context.Context) error {
-	if err := p.renew(ctx); err != nil {
-		return err
+	if p.mariadb {
+		if err := p.renew(ctx); err != nil {
+			return err
+		}
 	}
 	lines, err := p.ask(ctx, p.peopleSQL)
 	p.people = map[string]*person{"": {}} // of whom nothing is known
