@@ -95,18 +95,18 @@ func (f fence) drawEpoch(ctx context.Context, link client.Link) error {
 	begin := fmt.Sprintf("REPLACE INTO %s (epoch, server, start) SELECT LAST_INSERT_ID(), @@server_id, start FROM "+
 		"(SELECT UUID_SHORT() AS start LIMIT 1) AS count WHERE start %% %d BETWEEN %d AND %d", f.runs, second, skipped,
 		second-2*skipped)
-	_, err := link.Run(ctx, f.newEpoch("@@server_id")...)
+	_, err := link.Run(ctx, f.newEpoch("@@server_id, ~0")...) // a start that is good for nobody
 	for begun := int64(0); err == nil && begun == 0; {
 		begun, err = link.Run(ctx, skip, begin)
 	}
 	return err
 }
 
-// newEpoch draws an epoch, and writes its row with a start that is good for nobody.
-func (f fence) newEpoch(server string) []string {
+// newEpoch draws an epoch, and writes its row.
+func (f fence) newEpoch(serverAndStart string) []string {
 	return []string{
 		"INSERT INTO " + f.epochs + " VALUES ()",
-		"REPLACE INTO " + f.runs + " (epoch, server, start) VALUES (LAST_INSERT_ID(), " + server + ", ~0)",
+		"REPLACE INTO " + f.runs + " (epoch, server, start) VALUES (LAST_INSERT_ID(), " + serverAndStart + ")",
 	}
 }
 

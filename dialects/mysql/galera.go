@@ -114,12 +114,10 @@ func (s *session) certify(ctx context.Context, request dialects.Request) error {
 
 // certifyAndDraw makes the lock of the rows of request one of the cluster, and draws its token.
 //
-// UUID_SHORT() would count on one node alone. So a node counts in a row of runs of its own, with a
-// negative epoch. A count is larger than those of all nodes, and no other node's. It is committed
-// on another connection, because the transaction of a Lock is rolled back. Behind that the session
-// sends another fragment: so it had the lock when the count was committed, and whoever has it next
-// has a node that has applied the count. The epoch, one for all nodes, keeps tokens above those of
-// a server that was none before. Its row has the server 0, and a start that is good for no server.
+// UUID_SHORT() would count on one node alone. So all nodes count in the start of the epoch's row,
+// which has the server 0. It is committed on another connection, because the transaction of a Lock
+// is rolled back. Behind that the session sends another fragment: so it had the lock when the count
+// was committed, and whoever has it next draws a later one.
 //
 // A Lock is certified until the answer comes within an eighth of the lease. What a node has said
 // may be old when it comes, as from one that was stopped in between: the others drop a node
@@ -147,34 +145,27 @@ func (s *session) certifyAndDraw(ctx context.Context, request dialects.Request) 
 	return token, err
 }
 
-// drawInCluster commits a count, and returns its token. The row of the node is locked before the
-// others are read. Where two nodes have the same offset, one of them has to do so again.
+// drawInCluster commits a count, and returns its token. Of nodes that count at once all but one have
+// to do so again.
 func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err error) {
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()
-	err = d.pool.With(brief, func(conn client.Conn) error {
-		link := client.Link{Querier: conn}
-		line, err := link.Ask(brief, "START TRANSACTION", "INSERT INTO "+f.runs+" (server, epoch, start) "+
-			"VALUES (0, -@@auto_increment_offset, 1) ON DUPLICATE KEY UPDATE start = start + 1",
-			"SELECT CONCAT_WS(' ', epoch, server, (SELECT MAX(start) FROM "+f.runs+" WHERE epoch < 0), "+
-				"@@auto_increment_offset, @@auto_increment_increment) FROM "+f.runs+
-				" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
-		if err != nil {
+	for again := true; again; again = server.IsDeadlock(err) && brief.Err() == nil {
+		err = d.pool.With(brief, func(conn client.Conn) error {
+			row, err := conn.Link().Ask(brief, "START TRANSACTION", "UPDATE "+f.runs+
+				" SET start = start + 1 WHERE server = 0 ORDER BY epoch DESC LIMIT 1", "SELECT CONCAT_WS(' ', epoch, "+
+				"server, start) FROM "+f.runs+" ORDER BY epoch DESC LIMIT 1", "COMMIT")
+			if err != nil {
+				return err
+			}
+			var epoch, id, count uint64
+			if _, err = fmt.Sscan(strings.Join(row, ""), &epoch, &id, &count); err != nil || id != 0 {
+				return fencing.ErrNoRun
+			}
+			token, err = fencing.Token(epoch, count)
 			return err
-		}
-		var epoch, id, last, offset, step uint64
-		if _, err = fmt.Sscan(strings.Join(line, ""), &epoch, &id, &last, &offset, &step); err != nil || id != 0 {
-			return fencing.ErrNoRun
-		}
-		last++
-		last += (step + offset%step - last%step) % step // where this node's numbers are
-		_, err = link.Run(brief, fmt.Sprintf("UPDATE %s SET start = %d WHERE epoch = -@@auto_increment_offset", f.runs,
-			last), "COMMIT")
-		if err == nil {
-			token, err = fencing.Token(epoch, last)
-		}
-		return err
-	})
+		})
+	}
 	if server.IsDeadlock(err) || server.Broken(err) { // not of the session that locks
 		err = fmt.Errorf("%w: %v", fencing.ErrNoRun, err)
 	}
@@ -184,9 +175,9 @@ func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err e
 // numberCluster begins an epoch, unless the last one is of a cluster. Two that are begun at once do
 // no harm: the later one counts.
 func (f fence) numberCluster(ctx context.Context, link client.Link) error {
-	last, err := link.Ask(ctx, "SELECT server FROM "+f.runs+" WHERE epoch > 0 ORDER BY epoch DESC LIMIT 1")
+	last, err := link.Ask(ctx, "SELECT server FROM "+f.runs+" ORDER BY epoch DESC LIMIT 1")
 	if err == nil && (len(last) == 0 || last[0] != "0") {
-		_, err = link.Run(ctx, f.newEpoch("0")...)
+		_, err = link.Run(ctx, f.newEpoch("0, 0")...)
 	}
 	return err
 }

@@ -108,6 +108,34 @@ func claimsOnAllNodes(t *testing.T, g *cluster) {
 	require.Equal(t, done.Load(), g.value(t, 0, key))
 }
 
+// Callers on all nodes draw tokens at once, each for a key of its own.
+func tokensOfManyKeys(t *testing.T, g *cluster) {
+	var drawn sync.Map
+	var all sync.WaitGroup
+	for node, locks := range g.locks {
+		for caller := range 8 {
+			all.Go(func() {
+				m, last := locks.Mutex(fmt.Sprintf("of %d on %d", caller, node)), int64(0)
+				for range tier.Pick(10, 10, 100) {
+					lock, err := m.Lock(background)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if _, twice := drawn.LoadOrStore(lock.Token(), true); twice || lock.Token() <= last {
+						t.Errorf("token %d behind %d", lock.Token(), last)
+					}
+					last = lock.Token()
+					if err := lock.Unlock(background); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
 // Candidates on all nodes lead one after the other, in terms that increase. One whose session is
 // ended is told, and any node says who leads.
 func leadersOnAllNodes(t *testing.T, g *cluster) {

@@ -53,6 +53,7 @@ func TestGalera(t *testing.T) {
 	}{
 		{"no update is lost", noUpdateIsLost},
 		{"one holder on all nodes", oneHolderOnAllNodes},
+		{"tokens of many keys", tokensOfManyKeys},
 		{"orders that are combined", ordersThatAreCombined},
 		{"claims", claimsOnAllNodes},
 		{"leaders", leadersOnAllNodes},
@@ -268,7 +269,6 @@ func waitsEnd(t *testing.T, g *cluster) {
 		return nil
 	}))
 	require.Equal(t, before+1, g.value(t, 2, 2))
-
 	next := make(chan *txlock.Lock, 1)
 	go func() {
 		lock, err := g.locks[2].Mutex("held").Lock(background)
