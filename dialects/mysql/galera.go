@@ -26,13 +26,12 @@ import (
 // QUERY would end the transaction (error 1213).
 const galeraWait = 250 * time.Millisecond
 
-// lockInCluster is lock. It refuses what does not reach the other nodes.
+// lockInCluster is lock.
 func (s *session) lockInCluster(ctx context.Context, request dialects.Request, front []string) (got dialects.Grant,
 	err error,
 ) {
-	if request.Callers || request.AnyOne != "" || request.Shared {
-		return got, fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock of "+
-			"rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
+	if err = keptInCluster(request); err != nil {
+		return got, err
 	}
 	here, alone, wait := *s, request, ctx
 	alone.Fence, alone.Work = "", nil // behind the change
@@ -55,6 +54,15 @@ func (s *session) lockInCluster(ctx context.Context, request dialects.Request, f
 		got.Answer, err = s.run(ctx, *request.Work.Look)
 	}
 	return got, err
+}
+
+// keptInCluster refuses what does not reach the other nodes.
+func keptInCluster(request dialects.Request) error {
+	if request.Callers || request.AnyOne != "" || request.Shared {
+		return fmt.Errorf("%w: this is a node of a Galera cluster, where a semaphore, a shared lock, and a lock of "+
+			"rows of your own do not reach the other nodes: use a key", dialects.ErrUnsafeEngine)
+	}
+	return nil
 }
 
 // overtakenBy turns the end of a transaction for another's sake into a wait that goes on, where
@@ -145,8 +153,8 @@ func (s *session) certifyAndDraw(ctx context.Context, request dialects.Request) 
 	return token, err
 }
 
-// drawInCluster commits a count, and returns its token. Of nodes that count at once all but one have
-// to do so again.
+// drawInCluster commits a count, and returns its token. Of nodes that count at once all but one
+// have to do so again.
 func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err error) {
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()
