@@ -42,7 +42,7 @@ func (s *session) lockSQL(request dialects.Request, clause string, limit time.Du
 	switch {
 	case clause == sqltext.SkipLocked:
 		settings = []string{sqltext.SomeWait}
-	case !s.joined && !s.Several: // it is the caller's, and ours to overrule: at 0 nobody stands in the queue
+	case s.patient():
 		settings = []string{sqltext.LongWait}
 	}
 	if limit > 0 {
@@ -55,6 +55,10 @@ func (s *session) lockSQL(request dialects.Request, clause string, limit time.Du
 	}
 	return sqltext.OnMariaDB(settings...) + query, nil
 }
+
+// patient says that innodb_lock_wait_timeout is the caller's, and ours to overrule: at 0 nobody
+// stands in the queue. On a connection of Open it is long.
+func (s *session) patient() bool { return !s.joined && !s.Several }
 
 // permitSQL locks the first row of the list that is free, and no other: the list comes first in the
 // join, each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE READ a
