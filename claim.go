@@ -128,10 +128,13 @@ func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Clai
 	return c.take(ctx, "Claim.Take", by, d, true)
 }
 
+// errInSession refuses a kind that is not part of the transaction of a session.
+var errInSession = errors.New("it is not taken in a Do or a Lock: take it before, or use txlock.Apart")
+
 func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, wait bool) (*Claimed[Tx], error) {
 	l, err := c.made().locker, checkClaim(by, d)
 	if err == nil && l.carriesOpen(ctx) {
-		err = errors.New("a claim is not taken in a Do or a Lock: take it before, or use txlock.Apart")
+		err = errInSession
 	}
 	if err != nil {
 		return nil, c.mutex.wrap(verb, err)

@@ -569,7 +569,7 @@ var sideBySide = []guarantee{
 		guarantees.SemaphoreOrder[pgx.Tx], guarantees.SemaphoreOrder[*sql.Tx],
 	},
 	{
-		"each verb takes one permit of a semaphore, and a session never a second one",
+		"each verb takes one permit of a semaphore, a call in a session none",
 		guarantees.SemaphoreVerbs[pgx.Tx], guarantees.SemaphoreVerbs[*sql.Tx],
 	},
 	{
@@ -887,7 +887,7 @@ var notOnGalera = map[string][]string{
 		"waits for a permit that end at any moment leave nothing behind",
 		"many waiters of a semaphore take a connection of each process, and send little",
 		"somebody's cancels cost those who want a permit a second at most",
-		"each verb takes one permit of a semaphore, and a session never a second one",
+		"each verb takes one permit of a semaphore, a call in a session none",
 		"a semaphore lets n in and never one more, whichever process they are of",
 		"waiters of a semaphore are served in order, in the process and at the server",
 		"the death of a semaphore's holder, or of its first waiter, lets the next one go on",

@@ -139,6 +139,9 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 	if ended := ctx.Err(); ended != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNotAcquired, ended)
 	}
+	if m.permit != nil && m.locker.carriesOpen(ctx) {
+		return nil, nil, errInSession
+	}
 	wait, cancel = ctx, nothing
 	if m.within > 0 {
 		wait, cancel = context.WithTimeout(ctx, m.within)

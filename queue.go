@@ -86,7 +86,7 @@ func (l *Locker[Tx]) nameHolder(request dialects.Request, wait context.Context, 
 func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool {
 	return len(request.Values) > 0 && request.AnyOne == "" &&
 		slices.ContainsFunc(l.sessions.All(), func(s *session[Tx]) bool {
-			return s.life.Err() == nil && s.since.Before(before) && lineOf(s.first.Request) == lineOf(request)
+			return s.life.Err() == nil && s.since.Before(before) && lineOf(s.first[0].Request) == lineOf(request)
 		})
 }
 

@@ -139,80 +139,60 @@ func (s *session[Tx]) call(ctx context.Context, of *ownership, do func() error) 
 
 // lockMissing locks what the session does not hold of request for certain, or holds without the
 // token that is asked for. It returns the largest token of all.
-func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request) (dialects.Grant, error) {
-	rest, got, err := s.missing(request)
+func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request) (fresh dialects.Grant, err error) {
+	rest, token, err := s.missing(request)
 	if err != nil {
-		return got, err
+		return fresh, err
 	}
 	if len(rest.Values) == 0 {
 		s.heartbeat.Check() // nobody asks the server
-		return got, nil
+		return dialects.Grant{Token: token}, nil
 	}
 	asked := time.Now()
-	fresh, err := s.inner.Join(ctx, rest, nil)
-	if errors.Is(err, ErrLost) {
-		return got, s.noticed(err)
+	if fresh, err = s.inner.Join(ctx, rest, nil); errors.Is(err, ErrLost) {
+		return fresh, s.noticed(err)
 	}
 	s.heartbeat.Heard(asked) // any other error is an answer too
 	if err != nil {
-		return got, err
+		return fresh, err
 	}
-	if s.do == nil || rest.AnyOne != "" && s.find(rest, dialects.Value{Text: fresh.Row}) == nil {
-		s.later = append(s.later, locked{rest, fresh, s.do != nil})
+	if s.do == nil {
+		s.held = slices.Insert(s.held, 0, locked{rest, fresh})
 	}
-	fresh.Token = max(got.Token, fresh.Token)
+	fresh.Token = max(token, fresh.Token)
 	return fresh, nil
 }
 
-// locked is what a session has locked at once. In the session of a Do that is what it was begun
-// with: a savepoint that is rolled back, of ours or of the work's own, may take away what comes
-// later. Only permits are noted there, to be tried first.
+// locked is what a session has locked at once, and what came with it.
 type locked struct {
 	dialects.Request
-	got         dialects.Grant
-	mayBeUndone bool
-}
-
-// find is how the session has locked a row last; nil: it is not known to have.
-func (s *session[Tx]) find(request dialects.Request, value dialects.Value) *locked {
-	for i := len(s.later); i >= 0; i-- {
-		l := &s.first
-		if i > 0 {
-			l = &s.later[i-1]
-		}
-		if l.Table == request.Table && l.Column == request.Column && slices.Contains(l.Values, value) &&
-			(l.got.Row == "" || l.got.Row == value.Text) {
-			return l
-		}
-	}
-	return nil
+	dialects.Grant
 }
 
 // missing is the request for what the session does not hold for certain, or holds without the token
-// that is asked for. has is what it has of the others. The error is ErrUpgrade.
+// that is asked for. token is the largest of the others'. The error is ErrUpgrade.
 //
 // To share what the session holds alone would wait behind others on PostgreSQL, or miss, so that is
 // locked alone once more, with all that is missing.
-func (s *session[Tx]) missing(request dialects.Request) (rest dialects.Request, has dialects.Grant, err error) {
+func (s *session[Tx]) missing(request dialects.Request) (rest dialects.Request, token int64, err error) {
 	rest = request
 	rest.Values = request.Values[:0:0]
 	for _, value := range request.Values {
-		l := s.find(request, value)
+		at := slices.IndexFunc(s.held, func(l locked) bool {
+			return l.Table == request.Table && l.Column == request.Column && slices.Contains(l.Values, value)
+		})
 		switch {
-		case l == nil:
+		case at < 0:
 			rest.Values = append(rest.Values, value)
-		case l.Shared && !request.Shared:
-			return rest, has, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
-		case !l.mayBeUndone && (request.Fence == "" || l.got.Token > 0):
-			has.Row, has.Token = value.Text, max(has.Token, l.got.Token)
-		default: // it is tried first: no permit is taken besides
-			rest.Values, rest.Shared = slices.Insert(rest.Values, 0, value), rest.Shared && l.Shared
+		case s.held[at].Shared && !request.Shared:
+			return rest, 0, fmt.Errorf("%w (row %.100s of %.100s)", ErrUpgrade, value.Text, request.Table)
+		case request.Fence == "" || s.held[at].Token > 0:
+			token = max(token, s.held[at].Token)
+		default:
+			rest.Values, rest.Shared = append(rest.Values, value), rest.Shared && s.held[at].Shared
 		}
 	}
-	if request.AnyOne != "" && has.Row != "" {
-		rest.Values, rest.AnyOne = nil, ""
-	}
-	return rest, has, nil
+	return rest, token, nil
 }
 
 // errWorkFailed stands for the error of work inside Session.Join: an ErrLost of another session,
@@ -229,23 +209,15 @@ var errWorkFailed = errors.New("the work failed")
 func (m *Mutex[Tx]) nest(ctx context.Context, s *session[Tx], of *ownership, verb string, try bool,
 	sent *dialects.Work, work txFunc[Tx],
 ) (got dialects.Grant, err error) {
+	if s.do == nil {
+		return got, m.wrap(verb, ErrInsideLock)
+	}
 	wait, cancel, err := m.limitWait(ctx)
 	if err != nil {
 		return got, m.wrap(verb, err)
 	}
 	defer cancel()
-	if s.do == nil {
-		return got, m.wrap(verb, ErrInsideLock)
-	}
-	request := dialects.Request{Work: sent}
-	if m.permit != nil { // it is taken before: what comes behind depends on the answer
-		var g grant[Tx]
-		if g, err = m.acquire(wait, try, nil); err == nil && g.session != s {
-			err = g.leave(ctx) // the Do has returned meanwhile, and the permit is in a session of its own
-		}
-	} else {
-		request, err = m.request(wait, try, true, sent)
-	}
+	request, err := m.request(wait, try, true, sent)
 	var failed, ended error
 	begun := false
 	if err == nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -24,12 +23,13 @@ const (
 // Semaphore names a lock that n sessions, 1 to 1000, may hold at once, each with one of the permits
 // 0 to n-1, which [Lock.Permit] tells. Key is any text of at least one byte. Each permit ever named
 // has a row, so take few keys. A wait takes two connections, and no database sees a deadlock of
-// such waits: bound them by [Mutex.Within]. LockTx, TryLockTx and Shared are errors.
-// docs/semaphores.md has the order of waiters, and clients that disagree on n.
+// such waits: bound them by [Mutex.Within]. LockTx, Exec and Shared are errors, and so is a call in
+// a Do or a Lock: take the permit before, or with [Apart]. docs/semaphores.md has the order of
+// waiters, and clients that disagree on n.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 	hash := label.Hash(key)
-	known, _ := l.semaphores.LoadOrStore(hash, &semaphore{freed: make(chan struct{}, 1)})
-	p := &permit[Tx]{locker: l, semaphore: known.(*semaphore), key: key, hash: hash, n: n}
+	freed, _ := l.freed.LoadOrStore(hash, make(chan struct{}, 1))
+	p := &permit[Tx]{locker: l, key: key, hash: hash, n: n, freed: freed.(chan struct{})}
 	m := &Mutex[Tx]{locker: l, target: p.some(), permit: p}
 	switch {
 	case key == "":
@@ -47,16 +47,10 @@ var errPermitTx = errors.New("a Semaphore is not taken in a transaction of the c
 // has that is the first that waits, and looks for a permit. Who sees that nobody waits tries at
 // once: it came before whoever queues later.
 type permit[Tx any] struct {
-	*semaphore
 	locker    *Locker[Tx]
 	key, hash string
 	n         int
-}
-
-// semaphore is what a Locker knows of one.
-type semaphore struct {
-	rows  atomic.Pointer[[]string] // see look; nil: not known
-	freed chan struct{}            // a session of the Locker has given a permit back
+	freed     chan struct{} // a session of the Locker has given a permit back
 }
 
 // some is one of some rows of the semaphore.
@@ -65,18 +59,13 @@ func (p *permit[Tx]) some(rows ...string) target {
 }
 
 // look finds the numbers of the rows, that of the queue last, or makes them. While somebody waits
-// it is ErrNotAcquired besides. A nested call, which has a connection, takes what is known.
-func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err error) {
+// it is ErrNotAcquired besides.
+func (p *permit[Tx]) look(ctx context.Context) (rows []string, err error) {
 	l := p.locker
-	if rows := p.rows.Load(); nested && rows != nil && len(*rows) > p.n {
-		return *rows, nil
-	}
-	found, err := l.find(ctx, nested)
+	found, err := l.find(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := lookUp(ctx, nested)
-	defer cancel()
 	sql, args := found.Kinds.Permits, []any{p.hash, int64(p.n), l.config.storedName(p.key)}
 	for range 5 { // others may make some at the same time, and meet in a deadlock
 		lines, err := l.ask(ctx, sql.Look.With(args[:2]...))
@@ -85,7 +74,7 @@ func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err 
 		}
 		numbers, free := strings.CutSuffix(strings.Join(lines, " "), " free")
 		if rows = strings.Fields(numbers); len(rows) > p.n {
-			if p.rows.Store(&rows); !free && !nested {
+			if !free {
 				err = fmt.Errorf("%w: another session waits for it", ErrNotAcquired)
 			}
 			return rows, err
@@ -102,17 +91,14 @@ func (p *permit[Tx]) look(ctx context.Context, nested bool) (rows []string, err 
 func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, work *dialects.Work) (g grant[Tx],
 	err error,
 ) {
-	l, nested := p.locker, p.locker.carriesOpen(ctx)
-	here := lineName{column: semaphoreColumn, values: p.hash}
-	switch {
-	case nested:
-	case !try:
+	l, here := p.locker, lineName{column: semaphoreColumn, values: p.hash}
+	if !try {
 		place := l.candidates.Enter(here, false)
 		defer place.GoOn(queue.Left)
 		if err = l.awaitPlace(ctx, wait, place); err != nil {
 			return g, err
 		}
-	case l.candidates.Waiting(here) > 0:
+	} else if l.candidates.Waiting(here) > 0 {
 		return g, fmt.Errorf("%w: other callers of this process wait for it", ErrNotAcquired)
 	}
 	one, rows := *m, []string(nil)
@@ -121,7 +107,7 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, 
 		return err
 	}
 	err = answered(wait, func(wait context.Context) error {
-		if rows, err = p.look(wait, nested); rows != nil {
+		if rows, err = p.look(wait); rows != nil {
 			one.target = p.some(rows[:p.n]...)
 		}
 		if err != nil {
@@ -132,7 +118,7 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, 
 	if !try && rows != nil && missed(wait, err) {
 		err = p.await(ctx, wait, p.some(rows[len(rows)-1]), take)
 	}
-	if g.permit = max(slices.Index(rows, g.Row), 0); err == nil && !nested {
+	if g.permit = max(slices.Index(rows, g.Row), 0); err == nil {
 		g.whenReleased(func() {
 			select {
 			case p.freed <- struct{}{}:
@@ -143,21 +129,17 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, 
 	return g, err
 }
 
-// await takes a permit as the first of the queue. A nested call does not queue: that would take
-// another connection.
+// await takes a permit as the first of the queue.
 func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func(context.Context) error) error {
-	first := context.Background()
-	if !p.locker.carriesOpen(ctx) {
-		if p.locker.info().PoolSize == 1 {
-			return fmt.Errorf("%w: a wait for a permit takes two connections, and the pool has one", ErrNotAcquired)
-		}
-		head, err := (&Mutex[Tx]{locker: p.locker, target: queue}).hold(wait, false)
-		if err != nil {
-			return err
-		}
-		defer head.Unlock(ctx)
-		first = head.Context()
+	if p.locker.info().PoolSize == 1 {
+		return fmt.Errorf("%w: a wait for a permit takes two connections, and the pool has one", ErrNotAcquired)
 	}
+	head, err := (&Mutex[Tx]{locker: p.locker, target: queue}).hold(wait, false)
+	if err != nil {
+		return err
+	}
+	defer head.Unlock(ctx)
+	first := head.Context()
 	// Behind a pooler, whoever asks next may get the last words to a holder that was ended.
 	for forgiven := false; ; {
 		err := answered(wait, take)
@@ -179,7 +161,7 @@ func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func(co
 
 // missed tells whether another try may get a permit.
 func missed(wait context.Context, err error) bool {
-	return errors.Is(err, ErrNotAcquired) && !errors.Is(err, errBeside) && !isOver(wait)
+	return errors.Is(err, ErrNotAcquired) && !isOver(wait)
 }
 
 // answered asks again where no answer comes in time: a KILL QUERY that falls between two statements

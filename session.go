@@ -28,9 +28,12 @@ type session[Tx any] struct {
 	do     context.Context  // of the Do that began it; nil: a Lock did
 	last   []dialects.Query // run with COMMIT
 
-	first locked    // what it was begun for
+	first [1]locked // what it was begun for
 	since time.Time // it has that
-	later []locked  // guarded by calls
+	// held is that, behind what it has locked later; guarded by calls. In the session of a Do it is
+	// that alone: a savepoint that is rolled back, of ours or of the work's own, may take away what
+	// comes later.
+	held []locked
 
 	calls     chan struct{} // full while a call, a ping or the end uses the connection
 	heartbeat *heartbeat.Heartbeat
@@ -141,8 +144,9 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (
 	}
 	s := &session[Tx]{
 		locker: l, name: &m.target, inner: inner, place: p, since: time.Now(),
-		calls: make(chan struct{}, 1), ended: make(chan struct{}), first: locked{request, got, false},
+		calls: make(chan struct{}, 1), ended: make(chan struct{}), first: [1]locked{{request, got}},
 	}
+	s.held = s.first[:]
 	s.depth.Store(1)
 	s.life, s.stop = context.WithCancelCause(context.Background())
 	s.heartbeat = &heartbeat.Heartbeat{

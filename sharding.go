@@ -45,9 +45,10 @@ func (l *Locker[Tx]) slots(keys ...string) target {
 // slotColumn is the lock table's primary key.
 const slotColumn = "slot"
 
-// find looks the lock table up, once. That takes a connection for a moment. From then on the table
-// is called by its full name: what changes the search_path or the default database of a connection,
-// as work may, moves nobody to the locks of another table.
+// find looks the lock table up, once. That takes a connection for a moment, also where the caller
+// is connected, with one. From then on the table is called by its full name: what changes the
+// search_path or the default database of a connection, as work may, moves nobody to the locks of
+// another table.
 func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTable, error) {
 	if err := l.ready(); err != nil {
 		return nil, err
@@ -55,11 +56,18 @@ func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTa
 	if found := l.found.Load(); found != nil {
 		return found, nil
 	}
-	ctx, cancel := lookUp(ctx, connected)
-	defer cancel()
+	if connected { // in a full pool it might wait for itself
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, 3*time.Second, errFullPool)
+		defer cancel()
+	}
 	found, err := locktable.Find(ctx, l.driver, l.config.table)
 	if err != nil {
-		return nil, joinErrors(err, whyEnded(ctx))
+		ended := ctx.Err()
+		if cause := context.Cause(ctx); cause == errFullPool { // that of a caller's may be another's loss
+			ended = cause
+		}
+		return nil, joinErrors(err, ended)
 	}
 	l.found.Store(&found)
 	return &found, nil
@@ -77,27 +85,10 @@ func (l *Locker[Tx]) invalidate(err error) {
 var errFullPool = errors.New("it was not looked up yet, and the caller's transaction keeps the pool from it: call " +
 	"Install or Check at start, and take a permit")
 
-// lookUp bounds a look at what is not known yet. Connected says that the caller already has a
-// connection: in a full pool it might wait for itself, so it does for 3 s at most.
-func lookUp(ctx context.Context, connected bool) (context.Context, context.CancelFunc) {
-	if !connected {
-		return ctx, nothing
-	}
-	return context.WithTimeoutCause(ctx, 3*time.Second, errFullPool)
-}
-
-// whyEnded is the error of a context that has ended. The cause of a caller's may be another's loss.
-func whyEnded(ctx context.Context) error {
-	if cause := context.Cause(ctx); cause == errFullPool {
-		return cause
-	}
-	return ctx.Err()
-}
-
 // ask runs a statement of a kind by itself, on a connection of the pool.
 func (l *Locker[Tx]) ask(ctx context.Context, q dialects.Query) (lines []string, err error) {
 	if lines, err = l.driver.Run(ctx, q); err != nil {
-		err = joinErrors(err, whyEnded(ctx))
+		err = joinErrors(err, ctx.Err())
 	}
 	l.invalidate(err)
 	return lines, err

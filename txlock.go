@@ -159,7 +159,7 @@ type Locker[Tx any] struct {
 	// candidates are those of each election and semaphore. One goes on at the server, and keeps its
 	// place as long as it leads, or waits for a permit, whatever WithQueue says.
 	candidates *lines
-	semaphores sync.Map // *semaphore, by the hash of its key
+	freed      sync.Map // chan struct{}, by the hash of the key of a semaphore: see permit
 
 	lookout *lookout.Lookout // for claims
 	naming  sync.Mutex       // of who asks the server who has a key

@@ -3,14 +3,11 @@ package guarantees
 import (
 	"context"
 	"fmt"
-	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
@@ -74,37 +71,6 @@ func NestedDoOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 		}
 	}
 	f.Free(t, f.Key("outer"), f.Key("inner"))
-	nestedPermitOutlivesDo(t, e, c)
-}
-
-// nestedPermitOutlivesDo: a nested Do of a Semaphore waits for the connection of its Do, to look
-// for the permits, while that returns. It keeps no permit.
-func nestedPermitOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, other := testbed.NewSizedFixture(t, e, c, 1, ""), testbed.NewSizedFixture(t, e, c, 4, "")
-	begun, ended := make(chan string, 1), make(chan error, 1)
-	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
-		permit := f.Locks.Semaphore(f.Key("permit"), 1)
-		go func() {
-			stack := make([]byte, 100)
-			name, _, _ := strings.Cut(string(stack[:runtime.Stack(stack, false)]), "[")
-			begun <- name
-			ended <- permit.Do(context.WithoutCancel(ctx), func(context.Context, Tx) error {
-				return errWork
-			})
-		}()
-		name := testbed.Receive(t, begun) // of the goroutine
-		eventually.True(t, "it looks", func() bool {
-			stacks := make([]byte, 1<<22)
-			_, own, _ := strings.Cut(string(stacks[:runtime.Stack(stacks, true)]), name)
-			own, _, _ = strings.Cut(own, "\n\n")
-			return strings.Contains(own, "]).look(")
-		})
-		return nil
-	}))
-	require.ErrorIs(t, testbed.Receive(t, ended), txlock.ErrNotHeld)
-	permit, err := other.Locks.Semaphore(f.Key("permit"), 1).TryLock(background)
-	require.NoError(t, err)
-	require.NoError(t, permit.Unlock(background))
 }
 
 // NestedDoStuck: the work of a nested Do has rolled back to a savepoint from before, and so has

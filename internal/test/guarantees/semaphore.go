@@ -223,59 +223,24 @@ func SemaphoreVerbs[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	_, err := two.TryExec(background, txlock.Statement{SQL: "DELETE FROM " + rows})
 	require.ErrorContains(t, err, "has no Exec")
 
-	// The same semaphore again in a session is the same permit.
+	// A session that holds something takes none besides, and goes on.
 	outer := take(two, background, 1)
-	again := take(five, outer.Context(), 1)
-	inner, err := f.Locks.Mutex(f.Key("inner")).Lock(again.Context())
+	_, err = two.TryLock(outer.Context())
+	require.ErrorContains(t, err, "Apart")
+	require.NotErrorIs(t, err, txlock.ErrNotAcquired)
+	inner, err := f.Locks.Mutex(f.Key("inner")).Lock(outer.Context())
 	require.NoError(t, err)
 	require.Zero(t, inner.Permit())
 	require.NoError(t, inner.Unlock(background))
-	require.NoError(t, again.Unlock(background))
-	require.ErrorIs(t, two.TryDo(background, work), txlock.ErrNotAcquired, "it is still held")
 	require.ErrorIs(t, two.Do(outer.Context(), work), txlock.ErrInsideLock)
-	one := f.Locks.Semaphore(key, 1)
-	_, err = one.TryLock(outer.Context())
-	require.ErrorIs(t, err, txlock.ErrNotAcquired, "what it holds is none of its permits")
 	require.NoError(t, outer.Unlock(background))
-
-	failed := errors.New("failed")
 	require.NoError(t, two.Do(background, func(ctx context.Context, tx Tx) error {
-		require.NoError(t, held[0].Unlock(background)) // permit 0 is free, and not taken besides
-		take(two, ctx, 1)
-		require.ErrorIs(t, two.Do(ctx, func(ctx context.Context, _ Tx) error {
-			take(two, ctx, 1)
-			return failed
-		}), failed)
-		take(two, ctx, 1)
-		require.ErrorIs(t, f.Locks.Semaphore(f.Key("other"), 1).Do(ctx, func(context.Context, Tx) error {
-			return failed
-		}), failed)
-		take(f.Locks.Semaphore(f.Key("other"), 1), ctx, 0)
+		require.NoError(t, held[0].Unlock(background)) // permit 0 is free
+		require.ErrorContains(t, two.TryDo(ctx, work), "Apart")
+		require.NoError(t, take(two, txlock.Apart(ctx), 0).Unlock(background))
 		return f.Exec(ctx, tx, "INSERT INTO "+rows+" VALUES (3)")
 	}))
 	require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+rows))
-	take(two, background, 0)
-
-	// A wait in a session that holds something gets the permit that comes free.
-	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
-		held := take(f.Locks.Semaphore(f.Key("third"), 1), background, 0)
-		_, err := f.Locks.Semaphore(f.Key("third"), 1).Within(50 * time.Millisecond).Lock(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		got := make(chan error, 1)
-		go func() { got <- f.Locks.Semaphore(f.Key("third"), 1).Do(ctx, work) }()
-		require.NoError(t, held.Unlock(background))
-		return testbed.Receive(t, got)
-	}))
-
-	// Nor does a token take a second one: the permit of the Do has none.
-	fenced := newFencingFixture(t, e, c)
-	api := fenced.Locks.Semaphore(fenced.Key("fenced"), 2)
-	first := take(api, background, 0)
-	require.NoError(t, api.Do(background, func(ctx context.Context, _ Tx) error {
-		require.NoError(t, first.Unlock(background)) // permit 0 is free
-		require.Positive(t, take(api, ctx, 1).Token())
-		return nil
-	}))
 
 	for _, bad := range []*txlock.Mutex[Tx]{
 		f.Locks.Semaphore("", 1), f.Locks.Semaphore(key, 0), f.Locks.Semaphore(key, -1), f.Locks.Semaphore(key, 1001),

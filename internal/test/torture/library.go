@@ -299,7 +299,7 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 		l.writeFenced(lock.Context(), o)
 	}
 	var nested error
-	if len(o.Keys) == 2 {
+	if len(o.Keys) == 2 && !o.Verb.permits() {
 		nested = l.again(m, lock, o)
 	}
 	length := time.Duration(random.Int64N(int64(20 * time.Millisecond)))

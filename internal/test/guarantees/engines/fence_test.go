@@ -84,13 +84,6 @@ func TestPrimaryAgain(t *testing.T) {
 			require.Greater(t, testbed.RunOf(permit.Token()), other)
 			require.NoError(t, permit.Unlock(background))
 			other = away()
-			require.NoError(t, f.Locks.Mutex("a").Do(background, func(ctx context.Context, _ *sql.Tx) error {
-				permit, err := f.Locks.Semaphore("s", 3).TryLock(ctx)
-				require.NoError(t, err)
-				require.Greater(t, testbed.RunOf(permit.Token()), other)
-				return permit.Unlock(ctx)
-			}))
-			other = away()
 			third, err := f.Locks.Mutex("a").Lock(background)
 			require.NoError(t, err)
 			require.Greater(t, testbed.RunOf(third.Token()), other)

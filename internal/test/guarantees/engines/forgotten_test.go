@@ -66,7 +66,7 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 	rows := locks.Rows(table, "id", 7)
 	all := func(after string) {
 		require.NoError(t, locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
-			for _, m := range []*txlock.Mutex[Tx]{locks.Mutex(f.Key("nested")), rows, locks.Semaphore(f.Key("s"), 2)} {
+			for _, m := range []*txlock.Mutex[Tx]{locks.Mutex(f.Key("nested")), rows} {
 				lock, err := m.Lock(ctx)
 				if err != nil {
 					return err
@@ -84,9 +84,6 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 		require.NoError(t, rows.LockTx(background, tx), after)
 		require.NoError(t, f.End(background, tx, false))
 	}
-	permit, err := locks.Semaphore(f.Key("s"), 2).Lock(background) // reads which rows it has
-	require.NoError(t, err)
-	require.NoError(t, permit.Unlock(background))
 	all("nothing")
 	for _, spoil := range []string{"discard all", "deallocate all", "alter table " + table + " alter id type bigint"} {
 		require.NoError(t, exec(spoil))

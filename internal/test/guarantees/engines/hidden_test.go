@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -159,17 +158,13 @@ func ways[Tx any]() map[string][2]locking[Tx] {
 		"Election": {lead, lead},
 		"nested": {func(f fixture, key string, inside func()) error {
 			return f.Locks.Mutex(key+"~").Do(background, func(ctx context.Context, _ Tx) error {
-				permit, err := f.Locks.Semaphore(key+"!", 2).Lock(ctx)
-				if err != nil {
-					return err
-				}
-				_, err = f.Locks.Once(key+"?").Do(ctx, func(ctx context.Context, _ Tx) error {
+				_, err := f.Locks.Once(key+"?").Do(ctx, func(ctx context.Context, _ Tx) error {
 					return f.Locks.Mutex(key).Do(ctx, func(context.Context, Tx) error {
 						inside()
 						return nil
 					})
 				})
-				return errors.Join(err, permit.Unlock(ctx))
+				return err
 			})
 		}, mutex},
 	}

@@ -76,7 +76,7 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	held, err := f.Locks.Mutex(key, f.Key("other")).Lock(background)
 	require.NoError(t, err)
 	api := f.Key("api")
-	permit, err := f.Locks.Semaphore(api, 1).Lock(held.Context())
+	permit, err := f.Locks.Semaphore(api, 1).Lock(background)
 	require.NoError(t, err)
 	granted := make(chan error, 5)
 	lockLater := func(m *txlock.Mutex[Tx]) {
