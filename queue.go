@@ -84,10 +84,11 @@ func (l *Locker[Tx]) nameHolder(request dialects.Request, wait context.Context, 
 
 // isHeldHere tells whether a session of the Locker was begun for the rows of request before a time.
 func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool {
-	return len(request.Values) > 0 && request.AnyOne == "" &&
-		slices.ContainsFunc(l.sessions.All(), func(s *session[Tx]) bool {
-			return s.life.Err() == nil && s.since.Before(before) && lineOf(s.first[0].Request) == lineOf(request)
-		})
+	return request.AnyOne == "" && slices.ContainsFunc(l.sessions.All(), func(s *session[Tx]) bool {
+		has := s.first[0]
+		return s.life.Err() == nil && s.since.Before(before) && has.Table == request.Table &&
+			has.Column == request.Column && slices.Equal(has.Values, request.Values)
+	})
 }
 
 // longWait is how long a call waits before the log says that the process itself holds the lock.

@@ -74,14 +74,15 @@ func (c lockContext) Value(key any) any {
 	return cmp.Or(context.WithoutCancel(c.values).Value(key), c.Context.Value(key))
 }
 
-// enter counts one more that holds the session. It is false when that is over.
+// enter counts one more that holds the session, but for that of a Do. It is false when the session
+// is over.
 func (s *session[Tx]) enter() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.do == nil && s.depth.Load() > 0 {
-		s.depth.Add(1)
+	for n := s.depth.Load(); n > 0; n = s.depth.Load() {
+		if s.do != nil || s.depth.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
-	return s.depth.Load() > 0
+	return false
 }
 
 // join locks the rows of m for a Lock in the session of its caller, which it has entered.

@@ -103,7 +103,7 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, 
 	}
 	one, rows := *m, []string(nil)
 	take := func(wait context.Context) error {
-		g, err = one.acquireRows(ctx, wait, true, work)
+		g, err = one.begin(ctx, wait, true, work)
 		return err
 	}
 	err = answered(wait, func(wait context.Context) error {

@@ -41,7 +41,7 @@ type session[Tx any] struct {
 	stop      context.CancelCauseFunc
 	ended     chan struct{} // closed when the connection was given back
 
-	depth atomic.Int64 // Locks that hold it, or the Do; 0: its end has begun; changed with mu held
+	depth atomic.Int64 // Locks that hold it, or the Do; not positive: its end has begun
 	mu    sync.Mutex   // held for whatever ends the life
 	works []*ownership // that run
 }
@@ -71,14 +71,6 @@ type (
 // have one themselves may share a line: they wait longer, and nothing else.
 type lineName struct{ table, column, values string }
 
-func lineOf(request dialects.Request) lineName {
-	name := lineName{request.Table, request.Column, request.Values[0].Text}
-	for _, value := range request.Values[1:] {
-		name.values += "\x00" + value.Text
-	}
-	return name
-}
-
 // acquire locks the rows of m: in the session of a Lock that ctx carries, or for a Lock in the work
 // of a Do in its session, else in a new one. Work is what comes behind; nil: a Lock.
 func (m *Mutex[Tx]) acquire(ctx context.Context, try bool, work *dialects.Work) (g grant[Tx], err error) {
@@ -91,45 +83,44 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try bool, work *dialects.Work) 
 		g, err = m.permit.acquire(m, ctx, wait, try, work)
 		return g, m.waitError(wait, err)
 	}
-	return m.acquireRows(ctx, wait, try, work)
-}
-
-// acquireRows is acquire, with a bounded wait.
-func (m *Mutex[Tx]) acquireRows(ctx, wait context.Context, try bool, work *dialects.Work) (g grant[Tx], err error) {
 	if s, of := m.locker.carried(ctx); s != nil && s.enter() {
 		return m.join(wait, s, of, try)
 	}
-	request, err := m.request(wait, try, false, work)
-	if err == nil {
-		g, err = m.begin(ctx, wait, request)
-	}
-	if err != nil {
-		err = m.locker.nameHolder(request, wait, m.waitError(wait, err))
-	}
-	return g, err
+	return m.begin(ctx, wait, try, work)
 }
 
-// begin waits in line in the process, and then locks the rows of request in a new session. Who
-// shares, or tries for a permit, does not wait in the process.
-func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (g grant[Tx], err error) {
-	l := m.locker
+// begin waits in line in the process, and then locks the rows in a new session. Who shares, or
+// tries for a permit, does not wait in the process.
+func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Work) (g grant[Tx], err error) {
+	var request dialects.Request
 	var p *place
+	defer func() {
+		if g.session == nil { // also when the client library panicked
+			p.GoOn(queue.Left)
+		}
+		if err != nil {
+			err = m.locker.nameHolder(request, wait, m.waitError(wait, err))
+		}
+	}()
+	if request, err = m.request(wait, try, false, work); err != nil {
+		return g, err
+	}
+	l := m.locker
 	if !request.Shared && m.permit == nil {
-		if p = l.lines().Enter(lineOf(request), request.Try); p == nil {
+		line := lineName{request.Table, request.Column, request.Values[0].Text}
+		for _, value := range request.Values[1:] {
+			line.values += "\x00" + value.Text
+		}
+		if p = l.lines().Enter(line, try); p == nil {
 			return g, fmt.Errorf("%w: other callers of this process hold it or wait for it", ErrNotAcquired)
 		}
-		defer func() {
-			if g.session == nil { // also when the client library panicked
-				p.GoOn(queue.Left)
-			}
-		}()
-		if p.Crowded && !request.Try {
+		if p.Crowded && !try {
 			defer m.warnOfOwn(request).Stop()
 			if err = l.awaitPlace(ctx, wait, p); err != nil {
 				return g, err
 			}
 		}
-		if request.Try || request.Work.IsExec() {
+		if try || work.IsExec() {
 			p.GoOn(queue.Granted)
 		}
 	}
@@ -153,7 +144,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (
 		Lease: l.config.lease, Wire: peer.Conn{Conn: inner.Socket()}, Ping: inner.Ping, Life: s.life, Calls: s.calls,
 		Lose: s.lose,
 	}
-	if request.Work != nil {
+	if work != nil {
 		s.do, s.heartbeat.Ping = ctx, nil
 	}
 	s.heartbeat.Begin(asked)
@@ -171,7 +162,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, request dialects.Request) (
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
 func (s *session[Tx]) lose(reason error) bool {
 	reason = s.asLoss(reason)
-	if !s.markLost(reason) {
+	if !s.endLife(reason) {
 		return false
 	}
 	s.place.GoOn(queue.Left) // the server has released the lock, or soon will
@@ -180,24 +171,19 @@ func (s *session[Tx]) lose(reason error) bool {
 	return true
 }
 
-// markLost ends the life of an open session, once.
-func (s *session[Tx]) markLost(reason error) bool {
+// endLife ends the life of an open session, once, and the contexts of all owners before it returns:
+// who has told of a loss finds them ended.
+func (s *session[Tx]) endLife(cause error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life.Err() != nil {
 		return false
 	}
-	s.endLife(reason)
-	return true
-}
-
-// endLife ends the contexts of all owners, with the mutex held: who has told of a loss finds them
-// ended.
-func (s *session[Tx]) endLife(cause error) {
 	s.stop(cause)
 	for _, work := range s.works {
 		work.stop(cause)
 	}
+	return true
 }
 
 // asLoss is what the end of its connection is for the session: ErrLost, unless the context of its
@@ -235,44 +221,39 @@ var errUnderWay = errors.New("a call that is under way in the session did not en
 // leave undoes enter. The last one ends the session; that of a Do ends with the Do. The error is
 // why the caller has held nothing any more.
 func (s *session[Tx]) leave(ctx context.Context) error {
-	s.mu.Lock()
-	if s.do == nil && s.depth.Load() > 0 && s.depth.Add(-1) == 0 {
+	if s.do == nil && s.depth.Add(-1) == 0 {
 		return s.end(ctx, false)
 	}
-	s.mu.Unlock()
 	return context.Cause(s.life)
 }
 
-// finish ends the session, whoever holds it.
+// finish ends the session, whoever holds it, unless Close has ended it.
 func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
-	s.mu.Lock()
-	if s.depth.Load() > 0 {
+	if s.depth.Swap(0) > 0 {
 		return s.end(ctx, commit)
 	}
-	s.mu.Unlock() // Close has ended it
 	return context.Cause(s.life)
 }
 
 // abort is Close's end of the session, whose contexts end with that cause. The Do that runs in a
 // session returns then, and ends it.
 func (s *session[Tx]) abort() {
-	s.markLost(dialects.Lost(ErrClosed))
+	s.endLife(dialects.Lost(ErrClosed))
 	if s.do == nil {
 		_ = s.finish(context.Background(), false)
 	}
 }
 
-// end ends the transaction and gives the connection back. It is called once, with the mutex held,
-// which it unlocks.
-func (s *session[Tx]) end(ctx context.Context, commit bool) error {
-	s.depth.Store(0)
-	over := context.Canceled
+// end ends the transaction and gives the connection back. It is called once, by who has brought the
+// depth to 0.
+func (s *session[Tx]) end(ctx context.Context, commit bool) (loss error) {
+	over, timeout := context.Canceled, dialects.ReleaseTimeout
 	if s.do != nil {
 		over = errOutlived
 	}
-	loss, timeout := context.Cause(s.life), dialects.ReleaseTimeout
-	s.endLife(over)
-	s.mu.Unlock()
+	if !s.endLife(over) {
+		loss = context.Cause(s.life)
+	}
 	s.heartbeat.Stop()
 	if commit = commit && loss == nil; commit {
 		timeout = dialects.CommitTimeout
@@ -282,7 +263,15 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 	// A call may still be under way in the session: one that came with the context of a Do that has
 	// returned, or a ping that is not answered. The life of the session is over, so the call soon
 	// gives the connection back, unless it went on without its cancellation.
-	if !take(s.calls, timeout) {
+	err := errUnderWay
+	if take(s.calls, timeout) {
+		defer s.unregister()
+		if err = s.inner.End(ctx, by, commit, s.last...); err == nil {
+			return loss
+		} else if commit {
+			return final(err)
+		}
+	} else {
 		s.heartbeat.Cut() // so that the server lets go at once, and what waits for its answer ends
 		s.place.GoOn(queue.Left)
 		go func() {
@@ -290,17 +279,13 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) error {
 			s.calls <- struct{}{} // the call has the connection, however long it takes
 			_ = s.inner.End(ctx, time.Now().Add(dialects.ReleaseTimeout), false)
 		}()
-		return s.unconfirmed(ctx, loss, errUnderWay)
 	}
-	defer s.unregister()
-	err := s.inner.End(ctx, by, commit, s.last...)
-	switch {
-	case err == nil:
-		return loss
-	case commit:
-		return final(err)
+	// The caller may not look at the error. The log has a loss already, unless Close is its reason.
+	unconfirmed := s.asLoss(err)
+	if loss == nil || errors.Is(loss, ErrClosed) {
+		s.log(ctx, "txlock: closed a connection, because the release of its lock was not confirmed", unconfirmed, err)
 	}
-	return s.unconfirmed(ctx, loss, err)
+	return cmp.Or(loss, unconfirmed)
 }
 
 // take takes a connection for good, unless a call has it for that long.
@@ -311,16 +296,6 @@ func take(calls chan struct{}, longest time.Duration) bool {
 	case <-time.After(longest):
 		return false
 	}
-}
-
-// unconfirmed is the loss of a session whose release was not confirmed. It says so in the log, at
-// which the caller may not look, unless the log has the loss already.
-func (s *session[Tx]) unconfirmed(ctx context.Context, loss, err error) error {
-	unconfirmed := s.asLoss(err)
-	if loss == nil || errors.Is(loss, ErrClosed) {
-		s.log(ctx, "txlock: closed a connection, because the release of its lock was not confirmed", unconfirmed, err)
-	}
-	return cmp.Or(loss, unconfirmed)
 }
 
 // unregister takes the session off the Locker's list: its connection was given back.
