@@ -71,7 +71,7 @@ func idleHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	t.Parallel()
-	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithLease(shortLease), txlock.WithQueue(3))
+	f := testbed.NewSizedFixture(t, e, c, 5, "", txlock.WithLease(shortLease), txlock.WithQueue(3))
 	key := f.Key("long")
 	held, err := f.Locks.Mutex(key, f.Key("other")).Lock(background)
 	require.NoError(t, err)
