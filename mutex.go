@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // Mutex names rows to lock. Any two that name the same key exclude each other.
@@ -40,6 +42,36 @@ func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
 	return m
 }
 
+// slots are rows of the lock table, each once, in ascending order. Keys hash to them once their
+// number is known.
+func (l *Locker[Tx]) slots(keys ...string) target {
+	return target{call: Call{Names: keys}, rows: func(found *dialects.LockTable) dialects.Request {
+		slots := make([]int, 0, 8)
+		for _, key := range keys {
+			slots = append(slots, dialects.SlotOf(key, found.Slots))
+		}
+		slices.Sort(slots)
+		slots = slices.Compact(slots)
+		values, shown := make([]dialects.Value, len(slots)), keys
+		for i, slot := range slots {
+			values[i].Text = strconv.Itoa(slot)
+		}
+		if l.config.hidden {
+			shown = nil
+			for _, slot := range values {
+				shown = append(shown, label.Hidden(slot.Text))
+			}
+		}
+		return dialects.Request{
+			Table: found.Name, Column: slotColumn, Values: values, Ours: true, Slots: found.Slots,
+			Label: label.Keys(shown...),
+		}
+	}}
+}
+
+// slotColumn is the lock table's primary key.
+const slotColumn = "slot"
+
 // Within returns a copy that waits at most d for the lock. The wait for a connection of the pool
 // counts, the holding does not. d must be positive.
 func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
@@ -69,10 +101,8 @@ func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 // target is what a Mutex locks, as data.
 type target struct {
 	name string // for errors and the log; empty: the names of call
-	call Call   // what a Tracer is told: a table unless it is the lock table, the column and the names
-	// own are rows of a table of txlock's, by what the lock table is; nil: they are rows.
-	own  func(found *dialects.LockTable) dialects.Request
-	rows dialects.Request // of a table of the caller's
+	call Call   // what a Tracer is told: the table of Rows, the column and the names
+	rows func(found *dialects.LockTable) dialects.Request // by the lock table, which Rows need not
 }
 
 func (t *target) String() string {
@@ -87,16 +117,14 @@ func (t *target) String() string {
 func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool, work *dialects.Work) (
 	request dialects.Request, err error,
 ) {
-	l, request := m.locker, m.target.rows
+	l := m.locker
 	found := l.found.Load()
-	if found == nil && (m.target.own != nil || l.config.fencing && (work == nil || !connected)) {
+	if found == nil && (m.target.call.Table == "" || l.config.fencing && (work == nil || !connected)) {
 		if found, err = l.find(ctx, connected); err != nil {
 			return request, err
 		}
 	}
-	if m.target.own != nil {
-		request = m.target.own(found)
-	}
+	request = m.target.rows(found)
 	if m.attached != nil && !connected {
 		look := m.attached.look(found.Kinds)
 		work = &dialects.Work{Look: &look}

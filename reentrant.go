@@ -11,22 +11,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// ownership is what a context carries of a session. Nothing else makes a caller its owner.
-type ownership struct {
-	session any                     // *session[Tx]
-	calls   chan struct{}           // of the session, or of the work of a nested Do
-	outer   *ownership              // of the context that this one was derived from
-	work    context.Context         // ends with work; nil: it is that of a Lock
-	stop    context.CancelCauseFunc // ends that
-}
-
-type ownershipKey struct{}
-
-func ownershipIn(ctx context.Context) *ownership {
-	owned, _ := ctx.Value(ownershipKey{}).(*ownership)
-	return owned
-}
-
 // Apart returns ctx without the ownership that it carries, for another owner: a call with it does
 // not join the session, but locks on another connection. So it waits for what that session holds,
 // for ever if that session waits for the call: no database sees such a circle.
@@ -35,18 +19,6 @@ func Apart(ctx context.Context) context.Context {
 		return ctx
 	}
 	return context.WithValue(ctx, ownershipKey{}, (*ownership)(nil))
-}
-
-// carried returns the open session of l that ctx carries, and how ctx owns it, or nil. A context
-// that has outlived its session is nobody's.
-func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *ownership) {
-	owned, _ := ctx.Value(ownershipKey{}).(*ownership)
-	for ; owned != nil; owned = owned.outer {
-		if s, ok := owned.session.(*session[Tx]); ok && s.locker == l && s.depth.Load() > 0 {
-			return s, owned
-		}
-	}
-	return nil, nil
 }
 
 // carriesOpen tells whether ctx carries an open session of l.

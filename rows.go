@@ -39,7 +39,8 @@ func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 		Table: table, Column: column, Values: rows, Callers: true, Label: label.Rows(table, column, shown...),
 	}
 	return &Mutex[Tx]{locker: l, err: err, target: target{
-		name: nameOfRows(table, column, values), call: Call{Table: table, Column: column, Names: names}, rows: request,
+		name: nameOfRows(table, column, values), call: Call{Table: table, Column: column, Names: names},
+		rows: func(*dialects.LockTable) dialects.Request { return request },
 	}}
 }
 
@@ -63,7 +64,7 @@ func convert(values []any) (rows []dialects.Value, err error) {
 
 // permits are rows of semaphores, any one of those with that hash.
 func (l *Locker[Tx]) permits(call Call, hash string, numbers ...string) target {
-	return target{call: call, own: func(found *dialects.LockTable) dialects.Request {
+	return target{call: call, rows: func(found *dialects.LockTable) dialects.Request {
 		return dialects.Request{
 			Table: found.Kinds.Permits.Table, Column: "id", Values: byNumber(numbers), Ours: true, AnyOne: hash,
 			Label: label.Permits(len(numbers), l.config.shownName(call.Names[0])),
@@ -73,7 +74,7 @@ func (l *Locker[Tx]) permits(call Call, hash string, numbers ...string) target {
 
 // ranks are rows of elections, whose lock has a token.
 func (l *Locker[Tx]) ranks(name string, call Call, numbers ...string) target {
-	return target{name: name, call: call, own: func(found *dialects.LockTable) dialects.Request {
+	return target{name: name, call: call, rows: func(found *dialects.LockTable) dialects.Request {
 		table, rows := found.Kinds.Leaders.Table, byNumber(numbers)
 		return dialects.Request{
 			Table: table, Column: "id", Values: rows, Ours: true, Fence: found.Name,
@@ -93,7 +94,7 @@ func byNumber(numbers []string) (rows []dialects.Value) {
 func (l *Locker[Tx]) claims(name, hash string) target {
 	kind := string(dialects.KindClaim)
 	call := Call{Names: []string{kind + ":" + name}}
-	return target{name: nameOf([]string{name}), call: call, own: func(found *dialects.LockTable) dialects.Request {
+	return target{name: nameOf([]string{name}), call: call, rows: func(found *dialects.LockTable) dialects.Request {
 		return dialects.Request{
 			Table: found.Kinds.Claims.Table, Column: kind, Label: label.Keys(l.config.shownName(call.Names[0])),
 			Values: []dialects.Value{{Text: hash, Binary: true}},

@@ -71,6 +71,34 @@ type (
 // have one themselves may share a line: they wait longer, and nothing else.
 type lineName struct{ table, column, values string }
 
+// ownership is what a context carries of a session. Nothing else makes a caller its owner.
+type ownership struct {
+	session any                     // *session[Tx]
+	calls   chan struct{}           // of the session, or of the work of a nested Do
+	outer   *ownership              // of the context that this one was derived from
+	work    context.Context         // ends with work; nil: it is that of a Lock
+	stop    context.CancelCauseFunc // ends that
+}
+
+type ownershipKey struct{}
+
+func ownershipIn(ctx context.Context) *ownership {
+	owned, _ := ctx.Value(ownershipKey{}).(*ownership)
+	return owned
+}
+
+// carried returns the open session of l that ctx carries, and how ctx owns it, or nil. A context
+// that has outlived its session is nobody's.
+func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *ownership) {
+	owned, _ := ctx.Value(ownershipKey{}).(*ownership)
+	for ; owned != nil; owned = owned.outer {
+		if s, ok := owned.session.(*session[Tx]); ok && s.locker == l && s.depth.Load() > 0 {
+			return s, owned
+		}
+	}
+	return nil, nil
+}
+
 // acquire locks the rows of m: in the session of a Lock that ctx carries, or for a Lock in the work
 // of a Do in its session, else in a new one. Work is what comes behind; nil: a Lock.
 func (m *Mutex[Tx]) acquire(ctx context.Context, try bool, work *dialects.Work) (g grant[Tx], err error) {

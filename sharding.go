@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,37 +12,6 @@ import (
 	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/locktable"
 )
-
-// slots are rows of the lock table, each once, in ascending order. Keys hash to them once their
-// number is known.
-func (l *Locker[Tx]) slots(keys ...string) target {
-	own := func(found *dialects.LockTable) dialects.Request {
-		slots := make([]int, 0, 8)
-		for _, key := range keys {
-			slots = append(slots, dialects.SlotOf(key, found.Slots))
-		}
-		slices.Sort(slots)
-		slots = slices.Compact(slots)
-		values, shown := make([]dialects.Value, len(slots)), keys
-		for i, slot := range slots {
-			values[i].Text = strconv.Itoa(slot)
-		}
-		if l.config.hidden {
-			shown = make([]string, len(values))
-			for i, slot := range values {
-				shown[i] = label.Hidden(slot.Text)
-			}
-		}
-		return dialects.Request{
-			Table: found.Name, Column: slotColumn, Values: values, Ours: true, Slots: found.Slots,
-			Label: label.Keys(shown...),
-		}
-	}
-	return target{call: Call{Names: keys}, own: own}
-}
-
-// slotColumn is the lock table's primary key.
-const slotColumn = "slot"
 
 // find looks the lock table up, once. That takes a connection for a moment, also where the caller
 // is connected, with one. From then on the table is called by its full name: what changes the
