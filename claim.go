@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/lookout"
+	"github.com/txlock/txlock/internal/queue"
 )
 
 // Claim is something that one holder at a time has for a while, without a connection: a seat in a
@@ -121,9 +120,9 @@ func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*C
 }
 
 // Take is TryTake that waits, without a connection, while another has the claim, until ctx or
-// Within ends that. When the claim is over, or is released, any of those who wait may be next. All
-// in a Locker share one look a second, and one at the end of each claim, but never more than ten a
-// second, those included that take nothing.
+// Within ends that. Those in a Locker wait in line: the first tries once a second, or once in n
+// where n hundred claims are awaited, and when the claim ends or is released here. Of several
+// processes, any may be next.
 func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
 	return c.take(ctx, "Claim.Take", by, d, true)
 }
@@ -142,11 +141,9 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 	ctx, trace := c.mutex.startTrace(ctx, verb, true)
 	var row claimRow
 	err = c.mutex.bounded(ctx, verb, func(ctx context.Context) (err error) {
-		want := lookout.Want{Claim: c.hash, By: by}
-		l.lookout.Wait(ctx, want, func() (left time.Duration, again bool) {
-			row, err = c.try(ctx, by, d)
-			return row.left, wait && errors.Is(err, ErrNotAcquired)
-		})
+		if row, err = c.try(ctx, by, d); wait && errors.Is(err, ErrNotAcquired) {
+			row, err = c.await(ctx, by, d, err)
+		}
 		return err
 	})
 	trace.answer(err)
@@ -157,6 +154,38 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 	held := &Claimed[Tx]{claim: l.Claim(c.key), by: by, token: row.Token, secret: row.secret} // Within is for this call
 	held.until.Store(row.Until.UnixMicro())
 	return held, nil
+}
+
+// await waits in line behind a miss, and then tries. An error that passes by itself ends no wait.
+func (c *Claim[Tx]) await(ctx context.Context, by string, d time.Duration, miss error) (row claimRow, err error) {
+	l := c.mutex.locker
+	place := l.candidates.Enter(lineName{column: string(dialects.KindClaim), values: c.hash}, false)
+	defer place.GoOn(queue.Left)
+	if err = l.awaitPlace(ctx, ctx, place); err != nil {
+		return row, joinErrors(err, miss)
+	}
+	freed := l.firstFor(c.hash)
+	defer l.first.Delete(c.hash)
+	defer l.awaited.Add(-1)
+	for claims := l.awaited.Add(1); ; claims = l.awaited.Load() {
+		row, err = c.try(ctx, by, d)
+		if err == nil || !errors.Is(err, ErrNotAcquired) && l.driver.Classify(err) == dialects.Final {
+			return row, err
+		}
+		pause := time.Duration(1+claims/100) * time.Second // some hundred statements a second at most
+		if row.left > 0 {
+			pause = min(pause, row.left)
+		}
+		select {
+		case <-time.After(pause):
+			continue
+		case <-freed:
+			continue
+		case <-ctx.Done():
+		case <-l.closing.Done():
+		}
+		return row, err
+	}
 }
 
 // try tries once.
@@ -191,26 +220,4 @@ func checkName(what, name string) error {
 			len(name), maxName)
 	}
 	return nil
-}
-
-// lookAtClaims is what the lookout asks. An error that does not pass by itself is for the callers
-// to see for themselves.
-func (l *Locker[Tx]) lookAtClaims(ctx context.Context, wants []lookout.Want) (free []lookout.Want) {
-	ctx, cancel := context.WithTimeout(ctx, dialects.ReleaseTimeout)
-	defer cancel()
-	list := make([]string, len(wants))
-	for i, want := range wants {
-		list[i] = fmt.Sprintf(`["%x","%x"]`, want.Claim, want.By)
-	}
-	lines, err := l.askKind(ctx, func(k dialects.Kinds) dialects.Query {
-		return k.Claims.Look.With("[" + strings.Join(list, ",") + "]")
-	})
-	if err != nil && ctx.Err() == nil && l.driver.Classify(err) == dialects.Final {
-		return wants
-	}
-	for _, line := range lines {
-		n, _ := strconv.Atoi(line)
-		free = append(free, wants[n-1])
-	}
-	return free
 }

@@ -143,7 +143,7 @@ func (h *Claimed[Tx]) move(ctx context.Context, verb string, d time.Duration) (u
 	}
 	micros, err := strconv.ParseInt(end, 10, 64)
 	l := h.claim.mutex.locker
-	if l.lookout.Wake(); !l.carriesOpen(ctx) { // else the caller's Do may undo it
+	if l.free(h.claim.hash); !l.carriesOpen(ctx) { // else the caller's Do may undo it
 		h.until.Store(micros)
 	}
 	return time.UnixMicro(micros), err

@@ -46,13 +46,11 @@ type Session = dialects.Party
 // these names alone. It is a picture of a moment, and changes nothing. MariaDB lists only what
 // somebody waits for: there it waits for a moment for what keys name. docs/inspect.md says what
 // each server shows, and to whom.
-func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) ([]Holding, error) {
-	holdings, err := l.inspect(ctx, keys)
-	l.invalidate(err)
-	return holdings, wrap("inspect", err)
-}
-
-func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, error) {
+func (l *Locker[Tx]) Inspect(ctx context.Context, keys ...string) (holdings []Holding, err error) {
+	defer func() {
+		l.invalidate(err)
+		err = wrap("inspect", err)
+	}()
 	inspector, err := l.inspector()
 	if err != nil {
 		return nil, err
@@ -77,7 +75,6 @@ func (l *Locker[Tx]) inspect(ctx context.Context, keys []string) ([]Holding, err
 	if err != nil {
 		return nil, err
 	}
-	var holdings []Holding
 	for _, h := range l.holdingsOf(append(entries, claims...), of, keys) {
 		if h.Holder != nil {
 			h.Key = cmp.Or(h.Key, h.Holder.Key)
@@ -192,15 +189,12 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, hash
 // ends it, behind a Do of its holder that is under way, whose next call is [ErrClaimEnded]. Break
 // ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect showed.
 // For a Holder without an ID it is another error. docs/operations.md says who may do it.
-func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) error {
+func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) (err error) {
 	where := "break"
 	if holding.Table != "" {
 		where += " the lock on " + holding.name()
 	}
-	return wrap(where, l.breakUp(ctx, holding))
-}
-
-func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
+	defer func() { err = wrap(where, err) }()
 	inspector, err := l.inspector()
 	if err != nil {
 		return err
@@ -226,11 +220,10 @@ func (l *Locker[Tx]) breakUp(ctx context.Context, holding Holding) error {
 		return errors.New("it was held, and the server did not say by which session, so none was ended: inspect this " +
 			"key alone, where the user, the server and the pool have a few connections to spare")
 	}
-	err = inspector.End(ctx, *holding.Holder)
-	if errors.Is(err, dialects.ErrChanged) {
+	switch err = inspector.End(ctx, *holding.Holder); {
+	case errors.Is(err, dialects.ErrChanged):
 		return fmt.Errorf("%w: session %s does not hold it any more", ErrNotHeld, holding.Holder.ID)
-	}
-	if err == nil {
+	case err == nil:
 		l.config.logger.WarnContext(ctx, "txlock: ended the session of a holder", "lock", holding.name(), "session",
 			holding.Holder.ID)
 	}

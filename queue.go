@@ -24,6 +24,23 @@ func (l *Locker[Tx]) awaitPlace(ctx, wait context.Context, p *place) error {
 	return err
 }
 
+// firstFor is where the first that waits here for a permit or a claim hears that one is free.
+func (l *Locker[Tx]) firstFor(hash string) <-chan struct{} {
+	freed := make(chan struct{}, 1)
+	l.first.Store(hash, freed)
+	return freed
+}
+
+// free tells the first that waits here.
+func (l *Locker[Tx]) free(hash string) {
+	if freed, waits := l.first.Load(hash); waits {
+		select {
+		case freed.(chan struct{}) <- struct{}{}:
+		default:
+		}
+	}
+}
+
 // untilClose has Close end a wait: callers whose own contexts say nothing of it queue behind a
 // batch, and a candidate may wait for ever. Close leaves the driver open until cancel is called,
 // since ending a wait may take another connection.

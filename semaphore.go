@@ -28,8 +28,7 @@ const (
 // waiters, and clients that disagree on n.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 	hash := label.Hash(key)
-	freed, _ := l.freed.LoadOrStore(hash, make(chan struct{}, 1))
-	p := &permit[Tx]{locker: l, key: key, hash: hash, n: n, freed: freed.(chan struct{})}
+	p := &permit[Tx]{locker: l, key: key, hash: hash, n: n}
 	m := &Mutex[Tx]{locker: l, target: p.some(), permit: p}
 	switch {
 	case key == "":
@@ -50,7 +49,6 @@ type permit[Tx any] struct {
 	locker    *Locker[Tx]
 	key, hash string
 	n         int
-	freed     chan struct{} // a session of the Locker has given a permit back
 }
 
 // some is one of some rows of the semaphore.
@@ -119,12 +117,7 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, 
 		err = p.await(ctx, wait, p.some(rows[len(rows)-1]), take)
 	}
 	if g.permit = max(slices.Index(rows, g.Row), 0); err == nil {
-		g.whenReleased(func() {
-			select {
-			case p.freed <- struct{}{}:
-			default:
-			}
-		})
+		g.whenReleased(func() { l.free(p.hash) })
 	}
 	return g, err
 }
@@ -139,7 +132,8 @@ func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func(co
 		return err
 	}
 	defer head.Unlock(ctx)
-	first := head.Context()
+	first, freed := head.Context(), p.locker.firstFor(p.hash)
+	defer p.locker.first.Delete(p.hash)
 	// Behind a pooler, whoever asks next may get the last words to a holder that was ended.
 	for forgiven := false; ; {
 		err := answered(wait, take)
@@ -150,7 +144,7 @@ func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func(co
 		}
 		select {
 		case <-time.After(lookEvery):
-		case <-p.freed:
+		case <-freed:
 		case <-wait.Done():
 			return fmt.Errorf("%w: no permit came free in time", ErrNotAcquired)
 		case <-first.Done():

@@ -76,7 +76,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/heartbeat"
-	"github.com/txlock/txlock/internal/lookout"
 	"github.com/txlock/txlock/internal/queue"
 )
 
@@ -156,13 +155,14 @@ type Locker[Tx any] struct {
 	info   func() dialects.Info
 	lines  func() *lines
 
-	// candidates are those of each election and semaphore. One goes on at the server, and keeps its
-	// place as long as it leads, or waits for a permit, whatever WithQueue says.
+	// candidates are those of each election, semaphore and claim. One goes on at the server, and
+	// keeps its place as long as it leads, or waits for a permit or the claim, whatever WithQueue
+	// says.
 	candidates *lines
-	freed      sync.Map // chan struct{}, by the hash of the key of a semaphore: see permit
+	first      sync.Map     // chan struct{} of the one that waits for a permit or a claim, by its hash
+	awaited    atomic.Int64 // claims
 
-	lookout *lookout.Lookout // for claims
-	naming  sync.Mutex       // of who asks the server who has a key
+	naming sync.Mutex // of who asks the server who has a key
 
 	closing  context.Context // ends with Close, which is its cause
 	close    context.CancelCauseFunc
@@ -181,7 +181,6 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	})
 	l.closing, l.close = context.WithCancelCause(context.Background())
 	l.candidates = queue.New[lineName](l.closing, 1)
-	l.lookout = lookout.New(l.closing, l.lookAtClaims)
 	if driver == nil && l.config.err == nil {
 		l.config.err = errors.New("nil driver: give New a driver of dialects/postgres or dialects/mysql")
 	}

@@ -61,9 +61,6 @@ type ClaimSQL struct {
 	// positive if the claim was free and is now the holder's, or was his already, and its end alone
 	// is moved. What others have locked is not taken. The token of a new row begins at its time.
 	Take Query
-	// Look has the positions of those in a list in JSON of claims, and who wants them, in
-	// hexadecimal digits, that Take would take now.
-	Look  Query
 	Sweep Query // as that of OnceSQL
 }
 

@@ -25,7 +25,6 @@ var parts = []struct{ name, folder string }{
 	{"internal", "internal/label"},
 	{"internal", "internal/heartbeat"},
 	{"internal", "internal/locktable"},
-	{"internal", "internal/lookout"},
 	{"internal", "internal/peer"},
 	{"internal", "internal/queue"},
 }

@@ -159,8 +159,6 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 		return "SELECT CONCAT_WS(' ', " + number + ", token, secret, " + micros("since") + ", " + micros("until") +
 			", TIMESTAMPDIFF(MICROSECOND, NOW, until), HEX(claim), HEX(holder), HEX(IFNULL(name, ''))) FROM {} " + where
 	}
-	list := "JSON_TABLE(CONVERT($1 USING utf8mb4), '$[*]' COLUMNS (n FOR ORDINALITY, claim VARCHAR(64) PATH '$[0]', " +
-		"holder VARCHAR(510) PATH '$[1]'))"
 	skipping := sqltext.OnMariaDB(sqltext.SomeWait)
 	mine := "WHERE claim = $1 AND holder = $2 AND token = $3 AND $4 IN (secret, 0) AND "
 	end := "SELECT " + micros("until") + " FROM {} " + mine
@@ -183,9 +181,6 @@ func claimsOf(table string, galera bool) dialects.ClaimSQL {
 			"holder = VALUES(holder), name = VALUES(name), token = VALUES(token), secret = VALUES(secret), "+
 			"since = VALUES(since), until = VALUES(until);\n"+
 			line("ROW_COUNT()", "WHERE claim = $1")),
-		Look: of(table, skipping+"(SELECT n FROM "+list+" AS a STRAIGHT_JOIN {} AS c ON c.claim = UNHEX(a.claim) "+
-			"WHERE c.until <= NOW OR c.holder = UNHEX(a.holder) FOR UPDATE /*!80001 OF c */ SKIP LOCKED) UNION ALL "+
-			"(SELECT n FROM "+list+" AS b LEFT JOIN {} AS d ON d.claim = UNHEX(b.claim) WHERE d.claim IS NULL)"),
 		Sweep: sweep(table, "claim", "until"),
 	}
 	if galera { // the lock of the row becomes one of the cluster
