@@ -100,9 +100,10 @@ func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 
 // target is what a Mutex locks, as data.
 type target struct {
-	name string                                           // for errors and the log; empty: the names of call
-	call Call                                             // what a Tracer is told: the table of Rows, the column and the names
-	rows func(found *dialects.LockTable) dialects.Request // by the lock table, which Rows need not
+	name string // for errors and the log; empty: the names of call
+	call Call   // what a Tracer is told: the table of Rows, the column and the names
+	// rows are by the lock table, which Rows need not.
+	rows func(found *dialects.LockTable) dialects.Request
 }
 
 func (t *target) String() string {

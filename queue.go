@@ -101,11 +101,16 @@ func (l *Locker[Tx]) nameHolder(request dialects.Request, wait context.Context, 
 
 // isHeldHere tells whether a session of the Locker was begun for the rows of request before a time.
 func (l *Locker[Tx]) isHeldHere(request dialects.Request, before time.Time) bool {
-	return request.AnyOne == "" && slices.ContainsFunc(l.sessions.All(), func(s *session[Tx]) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.open {
 		has := s.first[0]
-		return s.life.Err() == nil && s.since.Before(before) && has.Table == request.Table &&
-			has.Column == request.Column && slices.Equal(has.Values, request.Values)
-	})
+		if s.life.Err() == nil && s.since.Before(before) && has.Table == request.Table &&
+			has.Column == request.Column && slices.Equal(has.Values, request.Values) {
+			return request.AnyOne == ""
+		}
+	}
+	return false
 }
 
 // longWait is how long a call waits before the log says that the process itself holds the lock.

@@ -15,9 +15,6 @@ import (
 // not join the session, but locks on another connection. So it waits for what that session holds,
 // for ever if that session waits for the call: no database sees such a circle.
 func Apart(ctx context.Context) context.Context {
-	if ownershipIn(ctx) == nil {
-		return ctx
-	}
 	return context.WithValue(ctx, ownershipKey{}, (*ownership)(nil))
 }
 

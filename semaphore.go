@@ -116,9 +116,7 @@ func (p *permit[Tx]) acquire(m *Mutex[Tx], ctx, wait context.Context, try bool, 
 	if !try && rows != nil && missed(wait, err) {
 		err = p.await(ctx, wait, p.some(rows[len(rows)-1]), take)
 	}
-	if g.permit = max(slices.Index(rows, g.Row), 0); err == nil {
-		g.whenReleased(func() { l.free(p.hash) })
-	}
+	g.permit = max(slices.Index(rows, g.Row), 0)
 	return g, err
 }
 

@@ -54,14 +54,6 @@ type grant[Tx any] struct {
 	permit int           // of a semaphore
 }
 
-// whenReleased calls do when the session has ended.
-func (g grant[Tx]) whenReleased(do func()) {
-	go func() {
-		<-g.ended
-		do()
-	}()
-}
-
 type (
 	lines = queue.Lines[lineName]
 	place = queue.Place[lineName]
@@ -177,7 +169,12 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Wo
 	}
 	s.heartbeat.Begin(asked)
 	g = grant[Tx]{session: s, calls: s.calls, Grant: got}
-	l.sessions.Add(s, s.heartbeat)
+	l.mu.Lock()
+	if l.open[s] = true; !l.timed {
+		l.timed = true
+		time.AfterFunc(heartbeat.Beat(l.config.lease), l.lookAfter)
+	}
+	l.mu.Unlock()
 	// Close ends the sessions that it finds behind the end of closing.
 	if err = cmp.Or(context.Cause(l.closing), ctx.Err()); err != nil {
 		// The grant won the race against the end of ctx, whose owner has stopped waiting, or
@@ -185,6 +182,19 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Wo
 		_ = s.finish(ctx, false)
 	}
 	return g, err
+}
+
+// lookAfter looks after all sessions, and comes again as long as there are some. One timer does: a
+// lock that is held briefly sets none.
+func (l *Locker[Tx]) lookAfter() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.open {
+		go s.heartbeat.Look()
+	}
+	if l.timed = len(l.open) > 0; l.timed {
+		time.AfterFunc(heartbeat.Beat(l.config.lease), l.lookAfter)
+	}
 }
 
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
@@ -328,7 +338,12 @@ func take(calls chan struct{}, longest time.Duration) bool {
 
 // unregister takes the session off the Locker's list: its connection was given back.
 func (s *session[Tx]) unregister() {
-	s.locker.sessions.Remove(s)
+	s.locker.mu.Lock()
+	delete(s.locker.open, s)
+	s.locker.mu.Unlock()
 	s.place.GoOn(queue.Left)
+	if permit := s.first[0].AnyOne; permit != "" {
+		s.locker.free(permit)
+	}
 	close(s.ended)
 }

@@ -70,12 +70,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/heartbeat"
 	"github.com/txlock/txlock/internal/queue"
 )
 
@@ -168,13 +169,14 @@ type Locker[Tx any] struct {
 	close    context.CancelCauseFunc
 	atServer sync.WaitGroup // waits there that Close ends; added to with mu held, in front of close
 	mu       sync.Mutex
-	sessions heartbeat.Sessions[*session[Tx]]
+	open     map[*session[Tx]]bool // not those that have ended
+	timed    bool                  // a timer is set for lookAfter
 }
 
 // New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from
 // the first call that can return one.
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
-	l := &Locker[Tx]{driver: driver, config: newConfig(options)}
+	l := &Locker[Tx]{driver: driver, config: newConfig(options), open: make(map[*session[Tx]]bool)}
 	l.info = sync.OnceValue(func() dialects.Info { return driver.Info() })
 	l.lines = sync.OnceValue(func() *lines {
 		return queue.New[lineName](l.closing, cmp.Or(l.config.queue, max(l.info().PoolSize/4, 2)))
@@ -198,8 +200,8 @@ func (l *Locker[Tx]) Close() error {
 	}
 	l.mu.Lock()
 	l.close(ErrClosed)
+	open := slices.Collect(maps.Keys(l.open))
 	l.mu.Unlock()
-	open := l.sessions.All()
 	closed := make(chan error, 1)
 	for _, s := range open {
 		go s.abort()

@@ -60,7 +60,7 @@ type ClaimSQL struct {
 	// Take has the line of a claim, by claim, holder, secret, name, how long. Its number is
 	// positive if the claim was free and is now the holder's, or was his already, and its end alone
 	// is moved. What others have locked is not taken. The token of a new row begins at its time.
-	Take Query
+	Take  Query
 	Sweep Query // as that of OnceSQL
 }
 

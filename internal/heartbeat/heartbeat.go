@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 )
@@ -48,9 +46,9 @@ type Heartbeat struct {
 // of the lease to a sixth. More would hardly lengthen the hiccup that does no harm.
 const BeatsPerLease = 12
 
-// beatOf is how long after a look at a session the next one comes. It is at most 10 s: with a
+// Beat is how long after a look at a session the next one comes. It is at most 10 s: with a
 // heartbeat the driver also renews what is held for long.
-func beatOf(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 10*time.Second) }
+func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 10*time.Second) }
 
 // margin is how much earlier than the server the owner gives up: for timers that fire late, and
 // clocks that differ in pace.
@@ -106,7 +104,7 @@ func (h *Heartbeat) Look() {
 func (h *Heartbeat) due() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.pinging == nil && time.Since(h.pinged) >= beatOf(h.Lease)
+	return h.pinging == nil && time.Since(h.pinged) >= Beat(h.Lease)
 }
 
 // ping is called by who has the connection, which the client library closes when ctx ends, so that
@@ -127,8 +125,7 @@ func (h *Heartbeat) ping() {
 	late.Stop()
 
 	h.mu.Lock()
-	h.pinging = nil
-	if err == nil {
+	if h.pinging = nil; err == nil {
 		h.heard, h.pinged = sent, sent
 	}
 	h.mu.Unlock()
@@ -218,54 +215,4 @@ func (h *Heartbeat) Cut() {
 		h.pinging()
 	}
 	_ = h.Wire.Close()
-}
-
-// Sessions are open ones, which one timer looks after: a lock that is held briefly costs none.
-// They all have the same lease.
-type Sessions[S comparable] struct {
-	mu    sync.Mutex
-	open  map[S]*Heartbeat
-	timed bool // a timer is set, which calls look
-}
-
-// Add adds an open session, and its heartbeat.
-func (s *Sessions[S]) Add(one S, h *Heartbeat) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open == nil {
-		s.open = make(map[S]*Heartbeat)
-	}
-	s.open[one] = h
-	if !s.timed {
-		s.timed = true
-		time.AfterFunc(beatOf(h.Lease), s.look)
-	}
-}
-
-// Remove takes a session off that has ended.
-func (s *Sessions[S]) Remove(one S) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.open, one)
-}
-
-// All are those that are open.
-func (s *Sessions[S]) All() []S {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.open))
-}
-
-// look looks after all sessions, and comes again as long as there are some.
-func (s *Sessions[S]) look() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var beat time.Duration
-	for _, h := range s.open {
-		go h.Look()
-		beat = beatOf(h.Lease)
-	}
-	if s.timed = beat > 0; s.timed {
-		time.AfterFunc(beat, s.look)
-	}
 }

@@ -109,7 +109,7 @@ func ClaimsLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	})
 	sent := counted.times(before)
 	for i := range sent[min(len(sent), late+4):] {
-		require.GreaterOrEqual(t, sent[i+late+4].Sub(sent[i]), time.Second, "one a second of each, and those of this test")
+		require.GreaterOrEqual(t, sent[i+late+4].Sub(sent[i]), time.Second, "one a second of each, and the test's")
 	}
 	endsPromptly(t, "the wait for an unrelated claim", func() time.Duration {
 		begun := time.Now()
