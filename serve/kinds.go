@@ -29,23 +29,6 @@ func kindOf(h txlock.Holding) string {
 	return "lock"
 }
 
-// holds says how a session holds a row.
-func holds(s txlock.Session, h txlock.Holding) string {
-	switch {
-	case holdings.IsSemaphore(h):
-		return fmt.Sprintf("permit %d", s.Permit)
-	case holdings.IsElection(h):
-		return "leads"
-	case s.By != "":
-		return "claimed"
-	case s.Prepared != "":
-		return "prepared"
-	case s.Shared:
-		return "shared"
-	}
-	return "held"
-}
-
 // together says how several sessions hold a row.
 func together(h txlock.Holding, sessions int) string {
 	switch {
@@ -55,14 +38,6 @@ func together(h txlock.Holding, sessions int) string {
 		return fmt.Sprintf("shared by %d", sessions)
 	}
 	return fmt.Sprintf("held by %d", sessions)
-}
-
-// waits says what a session waits for.
-func waits(s txlock.Session) string {
-	if s.Shared {
-		return "waits to share"
-	}
-	return "waits"
 }
 
 // nameOf is what people call the lock.

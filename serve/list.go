@@ -75,7 +75,7 @@ func viewOf(h txlock.Holding, most int) lockView {
 	case 0:
 		v.State = "passes on"
 	case 1:
-		v.State = holds(holders[0], h)
+		v.State = holdings.State(h, holders[0])
 	default:
 		v.State = together(h, len(holders))
 	}
@@ -91,8 +91,8 @@ func sessionOf(s txlock.Session, of txlock.Holding, place int) sessionView {
 		Place: place, ID: clean(s.ID), Application: clean(s.Application), Client: clean(holdings.Client(s)),
 		User: clean(s.User), Database: clean(s.Database), Statement: clean(s.Statement), Idle: s.Idle,
 	}
-	if v.State = holds(s, of); place > 0 {
-		v.State = waits(s)
+	if v.State = holdings.State(of, s); place > 0 {
+		v.State = holdings.Waits(s)
 	}
 	v.Prepared = clean(s.Prepared)
 	if s.By != "" {

@@ -18,13 +18,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/holdings"
 )
 
 // Patience is how long a function waits for what it is for, unless [Within] says otherwise.
@@ -80,9 +80,9 @@ func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...stri
 	t.Helper()
 	waiting := 0
 	err := until(patienceOf(t), func(ctx context.Context) (done bool, err error) {
-		holdings, err := locks.Inspect(ctx, keys...)
+		found, err := locks.Inspect(ctx, keys...)
 		if err == nil {
-			waiting = waitersIn(holdings)
+			waiting = waitersIn(found)
 		}
 		return waiting >= n, err
 	})
@@ -92,9 +92,9 @@ func Waiters[Tx any](t testing.TB, locks *txlock.Locker[Tx], n int, keys ...stri
 	}
 }
 
-func waitersIn(holdings []txlock.Holding) int {
+func waitersIn(found []txlock.Holding) int {
 	sessions := map[string]bool{} // of several keys, one is waited for first
-	for _, h := range holdings {
+	for _, h := range found {
 		for _, waiter := range h.Waiters {
 			sessions[waiter.ID] = true
 		}
@@ -110,12 +110,12 @@ func waitersIn(holdings []txlock.Holding) int {
 func Lose[Tx any](t testing.TB, locks *txlock.Locker[Tx], keys ...string) {
 	t.Helper()
 	err := until(patienceOf(t), func(ctx context.Context) (done bool, err error) {
-		holdings, err := locks.Inspect(ctx, keys...)
+		found, err := locks.Inspect(ctx, keys...)
 		if err != nil {
 			return false, err
 		}
-		for _, h := range holdings {
-			for _, holder := range holders(h) {
+		for _, h := range found {
+			for _, holder := range holdings.Holders(h) {
 				if holder.ID == "" { // on MariaDB it may be known at the next look
 					continue
 				}
@@ -240,14 +240,14 @@ func until(patience time.Duration, look func(ctx context.Context) (done bool, er
 func seen[Tx any](locks *txlock.Locker[Tx], keys []string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	holdings, err := locks.Inspect(ctx, keys...)
+	found, err := locks.Inspect(ctx, keys...)
 	if err != nil {
 		return fmt.Sprintf("\nInspect: %v", err)
 	}
 	var b strings.Builder
-	for _, h := range holdings {
+	for _, h := range found {
 		fmt.Fprintf(&b, "\n%q: ", h.Key)
-		for _, holder := range holders(h) {
+		for _, holder := range holdings.Holders(h) {
 			fmt.Fprintf(&b, "held by session %s of %s %d for %v, ", holder.ID, holder.Application, holder.Process,
 				holder.For.Round(time.Millisecond))
 		}
@@ -259,14 +259,6 @@ func seen[Tx any](locks *txlock.Locker[Tx], keys []string) string {
 	return b.String()
 }
 
-// holders are all that hold it, alone or together.
-func holders(h txlock.Holding) []txlock.Session {
-	if h.Holder != nil {
-		return []txlock.Session{*h.Holder}
-	}
-	return slices.Concat(h.Readers, h.Permits)
-}
-
 // Expire ends the claim on key as if its time were over: the next call of its holder is
 // [txlock.ErrClaimEnded], and who waits for it may have it. It fails the test when nobody has the
 // claim.
@@ -274,8 +266,8 @@ func Expire[Tx any](t testing.TB, locks *txlock.Locker[Tx], key string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patienceOf(t))
 	defer cancel()
-	holdings, err := locks.Inspect(ctx, key)
-	for _, h := range holdings {
+	found, err := locks.Inspect(ctx, key)
+	for _, h := range found {
 		if h.Holder != nil && h.Holder.By != "" {
 			err = locks.Break(ctx, h)
 			if err == nil {

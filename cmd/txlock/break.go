@@ -16,6 +16,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
+	"github.com/txlock/txlock/internal/holdings"
 )
 
 // The exit codes of break.
@@ -99,7 +100,7 @@ func (o *options) breakLock(ctx context.Context, out io.Writer, key, session str
 		return o.failed(ctx, "write", err)
 	}
 	what := "session"
-	if isClaim(h) {
+	if holdings.IsClaim(h) {
 		what = "claim"
 	}
 	if !yes && !confirmed(ctx, out, "End this "+what+"? [y/N] ") {
@@ -116,7 +117,7 @@ func (o *options) breakLock(ctx context.Context, out io.Writer, key, session str
 	if err != nil {
 		return err
 	}
-	if isClaim(h) {
+	if holdings.IsClaim(h) {
 		_, err = fmt.Fprintf(out, "The claim of %s has ended.\n", terminal.Clean(h.Holder.By))
 		return o.failed(ctx, "write", err)
 	}
@@ -143,14 +144,14 @@ const looks = 5
 func (o *options) holding(ctx context.Context, locks locker, key, session string) (txlock.Holding, error) {
 	advice := "try again"
 	for range looks {
-		holdings, err := o.inspect(ctx, "break "+key, locks, key)
+		found, err := o.inspect(ctx, "break "+key, locks, key)
 		if err != nil {
 			return txlock.Holding{}, err
 		}
 		var claim *txlock.Holding // of that key, if nobody holds its lock
 		locked := false
-		for _, h := range holdings {
-			if isClaim(h) && session == "" {
+		for _, h := range found {
+			if holdings.IsClaim(h) && session == "" {
 				claim = &h
 			}
 			if !isLock(h) {
@@ -213,8 +214,7 @@ func readerOf(h txlock.Holding, session string) (*txlock.Session, error) {
 
 // otherKey returns the key by which a session named a slot, if it certainly differs from key.
 func otherKey(named, key string) string {
-	beginning, cut := strings.CutSuffix(named, "…")
-	if named == "" || named == key || cut && strings.HasPrefix(key, beginning) {
+	if named == "" || named == "…" || holdings.Shows(named, key) {
 		return ""
 	}
 	return named
@@ -243,18 +243,18 @@ func (o *options) successor(ctx context.Context, locks locker, key string, befor
 	defer cancel()
 	free := 0
 	for {
-		holdings, err := locks.Inspect(ctx, key)
-		holdings = slices.DeleteFunc(holdings, func(h txlock.Holding) bool { return !isLock(h) })
+		found, err := locks.Inspect(ctx, key)
+		found = slices.DeleteFunc(found, func(h txlock.Holding) bool { return !isLock(h) })
 		switch {
 		case err != nil:
 			return "Who has the lock now the server did not say."
-		case len(holdings) > 0 && holdings[0].Holder != nil && holdings[0].Holder.ID == "":
+		case len(found) > 0 && found[0].Holder != nil && found[0].Holder.ID == "":
 			return terminal.Clean(key) + " is held again; the server did not say by whom."
-		case len(holdings) > 0 && holdings[0].Holder != nil && holdings[0].Holder.ID != before.Holder.ID:
-			return fmt.Sprintf("%s is now held by %s.", terminal.Clean(key), describe(*holdings[0].Holder))
-		case len(holdings) > 0 && len(holdings[0].Readers) > 0:
-			return fmt.Sprintf("%s is shared by %d sessions now.", terminal.Clean(key), len(holdings[0].Readers))
-		case len(holdings) == 0:
+		case len(found) > 0 && found[0].Holder != nil && found[0].Holder.ID != before.Holder.ID:
+			return fmt.Sprintf("%s is now held by %s.", terminal.Clean(key), describe(*found[0].Holder))
+		case len(found) > 0 && len(found[0].Readers) > 0:
+			return fmt.Sprintf("%s is shared by %d sessions now.", terminal.Clean(key), len(found[0].Readers))
+		case len(found) == 0:
 			free++
 		}
 		if free > len(before.Waiters) || free == looks { // a waiter may be about to get it

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
+	"github.com/txlock/txlock/internal/holdings"
 )
 
 // The columns of a table, from left to right.
@@ -77,120 +77,47 @@ func (t *table) legend() (lines []string) {
 
 // tableOf makes the table. The locks that others wait for come first, longest wait first; then the
 // rest, longest held first. asked has the keys of the command line by slot number.
-func tableOf(holdings []txlock.Holding, asked map[string][]string) *table {
+func tableOf(all []txlock.Holding, asked map[string][]string) *table {
 	t := &table{}
-	for _, h := range slices.SortedStableFunc(slices.Values(holdings), byUrgency) {
-		kind := rowLock
-		if awaited(h) {
-			kind = rowAwaited
+	for _, h := range slices.SortedStableFunc(slices.Values(all), holdings.ByUrgency) {
+		kind, name, waiting := rowLock, lockName(h, asked[h.Row]), ""
+		if len(h.Waiters) > 0 {
+			kind, waiting = rowAwaited, strconv.Itoa(len(h.Waiters))
 		}
-		name, all := lockName(h, asked[h.Row]), waiting(h)
-		for _, holder := range h.Permits {
-			t.add(kind, name, fmt.Sprintf("permit %d", holder.Permit), all, holder)
-			all = ""
+		holders := holdings.Holders(h)
+		if len(holders) == 0 {
+			t.rows = append(t.rows, row{kind, [columns]string{colLock: name, colState: "passes on", colWaiting: waiting}})
 		}
-		switch {
-		case len(h.Permits) > 0:
-		case h.Holder != nil && h.Column == election && h.Key != "":
-			t.add(kind, name, "leads", all, *h.Holder)
-		case isClaim(h):
-			t.add(kind, name, "claimed", all, *h.Holder)
-		case h.Holder != nil && h.Holder.Prepared != "":
-			t.add(kind, name, "prepared", all, *h.Holder)
-		case h.Holder != nil:
-			t.add(kind, name, "held", all, *h.Holder)
-		case len(h.Readers) > 0:
-			t.add(kind, name, "shared", all, h.Readers[0])
-			for _, reader := range h.Readers[1:] {
-				t.add(rowReader, "  and", "shared", "", reader)
+		for i, holder := range holders {
+			if i > 0 && len(h.Readers) > 0 {
+				kind, name = rowReader, "  and"
 			}
-		default:
-			t.rows = append(t.rows, row{kind, [columns]string{colLock: name, colState: "passes on", colWaiting: all}})
+			t.add(kind, name, holdings.State(h, holder), waiting, holder)
+			waiting = ""
 		}
 		for i, waiter := range h.Waiters {
 			place := fmt.Sprintf("  %d.", i+1)
 			if key := terminal.Clean(waiter.Key); key != "" && waiter.Key != h.Key {
 				place += " " + key
 			}
-			state := "waits"
-			if waiter.Shared {
-				state = "waits to share"
-			}
-			t.add(rowWaiter, place, state, "", waiter)
+			t.add(rowWaiter, place, holdings.Waits(waiter), "", waiter)
 		}
 	}
 	return t
 }
 
-// byUrgency sorts waits before holds without waiters, and the longest first. It compares when they
-// began, because the server may have been asked about the locks at different times.
-func byUrgency(a, b txlock.Holding) int {
-	rank := func(h txlock.Holding) int {
-		if awaited(h) {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Or(cmp.Compare(rank(a), rank(b)), byBegin(longestWaiter(a), longestWaiter(b)),
-		byBegin(longestHolder(a), longestHolder(b)))
-}
-
-// awaited tells whether somebody waits for the lock at the server.
-func awaited(h txlock.Holding) bool { return len(h.Waiters) > 0 }
-
-// waiting counts who waits.
-func waiting(h txlock.Holding) string {
-	if !awaited(h) {
-		return ""
-	}
-	return strconv.Itoa(len(h.Waiters))
-}
-
-func longestWaiter(h txlock.Holding) *txlock.Session { return longest(h.Waiters) }
-
-func longestHolder(h txlock.Holding) *txlock.Session {
-	if h.Holder != nil {
-		return h.Holder
-	}
-	return longest(h.Readers)
-}
-
-func longest(sessions []txlock.Session) *txlock.Session {
-	if len(sessions) == 0 {
-		return nil
-	}
-	first := slices.MinFunc(sessions, func(a, b txlock.Session) int { return byBegin(&a, &b) })
-	return &first
-}
-
-// byBegin sorts by the time of the beginning. Unknown times come last.
-func byBegin(a, b *txlock.Session) int {
-	known := func(s *txlock.Session) int {
-		if s == nil || s.Since.IsZero() {
-			return 0
-		}
-		return 1
-	}
-	if of, other := known(a), known(b); of == 0 || other == 0 {
-		return cmp.Compare(other, of)
-	}
-	return a.Since.Compare(b.Since)
-}
-
 // lockName is the name of a lock in the table: its key, if a session names it. It adds other keys
 // by which the command line named the slot.
 func lockName(h txlock.Holding, asked []string) string {
-	if h.Column == semaphore && h.Key != "" { // rows may have a column of that name, and have no key
+	switch {
+	case holdings.IsSemaphore(h):
 		return terminal.Clean("permits of " + h.Key)
-	}
-	if h.Column == election && h.Key != "" {
+	case holdings.IsElection(h):
 		return terminal.Clean("leader of " + h.Key)
-	}
-	if isClaim(h) {
+	case holdings.IsClaim(h):
 		return terminal.Clean("claim " + h.Key)
-	}
-	if h.Column != "" {
-		return terminal.Clean(fmt.Sprintf("%s.%s=%s", h.Table, h.Column, h.Row))
+	case h.Column != "":
+		return terminal.Clean(holdings.Row(h))
 	}
 	name, of := h.Key, ", in the slot of "
 	if name == "" {
@@ -237,7 +164,7 @@ func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session)
 // ownMarks occur in the statements with which txlock locks, releases and sends heartbeats. Such
 // statements add nothing to the table.
 var ownMarks = []string{
-	"pg_advisory_xact_lock", "do $txlock$", "pg_try_advisory_xact_lock", "savepoint txlock_", "/* txlock ", "@txlock",
+	"pg_advisory_xact_lock", "pg_try_advisory_xact_lock", "savepoint txlock_", "/* txlock ", "@txlock",
 	"concat(epoch, ' ', ", "set_config('idle_in_transaction_session_timeout", "-- txlock ping", "txlock.idle",
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
+	"github.com/txlock/txlock/internal/holdings"
 )
 
 // No line is wider than the terminal, however narrow that is. A line still shows which lock it is
@@ -27,7 +28,10 @@ func TestTableFits(t *testing.T) {
 	waiter := txlock.Session{ID: "4712", Key: "another", For: 1234 * time.Millisecond, Idle: true}
 	table := tableOf([]txlock.Holding{
 		{Row: "7", Key: "käse:42", Holder: &holder, Waiters: []txlock.Session{waiter}},
-		{Row: "6", Key: "鍵を🔒" + strings.Repeat("鍵", 30), Holder: &txlock.Session{ID: "4713", For: time.Minute}},
+		{
+			Row: "6", Key: "鍵を🔒" + strings.Repeat("鍵", 30),
+			Holder: &txlock.Session{ID: "4713", For: time.Minute},
+		},
 		{Table: "inventory", Column: "sku", Row: strings.Repeat("9", 60), Holder: &waiter},
 		{Row: "8"},
 	}, nil)
@@ -110,7 +114,7 @@ func TestTableOrder(t *testing.T) {
 	}, nil)
 	seenLater := of("8", time.Second)
 	seenLater.Holder.For += time.Minute
-	require.Zero(t, byUrgency(of("7", time.Second), seenLater))
+	require.Zero(t, holdings.ByUrgency(of("7", time.Second), seenLater))
 	var firsts []string
 	for _, line := range table.lines(0, 0, false) {
 		firsts = append(firsts, line[:6])
@@ -177,7 +181,7 @@ func TestLockOfAskedKey(t *testing.T) {
 	require.Equal(t, "inventory.sku=8", lockName(txlock.Holding{Table: "inventory", Column: "sku", Row: "8"},
 		[]string{"sku:42"}))
 	leader := tableOf([]txlock.Holding{
-		{Column: election, Row: "scheduler", Key: "scheduler", Holder: &txlock.Session{ID: "4711"}},
+		{Column: "election", Row: "scheduler", Key: "scheduler", Holder: &txlock.Session{ID: "4711"}},
 	}, nil)
 	require.Regexp(t, `^leader of scheduler +leads .*4711`, leader.lines(0, 0, false)[1])
 }

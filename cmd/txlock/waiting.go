@@ -13,21 +13,13 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
-)
-
-// The Column of a semaphore's Holding, and of an election's.
-const (
-	semaphore = "semaphore"
-	election  = "election"
+	"github.com/txlock/txlock/internal/holdings"
 )
 
 // isLock tells whether a row is that of a lock, and not of a semaphore, an election or a claim.
 func isLock(h txlock.Holding) bool {
-	return h.Key == "" || h.Column != semaphore && h.Column != election && !isClaim(h)
+	return !holdings.IsSemaphore(h) && !holdings.IsElection(h) && !holdings.IsClaim(h)
 }
-
-// isClaim tells whether it is a claim. Its holder has no session.
-func isClaim(h txlock.Holding) bool { return h.Holder != nil && h.Holder.By != "" }
 
 // patience is how long a wait lasts before it is announced.
 const patience = time.Second
@@ -126,21 +118,28 @@ func closedSoon(done <-chan struct{}) bool {
 func (j *job) look(ctx context.Context, locks locker, limit time.Duration) []txlock.Holding {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	holdings, err := locks.Inspect(ctx, j.keys...)
+	found, err := locks.Inspect(ctx, j.keys...)
 	if err != nil {
 		return nil
 	}
-	return holdings
+	return found
 }
 
 // isOther tells whether a slot is held by a session that shows what it holds, and none of it is a
 // key of this job. A hidden key counts. On MariaDB an idle session shows nothing at all, and nobody
 // knows.
-func (j *job) isOther(holdings []txlock.Holding) func(txlock.Holding) bool {
+func (j *job) isOther(all []txlock.Holding) func(txlock.Holding) bool {
+	// Those that a try of the row misses for.
+	inFront := func(h txlock.Holding) []txlock.Session {
+		if holders := holdings.Holders(h); len(holders) > 0 {
+			return holders
+		}
+		return h.Waiters
+	}
 	ours := map[string]bool{}
-	for _, h := range holdings {
+	for _, h := range all {
 		for _, s := range inFront(h) {
-			ours[s.ID] = ours[s.ID] || j.names(s.Key)
+			ours[s.ID] = ours[s.ID] || j.shows(s.Key)
 		}
 	}
 	return func(h txlock.Holding) bool {
@@ -149,29 +148,15 @@ func (j *job) isOther(holdings []txlock.Holding) func(txlock.Holding) bool {
 	}
 }
 
-// inFront are the sessions that a try of the row misses for.
-func inFront(h txlock.Holding) []txlock.Session {
-	switch {
-	case h.Holder != nil:
-		return []txlock.Session{*h.Holder}
-	case len(h.Readers) > 0:
-		return h.Readers
-	}
-	return h.Waiters
-}
-
-// names tells whether a session shows a key of this job, which may be cut.
-func (j *job) names(shown string) bool {
-	begin, cut := strings.CutSuffix(shown, "…")
-	return slices.ContainsFunc(j.keys, func(key string) bool {
-		return key == shown || cut && strings.HasPrefix(key, begin)
-	})
+// shows tells whether a session shows a key of this job.
+func (j *job) shows(shown string) bool {
+	return shown == "…" || slices.ContainsFunc(j.keys, func(key string) bool { return holdings.Shows(shown, key) })
 }
 
 // holders says who holds the locks that this job waits for, as far as that is known.
-func (j *job) holders(holdings []txlock.Holding) string {
+func (j *job) holders(all []txlock.Holding) string {
 	var told []string
-	for _, h := range holdings {
+	for _, h := range all {
 		if text := j.holder(h); text != "" {
 			told = append(told, text)
 		}
@@ -183,7 +168,7 @@ func (j *job) holders(holdings []txlock.Holding) string {
 // rows. In containers many processes have the same number. A row that was held before this process
 // asked belongs to another.
 func (j *job) holder(h txlock.Holding) string {
-	if h.Column == election || (h.Column == semaphore) != (j.permits > 0) || isClaim(h) != j.claim {
+	if holdings.IsElection(h) || holdings.IsSemaphore(h) != (j.permits > 0) || holdings.IsClaim(h) != j.claim {
 		return "" // something else of the same name
 	}
 	waited := time.Since(j.asked)
@@ -198,7 +183,7 @@ func (j *job) holder(h txlock.Holding) string {
 		case key == "" && h.Holder.Process != 0:
 			text += ", which does not show its key"
 		case key == "":
-		case !j.names(h.Holder.Key):
+		case !j.shows(h.Holder.Key):
 			text = key + ", another key of the same slot, is " + text
 		case len(j.keys) > 1:
 			text = key + " is " + text
@@ -247,7 +232,7 @@ func describe(s txlock.Session) string {
 	if s.User != "" {
 		known = append(known, "user "+s.User)
 	}
-	if client := clientOf(s); client != "" {
+	if client := holdings.Client(s); client != "" {
 		known = append(known, client)
 	}
 	text := "session " + s.ID
@@ -255,17 +240,6 @@ func describe(s txlock.Session) string {
 		text += " (" + strings.Join(known, ", ") + ")"
 	}
 	return terminal.Clean(text)
-}
-
-// clientOf describes the process of a session.
-func clientOf(s txlock.Session) string {
-	switch {
-	case s.Process > 0 && s.Host != "":
-		return fmt.Sprintf("process %d on %s", s.Process, s.Host)
-	case s.Process > 0:
-		return fmt.Sprintf("process %d", s.Process)
-	}
-	return s.Host
 }
 
 // round drops digits that people do not need.

@@ -27,6 +27,31 @@ func Holders(h txlock.Holding) []txlock.Session {
 	return slices.Concat(h.Readers, h.Permits)
 }
 
+// State says how one of its holders holds it.
+func State(h txlock.Holding, holder txlock.Session) string {
+	switch {
+	case IsSemaphore(h):
+		return fmt.Sprintf("permit %d", holder.Permit)
+	case IsElection(h):
+		return "leads"
+	case holder.By != "":
+		return "claimed"
+	case holder.Prepared != "":
+		return "prepared"
+	case holder.Shared || len(h.Readers) > 0:
+		return "shared"
+	}
+	return "held"
+}
+
+// Waits says what a waiter waits for.
+func Waits(waiter txlock.Session) string {
+	if waiter.Shared {
+		return "waits to share"
+	}
+	return "waits"
+}
+
 // Shows tells whether a key is the one that the server shows, of which it may show the beginning.
 func Shows(shown, key string) bool {
 	beginning, short := strings.CutSuffix(shown, "…")

@@ -84,6 +84,5 @@ func postgresError(err error) error {
 	return fmt.Errorf("%w: %s", ErrURL, reason)
 }
 
-const hintEscape = "it must be postgres://user:password@host:port/database or mysql://… ; in user and password write " +
-	"characters such as @ : / ? # % " +
-	"as in URLs, %40 for @, which is also to be written in the name of a database and behind ?"
+const hintEscape = "it must be postgres://user:password@host:port/database or mysql://… ; in user and password " +
+	"write characters such as @ : / ? # % as in URLs, %40 for @, which is also to be written in the name of a database and behind ?"

@@ -38,7 +38,8 @@ func TestCut(t *testing.T) {
 // Some characters take two columns, some none.
 func TestColumns(t *testing.T) {
 	for text, want := range map[string]int{
-		"": 0, "plain": 5, "ünï": 3, "e\u0301": 1, "鍵:42": 5, "한국어": 6, "\u1112\u1161\u11ab": 2, "ＡＢ": 4, "ｱ": 1,
+		"": 0, "plain": 5, "ünï": 3, "e\u0301": 1,
+		"鍵:42": 5, "한국어": 6, "\u1112\u1161\u11ab": 2, "ＡＢ": 4, "ｱ": 1,
 		"🔒": 2, "❤\ufe0f": 2, "…": 1,
 	} {
 		require.Equal(t, want, terminal.Columns(text), text)
@@ -61,7 +62,8 @@ func TestWrap(t *testing.T) {
 		require.True(t, terminal.Columns(line) <= 25 || !strings.Contains(line, " "), line)
 	}
 	require.Equal(t, []string{""}, terminal.Wrap("", 80, 0))
-	require.Equal(t, []string{"鍵鍵鍵鍵鍵 鍵鍵鍵鍵", "鍵鍵鍵鍵鍵"}, terminal.Wrap("鍵鍵鍵鍵鍵 鍵鍵鍵鍵 鍵鍵鍵鍵鍵", 22, 0))
+	require.Equal(t, []string{"鍵鍵鍵鍵鍵 鍵鍵鍵鍵", "鍵鍵鍵鍵鍵"},
+		terminal.Wrap("鍵鍵鍵鍵鍵 鍵鍵鍵鍵 鍵鍵鍵鍵鍵", 22, 0))
 }
 
 func TestStyle(t *testing.T) {
