@@ -25,49 +25,42 @@ const (
 	exitNotConfirmed = 4
 )
 
-const breakHelp = `Ends the database session that holds the lock on KEY, after showing whose it is
-and asking. The server then gives the lock to the next in the queue. What the
-session has not committed is undone; its process learns that the lock is lost,
-and a "txlock run" there ends its command. Holders of permits are left alone.
+const breakHelp = `Ends the database session that holds the lock on KEY, after showing whose it is and asking. The
+server then gives the lock to the next in the queue. What the session has not committed is undone;
+its process learns that the lock is lost, and a "txlock run" there ends its command. Holders of
+permits are left alone.
 
-Only the session that was shown is ended: when it has released the lock
-meanwhile, nothing happens. Of several sessions that share the lock, --session
-says which one to end; the others keep the lock.
+Only the session that was shown is ended: when it has released the lock meanwhile, nothing
+happens. Of several sessions that share the lock, --session says which one to end; the others keep
+the lock.
 
-Exit codes: 0 the session was ended, 3 nobody holds the lock (any more), 4 not
-confirmed, 77 this role may not end that session.`
+Exit codes: 0 the session was ended, 3 nobody holds the lock (any more), 4 not confirmed, 77 this
+role may not end that session.`
 
 func newBreak(o *options) *cobra.Command {
 	var yes bool
 	var session string
-	c := &cobra.Command{
-		Use: "break [flags] KEY", Short: "End the session that holds a lock", Long: breakHelp,
-		DisableFlagsInUseLine: true,
-		Example:               "  txlock break nightly-report\n  txlock break --yes nightly-report",
-		Args: func(c *cobra.Command, arguments []string) error {
+	c := newCommand("break [flags] KEY", "End the session that holds a lock", breakHelp,
+		"  txlock break nightly-report\n  txlock break --yes nightly-report",
+		func(c *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 || arguments[0] == "" {
-				return errors.New("break takes one KEY")
+				return usage("break takes one KEY")
 			}
-			return nil
-		},
-		RunE: func(c *cobra.Command, arguments []string) error {
 			if !yes && !terminal.Is(os.Stdin) {
 				return usage("break asks before it ends a session, and there is no terminal: give --yes")
 			}
-			return o.breakLock(c.Context(), c.OutOrStdout(), arguments[0], session, yes)
-		},
-	}
+			return o.with(c.Context(), func(locks locker) error {
+				return o.breakLock(c.Context(), c.OutOrStdout(), locks, arguments[0], session, yes)
+			})
+		})
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	c.Flags().StringVar(&session, "session", "", "of those that share the lock, the one to end, by its number")
 	return c
 }
 
-func (o *options) breakLock(ctx context.Context, out io.Writer, key, session string, yes bool) error {
-	locks, err := o.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave(locks)
+func (o *options) breakLock(
+	ctx context.Context, out io.Writer, locks locker, key, session string, yes bool,
+) error {
 	h, err := o.holding(ctx, locks, key, session)
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -14,17 +13,14 @@ import (
 	"github.com/txlock/txlock"
 )
 
-const claimHelp = `Takes the claim KEY for a while, and prints its text. The claim needs no
-connection and no process: whoever has the text can extend it, release it, and
-use it in a program (Locker.Claimed). It ends by itself after --for, by the
-database's clock.
+const claimHelp = `Takes the claim KEY for a while, and prints its text. The claim needs no connection and no
+process: whoever has the text can extend it, release it, and use it in a program (Locker.Claimed).
+It ends by itself after --for, by the database's clock.
 
-NAME says who has it: two with the same NAME are one, and both have it. To take
-one's own claim again extends it. When another has it, txlock waits, in no order,
-with one look a second.
+NAME says who has it: two with the same NAME are one, and both have it. To take one's own claim
+again extends it. When another has it, txlock waits, in no order, with one look a second.
 
-With --extend, the argument is the text. When the claim is over, the exit code
-is 76.`
+With --extend, the argument is the text. When the claim is over, the exit code is 76.`
 
 const claimExample = `  held=$(txlock claim seat:12A --as cart:77 --for 10m)
   held=$(txlock claim --extend "$held" --for 10m)
@@ -33,85 +29,73 @@ const claimExample = `  held=$(txlock claim seat:12A --as cart:77 --for 10m)
 // claiming is what the command claim is asked to do.
 type claiming struct {
 	*options
-	by       string
-	span     time.Duration
-	wait     time.Duration
-	try      bool
-	extend   bool
-	conflict int
+	waits
+	by     string
+	span   time.Duration
+	extend bool
 }
 
 func newClaim(o *options) *cobra.Command {
 	j := claiming{options: o}
-	c := &cobra.Command{
-		Use: "claim [flags] KEY | TEXT", Short: "Hold a key for a while, without a process", Long: claimHelp,
-		Example:               claimExample,
-		DisableFlagsInUseLine: true,
-		Args:                  cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, arguments []string) error {
-			waits := c.Flags().Changed("wait")
+	c := newCommand("claim [flags] KEY | TEXT", "Hold a key for a while, without a process", claimHelp, claimExample,
+		func(c *cobra.Command, arguments []string) error {
 			switch {
 			case !j.extend && j.by == "":
 				return usage("say who takes it: --as NAME")
-			case j.extend && (j.by != "" || j.try || waits):
+			case j.extend && (j.by != "" || j.try || c.Flags().Changed("wait")):
 				return usage("--extend takes the text of a claim, and no --as, --try or --wait")
-			case waits && j.try:
-				return usage("--wait and --try exclude each other")
-			case waits && j.wait <= 0:
-				return usage("--wait %v: it must be positive; use --try in order not to wait", j.wait)
 			case j.span < time.Second || j.span > 366*24*time.Hour:
 				return usage("--for %v: it must be from 1s to 366 days", j.span)
-			case j.conflict < 0 || j.conflict > 255:
-				return usage("--conflict-exit-code %d: it must be from 0 to 255", j.conflict)
 			}
-			return j.run(c.Context(), c.OutOrStdout(), arguments[0])
-		},
-	}
+			if err := j.check(c); err != nil {
+				return err
+			}
+			return j.with(c.Context(), func(locks locker) error {
+				held, err := j.claim(c.Context(), locks, arguments[0])
+				if err != nil {
+					return err
+				}
+				return j.print(c, "%s\n", held)
+			})
+		})
+	c.Args = cobra.ExactArgs(1)
+	j.waits.flags(c)
 	f := c.Flags()
 	f.StringVar(&j.by, "as", "", "who takes it: any `NAME`")
 	f.DurationVar(&j.span, "for", 0, "how long it lasts from now (required)")
-	f.DurationVar(&j.wait, "wait", 0, "wait at most so long (default: as long as it takes)")
-	f.BoolVar(&j.try, "try", false, "do not wait: end when another has it")
 	f.BoolVar(&j.extend, "extend", false, "extend the claim of TEXT instead")
-	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired, "`code` when another has it; 0 is silent")
-	f.BoolVar(&j.hide, "hide-keys", false, "show no KEY on the server, in its tables and its log")
+	hideFlag(c, o)
 	return c
 }
 
-func (j *claiming) run(ctx context.Context, out io.Writer, argument string) error {
-	locks, err := j.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave(locks)
-	var held claimed
+func hideFlag(c *cobra.Command, o *options) {
+	c.Flags().BoolVar(&o.hide, "hide-keys", false, "show no KEY on the server, in its views, tables and log")
+}
+
+// claim takes a claim, or extends that of a text.
+func (j *claiming) claim(ctx context.Context, locks locker, argument string) (claimed, error) {
 	if j.extend {
-		if held, err = locks.claimed(argument); err != nil {
-			return usage("%v", err)
+		held, err := locks.claimed(argument)
+		if err != nil {
+			return nil, usage("%v", err)
 		}
-		err = j.ask(ctx, "extending "+held.Key(), j.server.Timeout, func(ctx context.Context) error {
+		return held, j.ask(ctx, "extending "+held.Key(), j.server.Timeout, func(ctx context.Context) error {
 			_, err := held.Extend(ctx, j.span)
 			return over(held.Key(), err)
 		})
-	} else if held, err = j.take(ctx, locks, argument); err != nil {
-		var other *txlock.HeldError
-		if errors.Is(err, txlock.ErrNotAcquired) && ctx.Err() == nil {
-			end := &ending{code: j.conflict, own: true}
-			if j.conflict != 0 {
-				end.text = argument + " was not acquired"
-			}
-			if errors.As(err, &other) && j.conflict != 0 {
-				end.text += ": " + other.Error()
-			}
-			return end
+	}
+	held, err := j.take(ctx, locks, argument)
+	if !errors.Is(err, txlock.ErrNotAcquired) || ctx.Err() != nil {
+		return held, j.failed(ctx, "claiming "+argument, err)
+	}
+	end := &ending{code: j.conflict, own: true}
+	if j.conflict != 0 {
+		end.text = argument + " was not acquired"
+		if other := (*txlock.HeldError)(nil); errors.As(err, &other) {
+			end.text += ": " + other.Error()
 		}
-		return j.failed(ctx, "claiming "+argument, err)
 	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(out, held)
-	return j.failed(ctx, "write", err)
+	return nil, end
 }
 
 // take waits as --wait and --try say.
@@ -138,31 +122,24 @@ func over(key string, err error) error {
 	return err
 }
 
-const releaseHelp = `Gives back the claim whose text "txlock claim" has printed. When it is over, or
-another has taken it since, the exit code is 76.`
+const releaseHelp = `Gives back the claim whose text "txlock claim" has printed. When it is over, or another has taken
+it since, the exit code is 76.`
 
 func newRelease(o *options) *cobra.Command {
-	c := &cobra.Command{
-		Use: "release [flags] TEXT", Short: "Give a claim back", Long: releaseHelp,
-		Example:               `  txlock release "$held"`,
-		DisableFlagsInUseLine: true,
-		Args:                  cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, arguments []string) error {
-			locks, err := o.open(c.Context())
-			if err != nil {
-				return err
-			}
-			defer leave(locks)
-			held, err := locks.claimed(arguments[0])
-			if err != nil {
-				return usage("%v", err)
-			}
-			return o.ask(c.Context(), "releasing "+held.Key(), o.server.Timeout, func(ctx context.Context) error {
-				return over(held.Key(), held.Release(ctx))
+	c := newCommand("release [flags] TEXT", "Give a claim back", releaseHelp, `  txlock release "$held"`,
+		func(c *cobra.Command, arguments []string) error {
+			return o.with(c.Context(), func(locks locker) error {
+				held, err := locks.claimed(arguments[0])
+				if err != nil {
+					return usage("%v", err)
+				}
+				return o.ask(c.Context(), "releasing "+held.Key(), o.server.Timeout, func(ctx context.Context) error {
+					return over(held.Key(), held.Release(ctx))
+				})
 			})
-		},
-	}
-	c.Flags().BoolVar(&o.hide, "hide-keys", false, "show no KEY on the server, in its views and its log")
+		})
+	c.Args = cobra.ExactArgs(1)
+	hideFlag(c, o)
 	return c
 }
 

@@ -20,52 +20,54 @@ const (
 	exitFailures = 2
 )
 
-const doctorHelp = `Examines the server as the role of the URL sees it: does it really lock, is the
-lock table intact, and what there would cut a lock or a wait. Each finding says
-what was found, why it matters to a lock, and what repairs it; the worst come
-last. It changes nothing.
+const doctorHelp = `Examines the server as the role of the URL sees it: does it really lock, is the lock table intact,
+and what there would cut a lock or a wait. Each finding says what was found, why it matters to a
+lock, and what repairs it; the worst come last. It changes nothing.
 
-In JSON, "fix_kind" says what a "fix" is: "sql", statements that an
-administrator can run as they are, all at once, in the database of the lock
-table; "shell", a command; "config", lines of a file, below a comment that says
-of which; "advice", for a person to read first.
+In JSON, "fix_kind" says what a "fix" is: "sql", statements that an administrator can run as they
+are, all at once, in the database of the lock table; "shell", a command; "config", lines of a
+file, below a comment that says of which; "advice", for a person to read first.
 
---prometheus writes metrics, for a file of node_exporter's textfile collector: the
-worst finding of each check. Its exit code does not tell of findings.
+--prometheus writes metrics, for a file of node_exporter's textfile collector: the worst finding
+of each check. Its exit code does not tell of findings.
 
-Exit codes: 0 locks are safe here, 1 with --strict there are warnings, 2 locks
-do not work or are not safe, 69 the server cannot be reached.`
+Exit codes: 0 locks are safe here, 1 with --strict there are warnings, 2 locks do not work or are
+not safe, 69 the server cannot be reached.`
+
+const doctorExample = `  txlock doctor
+  txlock doctor --strict --quiet     # in CI
+  txlock doctor --json | jq -r '.findings[] | select(.fix_kind == "sql").fix'`
 
 func newDoctor(o *options) *cobra.Command {
 	var asJSON, strict, quiet, prometheus bool
-	c := &cobra.Command{
-		Use: "doctor", Short: "Check the server, and say what to do", Long: doctorHelp,
-		Example: "  txlock doctor\n  txlock doctor --strict --quiet     # in CI\n" +
-			`  txlock doctor --json | jq -r '.findings[] | select(.fix_kind == "sql").fix'`,
-		Args: noArguments,
-		RunE: func(c *cobra.Command, _ []string) error {
+	c := newCommand("doctor [flags]", "Check the server, and say what to do", doctorHelp, doctorExample,
+		func(c *cobra.Command, _ []string) error {
 			findings, err := o.examine(c.Context())
 			if err != nil {
 				return err
 			}
-			out := c.OutOrStdout()
-			if prometheus {
+			out, worst := c.OutOrStdout(), doctor.Worst(findings)
+			switch {
+			case prometheus:
 				return o.failed(c.Context(), "write", exposeFindings(out, findings))
-			}
-			if asJSON {
+			case asJSON:
 				err = writeJSON(out, map[string]any{
-					"server": o.server.Address, "worst": doctor.Worst(findings),
-					"findings": findings,
+					"server": o.server.Address, "worst": worst, "findings": findings,
 				})
-			} else {
+			default:
 				err = writeFindings(out, findings, quiet, terminal.StyleOf(os.Stdout))
 			}
-			if err != nil {
+			switch {
+			case err != nil:
 				return o.failed(c.Context(), "write", err)
+			case worst == doctor.Failure:
+				return &ending{code: exitFailures, own: true}
+			case worst == doctor.Warning && strict:
+				return &ending{code: exitWarnings, own: true}
 			}
-			return verdict(findings, strict)
-		},
-	}
+			return nil
+		})
+	c.Args = noArguments
 	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	c.Flags().BoolVar(&strict, "strict", false, "exit with 1 when there are warnings")
 	c.Flags().BoolVar(&prometheus, "prometheus", false, "as metrics, in the text format of Prometheus")
@@ -88,16 +90,6 @@ func (o *options) examine(ctx context.Context) ([]doctor.Finding, error) {
 		return err
 	})
 	return findings, err
-}
-
-func verdict(findings []doctor.Finding, strict bool) error {
-	switch worst := doctor.Worst(findings); {
-	case worst == doctor.Failure:
-		return &ending{code: exitFailures, own: true}
-	case worst == doctor.Warning && strict:
-		return &ending{code: exitWarnings, own: true}
-	}
-	return nil
 }
 
 // marks are the words for severities. Words can be told apart without colours.

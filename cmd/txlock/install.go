@@ -32,66 +32,58 @@ func (l *layout) check(c *cobra.Command) error {
 	return nil
 }
 
+const installHelp = `Creates the lock table and seeds its slots, and creates what stands beside it, for tokens,
+elections, permits, claims and "once". It changes nothing that is there already: run it as often
+as you like, from as many machines as you like. Where programs may not create tables, give the
+output of "txlock schema" to a migration tool.`
+
 func newInstall(o *options) *cobra.Command {
 	var l layout
-	c := &cobra.Command{
-		Use: "install", Short: "Create the lock table and seed it",
-		Long: `Creates the lock table and seeds its slots, and creates what stands beside it,
-for fencing tokens and elections. It changes nothing that is there already: run it as often as you like,
-from as many machines as you like. Where programs may not create tables, give the
-output of "txlock schema" to a migration tool.`,
-		Example: "  txlock install\n  txlock install --table ops.locks --slots 1024",
-		Args:    noArguments,
-		RunE: func(c *cobra.Command, _ []string) error {
+	c := newCommand("install [flags]", "Create the lock table and seed it", installHelp,
+		"  txlock install\n  txlock install --table ops.locks --slots 1024",
+		func(c *cobra.Command, _ []string) error {
 			if err := l.check(c); err != nil {
 				return err
 			}
-			return o.install(c, l)
-		},
-	}
+			var settings []txlock.Option
+			if l.slots > 0 {
+				settings = append(settings, txlock.WithSlots(l.slots))
+			}
+			return o.with(c.Context(), func(locks locker) error {
+				if err := o.ask(c.Context(), "install", workTimeout, locks.Install); err != nil {
+					return err
+				}
+				return o.print(c, "The lock table %s is installed at %s.\n", o.table, o.server.Address)
+			}, settings...)
+		})
+	c.Args = noArguments
 	l.flags(c, fmt.Sprintf("as installed, or %d", dialects.DefaultSlots))
 	return c
 }
 
-func (o *options) install(c *cobra.Command, l layout) error {
-	var settings []txlock.Option
-	if l.slots > 0 {
-		settings = append(settings, txlock.WithSlots(l.slots))
-	}
-	locks, err := o.open(c.Context(), settings...)
-	if err != nil {
-		return err
-	}
-	defer leave(locks)
-	if err := o.ask(c.Context(), "install", workTimeout, locks.Install); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(c.OutOrStdout(), "The lock table %s is installed at %s.\n", o.table, o.server.Address)
-	return o.failed(c.Context(), "write", err)
-}
+const schemaHelp = `Prints the SQL of "txlock install", for goose, golang-migrate, dbmate, Atlas and the like. It
+needs no server, only to know which kind it is.
+
+--with-functions adds txlock_lock(key) and txlock_slot(key), for clients in other languages on
+PostgreSQL: see docs/protocol.md.`
 
 func newSchema(o *options) *cobra.Command {
 	var l layout
 	var system string
-	c := &cobra.Command{
-		Use: "schema", Short: "Print the SQL of install, for a migration tool",
-		Long: "Prints the SQL of \"txlock install\", for goose, golang-migrate, dbmate, Atlas and\nthe like. It " +
-			"needs no server, only to know which kind it is.\n\n--with-functions adds txlock_lock(key) and " +
-			"txlock_slot(key), for clients in other\nlanguages on PostgreSQL: see docs/protocol.md.",
-		Example: "  txlock schema --system postgres > migrations/0007_txlock.sql\n  txlock schema --dsn " +
-			"mysql://db.example/shop --slots 1024",
-		Args: noArguments,
-		RunE: func(c *cobra.Command, _ []string) error {
+	c := newCommand("schema [flags]", "Print the SQL of install, for a migration tool", schemaHelp,
+		"  txlock schema --system postgres > migrations/0007_txlock.sql\n"+
+			"  txlock schema --dsn mysql://db.example/shop --slots 1024",
+		func(c *cobra.Command, _ []string) error {
 			if err := l.check(c); err != nil {
 				return err
 			}
 			text, err := o.schema(system, l)
-			if err == nil {
-				_, err = fmt.Fprint(c.OutOrStdout(), text)
+			if err != nil {
+				return err
 			}
-			return o.failed(c.Context(), "write", err)
-		},
-	}
+			return o.print(c, "%s", text)
+		})
+	c.Args = noArguments
 	systemFlag(c, &system)
 	c.Flags().BoolVar(&l.functions, "with-functions", false, "functions for clients in other languages, on PostgreSQL")
 	l.flags(c, strconv.Itoa(dialects.DefaultSlots))

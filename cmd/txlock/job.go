@@ -20,10 +20,9 @@ import (
 type job struct {
 	*options
 	wanted
+	waits
 	command  []string
 	path     string
-	wait     time.Duration
-	try      bool
 	claim    bool
 	span     time.Duration // of the claim
 	by       string        // who takes it
@@ -31,7 +30,6 @@ type job struct {
 	grace    time.Duration
 	unfenced bool
 	verbose  bool
-	conflict int // exit code when the lock is not acquired
 	asked    time.Time
 
 	// needless is asked under the lock whether the command need not run, and succeeded is called
@@ -40,16 +38,41 @@ type job struct {
 	succeeded func() error
 }
 
+// waits is how a command waits, and ends when that was in vain.
+type waits struct {
+	wait     time.Duration
+	try      bool
+	conflict int // exit code
+}
+
+func (w *waits) flags(c *cobra.Command) {
+	f := c.Flags()
+	f.DurationVar(&w.wait, "wait", 0, "wait at most so long (default: as long as it takes)")
+	f.BoolVar(&w.try, "try", false, "do not wait: end when another has it")
+	f.IntVarP(&w.conflict, "conflict-exit-code", "E", exitNotAcquired,
+		"`code` when missed; 0: silent, unless for another key")
+}
+
+func (w *waits) check(c *cobra.Command) error {
+	limited := c.Flags().Changed("wait")
+	switch {
+	case limited && w.try:
+		return usage("--wait and --try exclude each other")
+	case limited && w.wait <= 0:
+		return usage("--wait %v: it must be positive; use --try in order not to wait", w.wait)
+	case w.conflict < 0 || w.conflict > 255:
+		return usage("--conflict-exit-code %d: it must be from 0 to 255", w.conflict)
+	}
+	return nil
+}
+
 // flags are those of a command that runs another.
 func (j *job) flags(c *cobra.Command) {
+	j.waits.flags(c)
 	f := c.Flags()
-	f.DurationVar(&j.wait, "wait", 0, "wait at most so long (default: as long as it takes)")
-	f.BoolVar(&j.try, "try", false, "do not wait: end when another holds the lock")
 	f.DurationVar(&j.lease, "lease", 0, "silence after which the server frees the lock (default 30s)")
 	f.DurationVar(&j.grace, "grace", 10*time.Second, "from SIGTERM to SIGKILL when the lock is lost")
-	f.IntVarP(&j.conflict, "conflict-exit-code", "E", exitNotAcquired,
-		"`code` when the lock is not acquired; 0 is silent, unless another key is in the way")
-	f.BoolVar(&j.hide, "hide-keys", false, "show no KEY on the server, in its views and its log")
+	hideFlag(c, j.options)
 	f.BoolVarP(&j.verbose, "verbose", "v", false, "say whom it waits for, also without a terminal")
 }
 
@@ -69,7 +92,9 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 			return usage("a key is empty")
 		}
 	}
-	waits := c.Flags().Changed("wait")
+	if err := j.waits.check(c); err != nil {
+		return err
+	}
 	switch {
 	case c.Flags().Changed("permits") && (j.permits < 1 || j.permits > mostPermits):
 		return usage("--permits %d: it must be from 1 to %d", j.permits, mostPermits)
@@ -82,16 +107,10 @@ func (j *job) read(c *cobra.Command, arguments []string) error {
 		return usage("--for and --as belong to --claim")
 	case j.permits > 0 && len(j.keys) > 1:
 		return usage("--permits takes one KEY")
-	case waits && j.try:
-		return usage("--wait and --try exclude each other")
-	case waits && j.wait <= 0:
-		return usage("--wait %v: it must be positive; use --try in order not to wait", j.wait)
 	case c.Flags().Changed("lease") && j.lease <= 0:
 		return usage("--lease %v: it must be positive", j.lease)
 	case j.grace < 0:
 		return usage("--grace %v: it must not be negative", j.grace)
-	case j.conflict < 0 || j.conflict > 255:
-		return usage("--conflict-exit-code %d: it must be from 0 to 255", j.conflict)
 	}
 	if err := j.find(); err != nil {
 		return err

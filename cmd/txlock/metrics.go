@@ -25,25 +25,19 @@ func (s *status) expose(ctx context.Context, out io.Writer) error {
 	if err := s.findTable(); err != nil {
 		return err
 	}
-	found, err := s.measure(ctx)
+	var found serve.Metrics
+	err := s.with(ctx, func(locks locker) (err error) {
+		if found.Holdings, err = s.inspect(ctx, "status", locks); err != nil {
+			return err
+		}
+		found.At, found.Keys = time.Now(), s.keys
+		bounded, cancel := context.WithTimeout(ctx, s.server.Timeout)
+		defer cancel()
+		found.Leaders = serve.AskLeaders(bounded, leadersOf(locks, s.elections))
+		return nil
+	})
 	found.Down = err != nil
 	return errors.Join(err, s.failed(ctx, "write", found.Expose(out)))
-}
-
-func (s *status) measure(ctx context.Context) (found serve.Metrics, err error) {
-	locks, err := s.open(ctx)
-	if err != nil {
-		return found, err
-	}
-	defer leave(locks)
-	if found.Holdings, err = s.inspect(ctx, "status", locks); err != nil {
-		return found, err
-	}
-	found.At, found.Keys = time.Now(), s.keys
-	bounded, cancel := context.WithTimeout(ctx, s.server.Timeout)
-	defer cancel()
-	found.Leaders = serve.AskLeaders(bounded, leadersOf(locks, s.elections))
-	return found, nil
 }
 
 // exposeFindings writes the worst finding of each check. The numbers are those of the severities,

@@ -20,9 +20,9 @@ type onceJob struct {
 	after bool
 }
 
-const onceHelp = `Runs COMMAND unless KEY was done before, by whichever machine, and exits as COMMAND
-does. If it was done before, txlock says so and exits with 0. A marker in the
-database says what was done: it stays until the program's Sweep or Forget.
+const onceHelp = `Runs COMMAND unless KEY was done before, by whichever machine, and exits as COMMAND does. If it
+was done before, txlock says so and exits with 0. A marker in the database says what was done: it
+stays until the program's Sweep or Forget.
 
 When is KEY marked?
 
@@ -36,9 +36,9 @@ When is KEY marked?
                     lost, when it is done and not marked yet: so it should do no
                     harm the second time.
 
-With --per, KEY may be done once in each window of that length, counted from
-1970-01-01 00:00 UTC by the database's clock: --per 24h is once a day. With
---after a COMMAND that ends in a later window than it began in marks neither.
+With --per, KEY may be done once in each window of that length, counted from 1970-01-01 00:00 UTC
+by the database's clock: --per 24h is once a day. With --after a COMMAND that ends in a later
+window than it began in marks neither.
 
 With and without --per, and with each length, KEY means other work.`
 
@@ -48,17 +48,18 @@ const onceExample = `  txlock once migrate-2026-11 -- ./migrate.sh
 
 func newOnce(o *options) *cobra.Command {
 	j := onceJob{job: &job{options: o, unfenced: true}}
-	c := &cobra.Command{
-		Use:   "once [flags] KEY -- COMMAND [ARG...]",
-		Short: "Run a command that must not run twice", Long: onceHelp, Example: onceExample,
-		DisableFlagsInUseLine: true,
-		RunE: func(c *cobra.Command, arguments []string) error {
+	c := newCommand("once [flags] KEY -- COMMAND [ARG...]", "Run a command that must not run twice", onceHelp,
+		onceExample, func(c *cobra.Command, arguments []string) error {
 			if err := j.read(c, arguments); err != nil {
 				return err
 			}
-			return j.run(c.Context())
-		},
-	}
+			if !j.after {
+				return j.markAndRun(c.Context())
+			}
+			return j.with(c.Context(), func(locks locker) error {
+				return j.runAndMark(c.Context(), locks)
+			}, j.settings()...)
+		})
 	f := c.Flags()
 	f.DurationVar(&j.per, "per", 0, "once in each window of this length (default: once for ever)")
 	f.BoolVar(&j.after, "after", false, "mark after COMMAND: at least once (default: before, at most once)")
@@ -79,13 +80,6 @@ func (j *onceJob) read(c *cobra.Command, arguments []string) error {
 		return usage("--per %v: it must be whole microseconds", j.per)
 	}
 	return nil
-}
-
-func (j *onceJob) run(ctx context.Context) error {
-	if j.after {
-		return j.runAndMark(ctx)
-	}
-	return j.markAndRun(ctx)
 }
 
 // markAndRun runs the command at most once.
@@ -151,12 +145,7 @@ var errOtherWindow = errors.New("it has ended in a later window than it began in
 // runAndMark runs the command at least once. It holds the lock that "txlock run" holds, and not the
 // one that belongs to the marker: nobody can be sure to keep that while the command runs, and the
 // marker is written in a transaction of its own.
-func (j *onceJob) runAndMark(ctx context.Context) error {
-	locks, err := j.open(ctx, j.settings()...)
-	if err != nil {
-		return err
-	}
-	defer leave(locks)
+func (j *onceJob) runAndMark(ctx context.Context, locks locker) error {
 	once := locks.once(j.keys[0], j.per)
 	// This one is done in the window in which the command began.
 	begin := locks.once("txlock once --after began "+j.keys[0], j.per)
@@ -185,7 +174,7 @@ func (j *onceJob) runAndMark(ctx context.Context) error {
 		_, err := begin.mark(ctx, 0, false, nil)
 		return false, j.failed(ctx, "marking the begin of "+j.name(), err)
 	}
-	return j.job.runWith(ctx, locks)
+	return j.job.run(ctx, locks)
 }
 
 // before tells whether the key was done, and says when.

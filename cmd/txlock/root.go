@@ -34,9 +34,9 @@ The server is a URL, in TXLOCK_DSN or --dsn:
                                        MYSQL_PWD; parameters of
                                        go-sql-driver/mysql, or socket=/path
 
-A password in --dsn is wiped from the list of processes at start, but a shell's
-history keeps it: rather use the variables. Connecting takes at most 10s, unless
-the URL says connect_timeout=3 (PostgreSQL) or timeout=3s (MySQL, MariaDB).
+A password in --dsn is wiped from the list of processes at start, but a shell's history keeps it:
+rather use the variables. Connecting takes at most 10s, unless the URL says connect_timeout=3
+(PostgreSQL) or timeout=3s (MySQL, MariaDB).
 
 Exit codes, besides those of a command that "txlock run" has run:
 
@@ -70,6 +70,19 @@ func newRoot(o *options, out io.Writer) *cobra.Command {
 	o.complete(root)
 	strict(root)
 	return root
+}
+
+// newCommand is one of the commands. No command names flags that all have.
+func newCommand(use, short, long, example string, run func(*cobra.Command, []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example, DisableFlagsInUseLine: true, RunE: run,
+	}
+}
+
+// print writes what a command is for.
+func (o *options) print(c *cobra.Command, format string, arguments ...any) error {
+	_, err := fmt.Fprintf(c.OutOrStdout(), format, arguments...)
+	return o.failed(c.Context(), "write", err)
 }
 
 // checkTable refuses an invalid table name if the kind of server is known. Without a URL it refuses

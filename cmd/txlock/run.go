@@ -17,11 +17,11 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/child"
 )
 
-const runHelp = `Waits in the queue for the locks on all KEYs, runs COMMAND while it holds them,
-and exits as COMMAND does.
+const runHelp = `Waits in the queue for the locks on all KEYs, runs COMMAND while it holds them, and exits as
+COMMAND does.
 
-COMMAND has txlock's input, outputs and environment, with the passwords that are
-there (TXLOCK_DSN, PGPASSWORD, MYSQL_PWD), and besides
+COMMAND has txlock's input, outputs and environment, with the passwords that are there
+(TXLOCK_DSN, PGPASSWORD, MYSQL_PWD), and besides
 
   TXLOCK_KEY     the keys, one in each line
   TXLOCK_TOKEN   the fencing token, a number larger than that of every holder
@@ -31,39 +31,36 @@ there (TXLOCK_DSN, PGPASSWORD, MYSQL_PWD), and besides
   TXLOCK_PERMIT  with --permits N the permit that it has, from 0 to N-1. No
                  other that runs has the same.
 
-With --permits N, at most N at once run COMMAND under KEY, on all machines
-together, and the others wait in the queue. A KEY with permits is not the lock
-of that KEY: neither waits for the other.
+With --permits N, at most N at once run COMMAND under KEY, on all machines together, and the
+others wait in the queue. A KEY with permits is not the lock of that KEY: neither waits for the
+other.
 
-Signals are passed on to COMMAND; ctrl-C and ctrl-\ reach it from the terminal.
-(In the foreground of a terminal txlock takes each SIGINT and SIGQUIT for one of
-these: one that was sent to txlock alone goes unheard. Send SIGTERM instead.)
+Signals are passed on to COMMAND; ctrl-C and ctrl-\ reach it from the terminal. (In the foreground
+of a terminal txlock takes each SIGINT and SIGQUIT for one of these: one that was sent to txlock
+alone goes unheard. Send SIGTERM instead.)
 
-With --claim, KEY is a claim (see "txlock claim"), for machines whose connection
-to the database does not last. It is extended while COMMAND runs. When it is
-lost, or cannot be extended until a third of --for is left, COMMAND is ended as
-when a lock is lost. A machine that dies leaves it until --for is over. A KEY as
-a claim is not the lock of that KEY.
+With --claim, KEY is a claim (see "txlock claim"), for machines whose connection to the database
+does not last. It is extended while COMMAND runs. When it is lost, or cannot be extended until a
+third of --for is left, COMMAND is ended as when a lock is lost. A machine that dies leaves it
+until --for is over. A KEY as a claim is not the lock of that KEY.
 
-That is also how to run a COMMAND of which one must run at a time, with others
-standing by: start it so on each machine. The one that holds the lock leads,
-TXLOCK_TOKEN is its term, and the next takes over when it ends or dies.
+That is also how to run a COMMAND of which one must run at a time, with others standing by: start
+it so on each machine. The one that holds the lock leads, TXLOCK_TOKEN is its term, and the next
+takes over when it ends or dies.
 
-When the lock is lost, because the server restarts say, COMMAND and the
-processes it has started get SIGTERM, and after --grace SIGKILL. The exit code
-is 76 then, whatever COMMAND's was. On Linux that is all of them that /proc
-shows, daemons too, but these not where txlock was begun by a shell's exec and
-has other children; elsewhere COMMAND's group of processes, and on a terminal,
+When the lock is lost, because the server restarts say, COMMAND and the processes it has started
+get SIGTERM, and after --grace SIGKILL. The exit code is 76 then, whatever COMMAND's was. On Linux
+that is all of them that /proc shows, daemons too, but these not where txlock was begun by a
+shell's exec and has other children; elsewhere COMMAND's group of processes, and on a terminal,
 where COMMAND shares txlock's group, COMMAND alone.
 
-The lock is released when COMMAND itself has ended: what it has left running in
-the background goes on without it. When the server does not confirm that within
-some seconds, the exit code is COMMAND's, but 76 instead of 0.
+The lock is released when COMMAND itself has ended: what it has left running in the background
+goes on without it. When the server does not confirm that within some seconds, the exit code is
+COMMAND's, but 76 instead of 0.
 
-When txlock itself is killed with SIGKILL, COMMAND, but not what it has started,
-is killed on Linux; elsewhere it goes on without the lock. A txlock that was
-stopped, by SIGSTOP or ctrl-Z, for longer than the lease has lost the lock, and
-acts on that when it goes on.`
+When txlock itself is killed with SIGKILL, COMMAND, but not what it has started, is killed on
+Linux; elsewhere it goes on without the lock. A txlock that was stopped, by SIGSTOP or ctrl-Z, for
+longer than the lease has lost the lock, and acts on that when it goes on.`
 
 const runExample = `  txlock run nightly-report -- ./report.sh
   txlock run --try -E 0 nightly-report -- ./report.sh   # skip if it still runs
@@ -74,17 +71,13 @@ const runExample = `  txlock run nightly-report -- ./report.sh
 
 func newRun(o *options) *cobra.Command {
 	j := job{options: o}
-	c := &cobra.Command{
-		Use: "run [flags] KEY... -- COMMAND [ARG...]", Short: "Run a command while holding a lock", Long: runHelp,
-		Example:               runExample,
-		DisableFlagsInUseLine: true,
-		RunE: func(c *cobra.Command, arguments []string) error {
+	c := newCommand("run [flags] KEY... -- COMMAND [ARG...]", "Run a command while holding a lock", runHelp, runExample,
+		func(c *cobra.Command, arguments []string) error {
 			if err := j.read(c, arguments); err != nil {
 				return err
 			}
-			return j.run(c.Context())
-		},
-	}
+			return j.with(c.Context(), func(locks locker) error { return j.run(c.Context(), locks) }, j.settings()...)
+		})
 	c.Flags().BoolVar(&j.unfenced, "no-token", false, "no TXLOCK_TOKEN: for a user who may not draw tokens")
 	c.Flags().IntVar(&j.permits, "permits", 0, "let `N` at once hold KEY")
 	c.Flags().BoolVar(&j.claim, "claim", false, "take the claim KEY, which needs no connection, and extend it")
@@ -95,16 +88,7 @@ func newRun(o *options) *cobra.Command {
 }
 
 // run waits for the lock, runs the command, and releases.
-func (j *job) run(ctx context.Context) error {
-	locks, err := j.open(ctx, j.settings()...)
-	if err != nil {
-		return err
-	}
-	defer leave(locks)
-	return j.runWith(ctx, locks)
-}
-
-func (j *job) runWith(ctx context.Context, locks locker) error {
+func (j *job) run(ctx context.Context, locks locker) error {
 	j.warnOfNesting()
 	lock, err := j.acquire(ctx, locks)
 	if err != nil {

@@ -166,6 +166,16 @@ func (o *options) open(ctx context.Context, settings ...txlock.Option) (locker, 
 	return l, o.failed(ctx, "connect to "+o.server.Address, overdue(ctx, bounded, o.server.Timeout, err))
 }
 
+// with opens a Locker, does the work with it, and leaves it.
+func (o *options) with(ctx context.Context, work func(locker) error, settings ...txlock.Option) error {
+	locks, err := o.open(ctx, settings...)
+	if err != nil {
+		return err
+	}
+	defer leave(locks)
+	return work(locks)
+}
+
 // workTimeout limits installing and examining.
 const workTimeout = time.Minute
 

@@ -15,29 +15,26 @@ import (
 	"github.com/txlock/txlock/internal/identifier"
 )
 
-const slotHelp = `Prints the slot of each KEY, and below it the statements with which a program in
-any language takes the same lock: docs/protocol.md says what else it must look at.
-It asks no server. --slots is the number with which the table was installed.`
+const slotHelp = `Prints the slot of each KEY, and below it the statements with which a program in any language
+takes the same lock: docs/protocol.md says what else it must look at. It asks no server. --slots
+is the number with which the table was installed.`
 
 func newSlot(o *options) *cobra.Command {
 	var l layout
 	var system string
 	var number bool
-	c := &cobra.Command{
-		Use: "slot [flags] KEY...", Short: "Print the slot of a key, and the SQL that locks it", Long: slotHelp,
-		DisableFlagsInUseLine: true,
-		Example:               "  txlock slot --system postgres sku:42\n  txlock slot --number sku:42 sku:43",
-		RunE: func(c *cobra.Command, keys []string) error {
+	c := newCommand("slot [flags] KEY...", "Print the slot of a key, and the SQL that locks it", slotHelp,
+		"  txlock slot --system postgres sku:42\n  txlock slot --number sku:42 sku:43",
+		func(c *cobra.Command, keys []string) error {
 			if err := l.check(c); err != nil {
 				return err
 			}
 			text, err := o.slots(keys, cmp.Or(l.slots, dialects.DefaultSlots), system, number)
-			if err == nil {
-				_, err = fmt.Fprint(c.OutOrStdout(), text)
+			if err != nil {
+				return err
 			}
-			return o.failed(c.Context(), "write", err)
-		},
-	}
+			return o.print(c, "%s", text)
+		})
 	systemFlag(c, &system)
 	c.Flags().BoolVar(&number, "number", false, "the slots alone, a line each")
 	l.flags(c, strconv.Itoa(dialects.DefaultSlots))

@@ -17,40 +17,42 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-const statusHelp = `Shows which locks are held, by whom and since when, and below each who waits for
-it, in the order of the queue: all locks, or those of the KEYs. A lock is shown by
-the key that its holder named, or as the number of its slot. Keys may share a
-slot: "status KEY" then shows who holds it by another key, and says so. Locks that
-are awaited come first, by the longest wait, then the others, by how long they are
-held. A narrow terminal goes without some columns.
+const statusHelp = `Shows which locks are held, by whom and since when, and below each who waits for it, in the order
+of the queue: all locks, or those of the KEYs. A lock is shown by the key that its holder named,
+or as the number of its slot. Keys may share a slot: "status KEY" then shows who holds it by
+another key, and says so. Locks that are awaited come first, by the longest wait, then the others,
+by how long they are held. A narrow terminal goes without some columns.
 
-It is a picture of a moment and changes nothing. What PostgreSQL does not show to
-this role stays empty; on MySQL and MariaDB a missing grant is an error, with exit
-code 77. "txlock doctor" says which one it is. A holder "?" is one that the server
-did not name. The exit code is 0 whether locks are held or not.
+It is a picture of a moment and changes nothing. What PostgreSQL does not show to this role stays
+empty; on MySQL and MariaDB a missing grant is an error, with exit code 77. "txlock doctor" says
+which one it is. A holder "?" is one that the server did not name. The exit code is 0 whether
+locks are held or not.
 
-WAITING counts the sessions of the server that wait for a lock: not the calls that
-wait inside a process. A lock that is "prepared" belongs to no session, but to the
-transaction with that name: COMMIT PREPARED or ROLLBACK PREPARED ends it. MariaDB
-lists a lock that nobody waits for only if its KEY is given.
+WAITING counts the sessions of the server that wait for a lock: not the calls that wait inside a
+process. A lock that is "prepared" belongs to no session, but to the transaction with that name:
+COMMIT PREPARED or ROLLBACK PREPARED ends it. MariaDB lists a lock that nobody waits for only if
+its KEY is given.
 
---json has an object with "server", "at" and "locks", these by table and row. A
-lock has "table", "column", "row", "key", "holder" (null while it passes from one
-to the next, or is held together), "readers" (who share it), "permits" and
-"waiters". That of a semaphore has the column "semaphore", no holder, and in
-"permits" the sessions that hold one, each with "permit". That of an election has
-the column "election", and its holder leads. That of a claim has the column
-"claim", and its holder no session, but "by" and "until". That of a prepared
-transaction has "prepared", its name, and no session. A session has "id" (null
-when the server did not say who holds), "key", "application", "host", "process",
-"user", "database", "since" (RFC 3339), "for_seconds", "idle" (these three are null
-when they are not known), "statement" and "shared". What commands a terminal is
-escaped.
+--json has an object with "server", "at" and "locks", these by table and row. A lock has "table",
+"column", "row", "key", "holder" (null while it passes from one to the next, or is held together),
+"readers" (who share it), "permits" and "waiters". That of a semaphore has the column "semaphore",
+no holder, and in "permits" the sessions that hold one, each with "permit". That of an election
+has the column "election", and its holder leads. That of a claim has the column "claim", and its
+holder no session, but "by" and "until". That of a prepared transaction has "prepared", its name,
+and no session. A session has "id" (null when the server did not say who holds), "key",
+"application", "host", "process", "user", "database", "since" (RFC 3339), "for_seconds", "idle"
+(these three are null when they are not known), "statement" and "shared". What commands a terminal
+is escaped.
 
---prometheus writes metrics, for a file of node_exporter's textfile collector: how
-many locks are held and awaited, and for how long, by table and kind, and that of
-each KEY and each --election. They say so, too, when the server does not answer.
-docs/alerts.md has their names, and rules for alerts.`
+--prometheus writes metrics, for a file of node_exporter's textfile collector: how many locks are
+held and awaited, and for how long, by table and kind, and that of each KEY and each --election.
+They say so, too, when the server does not answer. docs/alerts.md has their names, and rules for
+alerts.`
+
+const statusExample = `  txlock status
+  txlock status --watch
+  txlock status --json sku:42 | jq '.locks[].holder'
+  txlock status --prometheus --election reports > txlock.prom`
 
 // status is one call of the status command.
 type status struct {
@@ -69,20 +71,18 @@ const watchDefault = "2s"
 
 func newStatus(o *options) *cobra.Command {
 	s := status{options: o}
-	c := &cobra.Command{
-		Use: "status [flags] [KEY...]", Short: "Show who holds locks and who waits", Long: statusHelp,
-		DisableFlagsInUseLine: true,
-		Example: "  txlock status\n  txlock status --watch\n" +
-			"  txlock status --json sku:42 | jq '.locks[].holder'\n" +
-			"  txlock status --prometheus --election reports > txlock.prom",
-		RunE: func(c *cobra.Command, arguments []string) error {
+	c := newCommand("status [flags] [KEY...]", "Show who holds locks and who waits", statusHelp, statusExample,
+		func(c *cobra.Command, arguments []string) error {
 			s.keys = arguments
 			if err := s.read(c); err != nil {
 				return err
 			}
-			return s.show(c.Context(), c.OutOrStdout())
-		},
-	}
+			ctx, out := c.Context(), c.OutOrStdout()
+			if s.prometheus {
+				return s.expose(ctx, out)
+			}
+			return s.with(ctx, func(locks locker) error { return s.show(ctx, locks, out) })
+		})
 	c.Flags().BoolVar(&s.asJSON, "json", false, "as JSON; with --watch one object a line")
 	c.Flags().StringVar(&s.watch, "watch", "", "live screen, drawn every 2s or every `time` given")
 	c.Flags().Lookup("watch").NoOptDefVal = watchDefault
@@ -124,15 +124,7 @@ func (s *status) read(c *cobra.Command) error {
 	return nil
 }
 
-func (s *status) show(ctx context.Context, out io.Writer) error {
-	if s.prometheus {
-		return s.expose(ctx, out)
-	}
-	locks, err := s.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave(locks)
+func (s *status) show(ctx context.Context, locks locker, out io.Writer) error {
 	switch {
 	case s.every > 0 && !s.asJSON:
 		return s.live(ctx, locks)

@@ -86,7 +86,8 @@ func tableOf(all []txlock.Holding, asked map[string][]string) *table {
 		}
 		holders := holdings.Holders(h)
 		if len(holders) == 0 {
-			t.rows = append(t.rows, row{kind, [columns]string{colLock: name, colState: "passes on", colWaiting: waiting}})
+			cells := [columns]string{colLock: name, colState: "passes on", colWaiting: waiting}
+			t.rows = append(t.rows, row{kind, cells})
 		}
 		for i, holder := range holders {
 			if i > 0 && len(h.Readers) > 0 {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -157,5 +158,12 @@ func TestWithoutServer(t *testing.T) {
 		r := run(t, nil, strings.Fields(c.typed)...)
 		require.Zero(t, r.code, "%s: %s", c.typed, r.stderr)
 		require.Contains(t, r.stdout, c.told, c.typed)
+	}
+	for _, name := range []string{
+		"", "run", "once", "claim", "release", "status", "break", "serve", "doctor", "install", "schema", "slot",
+	} {
+		for line := range strings.Lines(run(t, nil, append(strings.Fields(name), "--help")...).stdout) {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), 101, line)
+		}
 	}
 }

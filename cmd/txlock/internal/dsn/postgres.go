@@ -85,4 +85,5 @@ func postgresError(err error) error {
 }
 
 const hintEscape = "it must be postgres://user:password@host:port/database or mysql://… ; in user and password " +
-	"write characters such as @ : / ? # % as in URLs, %40 for @, which is also to be written in the name of a database and behind ?"
+	"write characters such as @ : / ? # % as in " +
+	"URLs, %40 for @, which is also to be written in the name of a database and behind ?"
