@@ -48,7 +48,7 @@ test-landing: ## what make test leaves out, and a change must pass as well: abou
 	@echo "program, pairs by themselves, a strict umask, a fleet with the last release, a PostgreSQL 15 that becomes an 18,"
 	@echo "most rollouts of deploy/kubernetes, drizzle-kit, whether bench tells a lock from none, and each guarantee alone,"
 	@echo "with a look at what goroutines it leaves"
-	@WITHOUT='/(dialects|internal/[^t].*|txlocktest)(/|$$)' .ci/test "$(GO_TEST)" . $(filter-out $(FIRST),$(MODULES))
+	@WITHOUT='/txlock/(dialects|internal/[^t].*|txlocktest)(/|$$)' .ci/test "$(GO_TEST)" . $(filter-out $(FIRST),$(MODULES))
 
 test-full: export TXLOCK_FULL = yes
 test-full: LIMIT = 90m
