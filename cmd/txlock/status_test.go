@@ -300,7 +300,7 @@ func TestWatchTrouble(t *testing.T) {
 	s.see(t, "no locks are held")
 	silence()
 	s.see(t, "cannot look, trying again: no answer within 5s")
-	s.key(t, "q")
+	s.key(t, "\x03")
 	require.Zero(t, s.wait(t))
 }
 

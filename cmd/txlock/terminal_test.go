@@ -119,26 +119,24 @@ func TestStatusOnTerminal(t *testing.T) {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
-	for _, keys := range []string{"q", "\x03"} {
-		s := f.typed(t, nil, "status", "--watch=100ms")
-		before, err := pty.GetsizeFull(s.tty)
-		require.NoError(t, err)
-		s.see(t, `\x1b\[\?1049h`)
-		s.see(t, "no locks are held")
-		holder := f.play(t, "patient", "watched")
-		s.see(t, "watched +.{0,10}held")
-		before.Cols, before.Rows = 40, 10
-		require.NoError(t, pty.Setsize(s.tty, before))
-		s.see(t, "LOCK +STATE +FOR[^\n]{0,24}\x1b")
-		holder.send(t, "0")
-		require.Zero(t, holder.wait(t))
-		s.see(t, "no locks are held")
-		s.key(t, keys)
-		require.Zero(t, s.wait(t))
-		s.see(t, `\x1b\[\?25h\x1b\[\?1049l$`)
-	}
+	s := f.typed(t, nil, "status", "--watch=100ms")
+	before, err := pty.GetsizeFull(s.tty)
+	require.NoError(t, err)
+	s.see(t, `\x1b\[\?1049h`)
+	s.see(t, "no locks are held")
+	holder := f.play(t, "patient", "watched")
+	s.see(t, "watched +.{0,10}held")
+	before.Cols, before.Rows = 40, 10
+	require.NoError(t, pty.Setsize(s.tty, before))
+	s.see(t, "LOCK +STATE +FOR[^\n]{0,24}\x1b")
+	holder.send(t, "0")
+	require.Zero(t, holder.wait(t))
+	s.see(t, "no locks are held")
+	s.key(t, "\x03")
+	require.Zero(t, s.wait(t))
+	s.see(t, `\x1b\[\?25h\x1b\[\?1049l$`)
 	// A signal leaves the terminal tidy, too.
-	s := f.typed(t, nil, "status", "--watch")
+	s = f.typed(t, nil, "status", "--watch")
 	s.see(t, "no locks are held")
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 128+15, s.wait(t))
@@ -160,11 +158,11 @@ func TestWatchOfManyLocks(t *testing.T) {
 	waiter := f.start(t, "run", arguments[20], "--", "true")
 	f.waiters(t, 1)
 	s := f.typed(t, nil, "status", "--watch=100ms")
-	s.see(t, fmt.Sprintf(`every 100ms, q quits.*\r\n.*\r\n.*LOCK.*\r\n.*%s.*held.*\r\n.*  1\..*waits.*%d`,
+	s.see(t, fmt.Sprintf(`every 100ms, ctrl-C quits.*\r\n.*\r\n.*LOCK.*\r\n.*%s.*held.*\r\n.*  1\..*waits.*%d`,
 		arguments[20], waiter.Process.Pid))
 	// Of 24 lines, two are above the table and one is this one. The headings and 20 rows remain.
 	s.see(t, fmt.Sprintf("… %d more lines: awaited locks 0, waiters 0, others %d", holds+1-20, holds+1-20))
-	s.key(t, "q")
+	s.key(t, "\x03")
 	require.Zero(t, s.wait(t))
 	screens := strings.ReplaceAll(s.seen.String(), "\x1b[H", "\r\n") // each screen is drawn from the first line
 	for _, line := range strings.Split(escape.ReplaceAllString(screens, ""), "\r\n") {

@@ -1,5 +1,4 @@
-// Package terminal tells what the command must know about its terminal, such as width and colours,
-// and has a screen that can be redrawn.
+// Package terminal tells what the command must know about its terminal, such as width and colours.
 package terminal
 
 import (
@@ -17,11 +16,12 @@ func Is(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // Width is the number of columns of f, or 0 if f is no terminal.
 func Width(f *os.File) int {
-	width, _ := size(f)
+	width, _ := Size(f)
 	return width
 }
 
-func size(f *os.File) (width, height int) {
+// Size is the number of columns and lines of f. Both are 0 if f is no terminal.
+func Size(f *os.File) (width, height int) {
 	width, height, err := term.GetSize(int(f.Fd()))
 	if err != nil {
 		return 0, 0
