@@ -179,13 +179,3 @@ func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err e
 	}
 	return token, err
 }
-
-// numberCluster begins an epoch, unless the last one is of a cluster. Two that are begun at once do
-// no harm: the later one counts.
-func (f fence) numberCluster(ctx context.Context, link client.Link) error {
-	last, err := link.Ask(ctx, "SELECT server FROM "+f.runs+" ORDER BY epoch DESC LIMIT 1")
-	if err == nil && (len(last) == 0 || last[0] != "0") {
-		_, err = link.Run(ctx, f.newEpoch("0, 0")...)
-	}
-	return err
-}

@@ -78,16 +78,14 @@ func (s *session) lock(ctx context.Context, request dialects.Request, front ...s
 }
 
 // lockHere locks the rows of request at this server.
-func (s *session) lockHere(ctx context.Context, request dialects.Request, front []string) (dialects.Grant, error) {
-	var got dialects.Grant
+func (s *session) lockHere(ctx context.Context, request dialects.Request, front []string) (got dialects.Grant,
+	err error,
+) {
 	var further, locked []string
 	if request.Work.Looks() {
-		var err error
-		if further, err = kinds.StatementsOf(*request.Work.Look); err != nil {
-			return got, err
-		}
+		further = kinds.StatementsOf(*request.Work.Look)
 	}
-	err := s.await(ctx, ctx, request, func(ctx context.Context, query, _ string) error {
+	err = s.await(ctx, ctx, request, func(ctx context.Context, query, _ string) error {
 		script := slices.Concat(front, []string{query}, further)
 		if s.Several && onlySlot(request) {
 			rows, err := s.Link.Run(ctx, script...)

@@ -174,11 +174,7 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 		}
 		return s.run(ctx, q)
 	}
-	script, err := kinds.StatementsOf(q)
-	if err == nil {
-		err = s.acquire(ctx)
-	}
-	if err != nil {
+	if err = s.acquire(ctx); err != nil {
 		return nil, err
 	}
 	defer s.close()
@@ -191,7 +187,7 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	}
 	// The server of a caller's pool sees them one by one, and this process may be stopped in
 	// between: hence the lease.
-	begin, end := guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
+	script, begin, end := kinds.StatementsOf(q), guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
 	if s.Several { // where a function that work has called may have set another level
 		begin, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"
 	}
@@ -233,13 +229,9 @@ func (s *session) Run(ctx context.Context, q dialects.Query) ([]string, error) {
 }
 
 func (s *session) run(ctx context.Context, q dialects.Query, front ...string) ([]string, error) {
-	script, err := kinds.StatementsOf(q)
-	if err != nil {
-		return nil, err
-	}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	lines, err := s.Ask(clean, append(front, script...)...)
+	lines, err := s.Ask(clean, append(front, kinds.StatementsOf(q)...)...)
 	if server.Broken(err) {
 		return nil, server.Lost(err)
 	}

@@ -253,11 +253,7 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	script := []string{"RELEASE " + proof}
 	for _, q := range last {
-		further, err := kinds.StatementsOf(q)
-		if err != nil {
-			return err
-		}
-		script = append(script, further...)
+		script = append(script, kinds.StatementsOf(q)...)
 	}
 	sent, err := false, driver.ErrBadConn
 	switch socket := (peer.Conn{Conn: s.conn.Socket}); {

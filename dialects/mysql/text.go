@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -96,11 +97,8 @@ func numbersOf(values []dialects.Value) string {
 // key. Hence a query inside that reads all columns, and a LIMIT, so that the two are not merged.
 func (s *session) selectsOf(request dialects.Request, clause string) ([]string, error) {
 	table, err := sqltext.QuoteTable(request.Table)
-	if err != nil {
-		return nil, err
-	}
-	column, err := sqltext.QuoteColumn(request.Column)
-	if err != nil {
+	column, failed := sqltext.QuoteColumn(request.Column)
+	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
 	condition, locking := "", " "+sqltext.Owning+clause

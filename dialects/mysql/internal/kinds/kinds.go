@@ -61,32 +61,28 @@ func Of(table string, galera bool) (k dialects.Kinds, err error) {
 }
 
 // StatementsOf are those of a query, with its arguments as literals.
-func StatementsOf(q dialects.Query) ([]string, error) {
+func StatementsOf(q dialects.Query) []string {
 	var with []string
 	for i, arg := range q.Args {
-		literal, err := literalOf(arg)
-		if err != nil {
-			return nil, err
-		}
-		with = append(with, argument+strconv.Itoa(i+1), literal)
+		with = append(with, argument+strconv.Itoa(i+1), literalOf(arg))
 	}
 	statements := strings.Split(q.SQL, ";\n")
 	for i, text := range statements {
 		statements[i] = strings.NewReplacer(with...).Replace(text)
 	}
-	return statements, nil
+	return statements
 }
 
-func literalOf(arg any) (string, error) {
+func literalOf(arg any) (literal string) {
 	switch arg := arg.(type) {
 	case int64:
-		return strconv.FormatInt(arg, 10), nil
+		literal = strconv.FormatInt(arg, 10)
 	case []byte:
-		return fmt.Sprintf("x'%x'", arg), nil
+		literal = fmt.Sprintf("x'%x'", arg)
 	case string:
-		return sqltext.Literal(dialects.Value{Text: arg, Binary: !utf8.ValidString(arg)})
+		literal, _ = sqltext.Literal(dialects.Value{Text: arg, Binary: !utf8.ValidString(arg)})
 	}
-	return "", fmt.Errorf("bug: an argument of type %T", arg)
+	return literal
 }
 
 // onceOf has a marker that exists found by its primary key, so that no gap is locked at REPEATABLE
