@@ -17,13 +17,7 @@ type node struct {
 	client string
 	out    []*edge // to whom it waits for
 	in     []*edge
-	circle int // its number, from 1; 0 outside of circles
-	// for the search for circles
-	needs      int  // how many must go on before it can
-	met        bool // one of those any of which will do goes on
-	goesOn     bool // in time
-	index, low int
-	open       bool
+	stuck  bool // in a circle, or between two
 }
 
 // edge says that a session waits for another at a lock.
@@ -34,72 +28,49 @@ type edge struct {
 	For      string
 }
 
-// InCircle tells whether both ends are in the same circle.
-func (e *edge) InCircle() int {
-	if e.from.circle == e.to.circle {
-		return e.from.circle
-	}
-	return 0
-}
+func (e *edge) inCircle() bool { return e.from.stuck && e.to.stuck }
 
 // edgeView is a line of the list.
 type edgeView struct {
 	ID, Waiter, WaiterClient, Lock, URL, Holder, HolderClient, For string
 
-	Circle int
-}
-
-// circleView is sessions that wait for each other.
-type circleView struct {
-	Number int
-	Words  []string
+	Circle bool
 }
 
 // graph is the view of who waits for whom.
 type graph struct {
-	At      string
-	Edges   []edgeView
-	More    int
-	Circles []circleView
+	At     string
+	Edges  []edgeView
+	More   int
+	Circle []string // sessions that wait for each other, in words
 }
 
 func graphOf(s *state) graph {
+	g, others := graph{At: s.when()}, []edgeView(nil)
 	nodes := connect(s.holdings)
-	circles := circlesOf(nodes)
-	g := graph{At: s.when()}
-	for i, members := range circles {
-		c := circleView{Number: i + 1}
-		for _, n := range members {
-			for _, e := range n.out {
-				if e.InCircle() > 0 {
-					c.Words = append(c.Words, fmt.Sprintf("%s waits at %s for %s", n.label, e.lock.Name, e.to.label))
-				}
-			}
-		}
-		g.Circles = append(g.Circles, c)
-	}
+	findCircles(nodes)
 	for i, n := range nodes {
 		for j, e := range n.out { // several at one lock that is shared
-			if len(g.Edges) == mostEdges {
+			if e.inCircle() {
+				g.Circle = append(g.Circle, fmt.Sprintf("%s waits at %s for %s", n.label, e.lock.Name, e.to.label))
+			}
+			if len(g.Edges)+len(others) == mostEdges {
 				g.More++
 				continue
 			}
-			g.Edges = append(g.Edges, edgeView{
+			view := edgeView{
 				ID: fmt.Sprint("e", e.lock.ID, "-", i, "-", j), URL: e.lock.URL, Lock: e.lock.Name, For: e.For,
 				Waiter: n.label, WaiterClient: n.client, Holder: e.to.label, HolderClient: e.to.client,
-				Circle: e.InCircle(),
-			})
+				Circle: e.inCircle(),
+			}
+			if view.Circle { // these come first
+				g.Edges = append(g.Edges, view)
+			} else {
+				others = append(others, view)
+			}
 		}
 	}
-	of, others := []edgeView{}, []edgeView{} // circles come first
-	for _, e := range g.Edges {
-		if e.Circle > 0 {
-			of = append(of, e)
-		} else {
-			others = append(others, e)
-		}
-	}
-	g.Edges = append(of, others...)
+	g.Edges = append(g.Edges, others...)
 	return g
 }
 
@@ -147,81 +118,36 @@ func about(s txlock.Session) string {
 	return name + client
 }
 
-// findGoing finds who goes on in time: who waits for nobody, and who waits for such. A wait for a
-// permit ends when any of its holders goes on.
-func findGoing(nodes []*node) {
-	var going []*node
+// findCircles finds the sessions that wait for each other. At first all are stuck. Who waits for
+// nobody that is stuck goes on in time. Who is awaited by nobody that is stuck is behind a circle.
+func findCircles(nodes []*node) {
 	for _, n := range nodes {
-		some := 0
-		for _, e := range n.out {
-			if e.any {
-				some = 1
-			} else {
-				n.needs++
-			}
-		}
-		if n.needs += some; n.needs == 0 {
-			going = append(going, n)
-		}
+		n.stuck = true
 	}
-	for len(going) > 0 {
-		n := going[0]
-		going, n.goesOn = going[1:], true
-		for _, e := range n.in {
-			from := e.from
-			if e.any && from.met {
-				continue
-			}
-			from.met = from.met || e.any
-			if from.needs--; from.needs == 0 {
-				going = append(going, from)
+	for _, free := range []func(*node) bool{(*node).goesOn, (*node).isBehind} {
+		for changed := true; changed; {
+			changed = false
+			for _, n := range nodes {
+				if n.stuck && free(n) {
+					n.stuck, changed = false, true
+				}
 			}
 		}
 	}
 }
 
-// circlesOf finds the sets of sessions that wait for each other, and numbers them: the strongly
-// connected components of more than one node, by Tarjan's algorithm, among those that do not go on.
-func circlesOf(nodes []*node) (circles [][]*node) {
-	findGoing(nodes)
-	var stack []*node
-	next := 0
-	var visit func(n *node)
-	visit = func(n *node) {
-		next++
-		n.index, n.low, n.open = next, next, true
-		stack = append(stack, n)
-		for _, e := range n.out {
-			if e.to.goesOn {
-				continue
-			}
-			if e.to.index == 0 {
-				visit(e.to)
-				n.low = min(n.low, e.to.low)
-			} else if e.to.open {
-				n.low = min(n.low, e.to.index)
-			}
+// goesOn tells whether its wait ends. That for a permit ends when any of its holders goes on.
+func (n *node) goesOn() bool {
+	waits, any := false, false
+	for _, e := range n.out {
+		if e.to.stuck && !e.any {
+			return false
 		}
-		if n.low != n.index {
-			return
-		}
-		at := slices.Index(stack, n)
-		members := slices.Clone(stack[at:])
-		stack = stack[:at]
-		for _, m := range members {
-			m.open = false
-			if len(members) > 1 {
-				m.circle = len(circles) + 1
-			}
-		}
-		if len(members) > 1 {
-			circles = append(circles, members)
-		}
+		waits, any = waits || e.any, any || e.any && !e.to.stuck
 	}
-	for _, n := range nodes {
-		if n.index == 0 && !n.goesOn {
-			visit(n)
-		}
-	}
-	return circles
+	return !waits || any
+}
+
+func (n *node) isBehind() bool {
+	return !slices.ContainsFunc(n.in, func(e *edge) bool { return e.from.stuck })
 }

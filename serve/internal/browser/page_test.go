@@ -302,7 +302,7 @@ func TestCircle(t *testing.T) {
 	f.wait(t, a.Context(), "right")
 	f.wait(t, c.Context(), "left")
 	b := f.open(t, "/graph")
-	b.see("Circle 1")
+	b.see("These wait for each other")
 	require.Equal(t, 2, is[int](b, "document.querySelectorAll('.circle li').length"))
 	b.everyLook("circle")
 }
