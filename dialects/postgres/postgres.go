@@ -23,11 +23,9 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
-	"github.com/txlock/txlock/dialects/postgres/internal/inspection"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
-	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -43,7 +41,7 @@ type SQLDriver = driver[*sql.Tx]
 // does not close it. Its query execution mode is respected. Its connections must speak UTF-8, or
 // each call is an error. A nil pool is an error from the first call that can return one.
 func New(pool *pgxpool.Pool) *Driver {
-	d := newDriver(client.PGX(pool))
+	d := &Driver{pool: client.PGX(pool)}
 	if pool == nil {
 		d.unusable = errors.New("nil pool: give postgres.New a *pgxpool.Pool")
 	}
@@ -86,7 +84,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 // and in LockTx, each statement goes by itself. Where a driver shows no socket, only a heartbeat
 // notices the loss of a session.
 func NewSQL(db *sql.DB) *SQLDriver {
-	d := newDriver(client.SQL(db))
+	d := &SQLDriver{pool: client.SQL(db)}
 	if db == nil {
 		d.unusable = errors.New("nil database: give postgres.NewSQL a *sql.DB")
 	}
@@ -95,23 +93,10 @@ func NewSQL(db *sql.DB) *SQLDriver {
 
 // driver is dialects.Driver for either client library.
 type driver[Tx any] struct {
-	inspector
-
 	pool     client.Pool[Tx]
 	unusable error       // without a pool
 	close    func()      // the pool of Open; nil: the caller's
 	known    atomic.Bool // the servers of the pool exclude, and its sessions, which are all alike, fit
-}
-
-type inspector = inspection.Inspector
-
-func newDriver[Tx any](pool client.Pool[Tx]) *driver[Tx] {
-	d := &driver[Tx]{pool: pool}
-	d.inspector = func(ctx context.Context, q dialects.Query) ([]string, error) {
-		q.SQL = identifier.Qualified(q.SQL)
-		return d.Run(ctx, q)
-	}
-	return d
 }
 
 // Info implements dialects.Driver. The server's timer counts milliseconds.

@@ -1,13 +1,10 @@
-// Package inspection shows who holds rows and who waits for them, as the server's views have it,
-// and ends sessions that it has shown.
-package inspection
+package postgres
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,49 +12,45 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/label"
 )
 
-// Inspector does what dialects.Inspector promises, by Run of the driver.
-type Inspector func(ctx context.Context, q dialects.Query) (lines []string, err error)
-
-// Inspect does what dialects.Inspector promises. It shows all rows, whichever are asked for.
-func (run Inspector) Inspect(ctx context.Context, of dialects.Inspection) ([]dialects.Entry, error) {
+// Inspect implements dialects.Inspector. It shows all rows, whichever are asked for.
+func (d *driver[Tx]) Inspect(ctx context.Context, of dialects.Inspection) ([]dialects.Entry, error) {
 	slots, err := sqltext.QuoteTable(of.Table.Name)
 	if err != nil {
 		return nil, err
 	}
-	permits, leaders, rows := of.Table.Kinds.Permits.Table, of.Table.Kinds.Leaders.Table, ""
-	if !of.Brief {
+	var rows []string
+	if permits, leaders := of.Table.Kinds.Permits.Table, of.Table.Kinds.Leaders.Table; !of.Brief {
 		// An older version has no such table, or its roles may not read it. That is asked first,
 		// because the server would log an error.
-		const readable = "select name from unnest(array[$1::text, $2::text]) name where " +
-			"has_table_privilege(to_regclass(name), 'select')"
-		tables, err := run(ctx, dialects.Query{SQL: readable, Args: []any{permits, leaders}, Table: of.Table.Name})
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(tables, permits) {
-			rows += rowsSQL(permits, "'semaphore', hash, name, permit", "true")
-		}
-		if slices.Contains(tables, leaders) {
-			rows += rowsSQL(leaders, "'election', hash, name, 0", "part = 'seat'")
-		}
+		const readable = "select rows from (values ($1::text, $2::text), ($3::text, $4::text)) tables (name, rows) " +
+			"where has_table_privilege(to_regclass(name), 'select')"
+		rows, err = d.Run(ctx, dialects.Query{SQL: identifier.Qualified(readable), Table: of.Table.Name, Args: []any{
+			permits, rowsOf(permits, "'semaphore', hash, name, permit", "true"),
+			leaders, rowsOf(leaders, "'election', hash, name, 0", "part = 'seat'"),
+		}})
 	}
-	lines, err := run(ctx, dialects.Query{SQL: pictureSQL(rows), Args: []any{slots}, Table: of.Table.Name})
+	if err != nil {
+		return nil, err
+	}
+	picture := identifier.Qualified(pictureSQL(strings.Join(rows, "")))
+	lines, err := d.Run(ctx, dialects.Query{SQL: picture, Args: []any{slots}, Table: of.Table.Name})
 	if err != nil {
 		return nil, err
 	}
 	return entries(lines, of.Table.Slots)
 }
 
-// End does what dialects.Inspector promises.
-func (run Inspector) End(ctx context.Context, party dialects.Party) error {
+// End implements dialects.Inspector.
+func (d *driver[Tx]) End(ctx context.Context, party dialects.Party) error {
 	h := strings.SplitN(party.Transaction, " ", 3)
 	if len(h) < 3 {
 		return dialects.ErrChanged
 	}
-	ended, err := run(ctx, dialects.Query{SQL: endSQL, Args: []any{party.ID, h[0], h[1], h[2]}})
+	ended, err := d.Run(ctx, dialects.Query{SQL: endSQL, Args: []any{party.ID, h[0], h[1], h[2]}})
 	switch {
 	case server.State(err) == server.NoPrivilege:
 		return fmt.Errorf("only the session's own role, and members of pg_signal_backend, may end it (GRANT "+
@@ -72,8 +65,8 @@ func (run Inspector) End(ctx context.Context, party dialects.Party) error {
 	return nil
 }
 
-// rowsSQL adds rows of a table, on a condition.
-func rowsSQL(table, columns, where string) string {
+// rowsOf adds rows of a table, on a condition.
+func rowsOf(table, columns, where string) string {
 	name := sqltext.Literal(table)
 	return " union all select " + name + "::regclass::oid, " + name + ", id, " + columns + " from " + table +
 		" where " + where
@@ -127,12 +120,12 @@ select row_to_json(s)::text from (
 
 // endSQL ends a session that is still in the transaction, or has renewed its locks since then, and
 // has the queue lock if it had one. It tells whether the session ended within 5 s.
-const endSQL = "select pg_terminate_backend(pid, 5000)::text from (select distinct l.pid from pg_locks l " +
+var endSQL = identifier.Qualified("select pg_terminate_backend(pid, 5000)::text from (select distinct l.pid from pg_locks l " +
 	"join pg_stat_activity a on a.pid = l.pid where l.pid::text = $1::text " +
 	"and ($3::text = '' or l.locktype = 'advisory' and l.granted " +
 	"and concat_ws(':', l.objsubid, l.classid, l.objid) = $3::text) " +
 	"and (l.virtualtransaction = $2::text or $4::text <> '' and right(a.application_name, length($4::text)) = " +
-	"$4::text)) s"
+	"$4::text)) s")
 
 // line is a session in a transaction, or a prepared one, and an advisory lock that it has or waits
 // for: a queue lock.
