@@ -236,35 +236,28 @@ func undo(ctx context.Context, l client.Line, at client.Savepoint, request diale
 	return err
 }
 
-// explain says what an error means of which the server can be asked more.
-func explain(ctx context.Context, l client.Line, request dialects.Request, err error) error {
-	if !errors.Is(err, locktable.ErrRows) {
-		return explainStandby(ctx, l, err)
-	}
-	t, _ := textsOf(request, own) // there was no error when the lock was sent
-	values, _ := valuesOf(request, t)
-	exist := "select " + t.column + "::pg_catalog.text from " + t.table + t.where
-	columns, failed := l.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
-	if failed != nil {
-		return server.Classify(failed, request)
-	}
-	return locktable.MissingRows(request, columns[0])
-}
-
 var standbySQL = identifier.Qualified("select coalesce(host(inet_server_addr()) || ':' || inet_server_port()::text, " +
 	"'on a socket of this machine') where pg_is_in_recovery()")
 
-// explainStandby is failed, unless the server is a standby.
-func explainStandby(ctx context.Context, l client.Line, failed error) error {
-	const readOnly = "25006" // FOR UPDATE
-	state := server.State(failed)
-	if !errors.Is(failed, dialects.ErrIsolation) && state != readOnly && state != server.NotSupported {
-		return failed
+// explain says what an error means of which the server can be asked more: which rows are missing,
+// or whether it is a standby.
+func explain(ctx context.Context, l client.Line, request dialects.Request, err error) error {
+	switch state := server.State(err); {
+	case errors.Is(err, locktable.ErrRows):
+		t, _ := textsOf(request, own) // there was no error when the lock was sent
+		values, _ := valuesOf(request, t)
+		exist := "select " + t.column + "::pg_catalog.text from " + t.table + t.where
+		columns, failed := l.Run(ctx, sqltext.Script{sqltext.With(exist, values)})
+		if failed != nil {
+			return server.Classify(failed, request)
+		}
+		return locktable.MissingRows(request, columns[0])
+	case errors.Is(err, dialects.ErrIsolation), state == server.ReadOnly, state == server.NotSupported:
+		columns, failed := l.Run(ctx, sqltext.Script{{SQL: standbySQL}})
+		if failed == nil && len(columns[0]) > 0 {
+			return fmt.Errorf("%w: the server %s is a standby, where a lock excludes nobody: connect to the primary, "+
+				"with target_session_attrs=read-write say: %w", dialects.ErrUnsafeEngine, columns[0][0], err)
+		}
 	}
-	columns, err := l.Run(ctx, sqltext.Script{{SQL: standbySQL}})
-	if err != nil || len(columns[0]) == 0 {
-		return failed
-	}
-	return fmt.Errorf("%w: the server %s is a standby, where a lock excludes nobody: connect to the primary, with "+
-		"target_session_attrs=read-write say: %w", dialects.ErrUnsafeEngine, columns[0][0], failed)
+	return err
 }

@@ -9,10 +9,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -153,18 +149,16 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 			conn.GiveBack()
 		}
 	}()
-	if err = d.identify(ctx, s.Line); err == nil {
-		got, err = s.begin(ctx, request)
-	}
+	got, err = s.begin(ctx, request)
 	panics = false
 	return s, got, err
 }
 
 var errDead = errors.New("connect: the server has ended one connection of the pool after the other")
 
-// acquire takes a connection that is alive and outside a transaction. The kernel shows that, or an
-// answer costs a round trip. A dead one is closed, so none is taken twice, but there may be another
-// pool below.
+// acquire takes a connection that is alive and outside a transaction, to a server that is known to
+// exclude. The kernel shows the former, or an answer costs a round trip. A dead one is closed, so
+// none is taken twice, but there may be another pool below.
 func (d *driver[Tx]) acquire(ctx context.Context) (c client.Conn[Tx], err error) {
 	for dead := 0; ; dead++ {
 		if c, err = d.pool.Take(ctx); err != nil {
@@ -174,6 +168,9 @@ func (d *driver[Tx]) acquire(ctx context.Context) (c client.Conn[Tx], err error)
 			err = c.Exec(ctx, "select 1") // not every driver has a Ping
 		} else if gone, _ := (peer.Conn{Conn: c.Socket}).Look(); gone {
 			err = errDead
+		}
+		if err == nil {
+			err = d.identify(ctx, c.Line)
 		}
 		if err == nil {
 			return c, nil
@@ -254,92 +251,4 @@ func (d *driver[Tx]) Close() error {
 		d.close()
 	}
 	return nil
-}
-
-// within runs work on a connection of the pool, whose server is known to exclude. What work has
-// left open is rolled back after an error. Where that fails, the connection is closed: pgxpool does
-// it at once, database/sql when the connection is taken again.
-func (d *driver[Tx]) within(ctx context.Context, patience time.Duration, work func(client.Line) error) error {
-	wait, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn, err := d.acquire(wait)
-	if err != nil {
-		return err
-	}
-	defer conn.GiveBack()
-	if err = d.identify(ctx, conn.Line); err == nil {
-		err = work(conn.Line)
-	}
-	if status := conn.Status(); err != nil && status != client.Idle && status != client.Closed {
-		clean, cancel := interrupt.Detached(ctx)
-		defer cancel()
-		_ = conn.Line.Exec(clean, "rollback")
-	}
-	return err
-}
-
-// writes are statements that have rows only where they return them.
-var writes = regexp.MustCompile(`^(insert|update|delete|do) `)
-
-// scriptOf is a query as it is sent. A statement has the arguments that it names.
-func scriptOf(q dialects.Query) (s sqltext.Script) {
-	args := make([]any, len(q.Args))
-	for i, arg := range q.Args {
-		args[i] = fmt.Sprint(arg)
-		if bytes, is := arg.([]byte); is {
-			args[i] = fmt.Sprintf(`\x%x`, bytes)
-		}
-	}
-	for text := range strings.SplitSeq(q.SQL, ";\n") {
-		named := len(args)
-		for named > 0 && !strings.Contains(text, "$"+strconv.Itoa(named)) {
-			named--
-		}
-		statement := sqltext.With(text, args[:named]...)
-		statement.Silent = writes.MatchString(text) && !strings.Contains(text, " returning ")
-		s = append(s, statement)
-	}
-	return s
-}
-
-// Run implements dialects.Driver.
-func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) (lines []string, err error) {
-	if len(in) > 0 {
-		return d.runIn(ctx, in[0], q)
-	}
-	err = d.within(ctx, interrupt.Longest, func(l client.Line) error {
-		// Where statements travel one by one, this process may be stopped in between.
-		leased := sqltext.With("select "+client.LeaseSQL("$1"), milliseconds(interrupt.CleanUp))
-		script := slices.Concat(sqltext.Script{client.Begin, leased}, scriptOf(q), sqltext.Script{client.Commit})
-		var columns [][]string
-		run := func(ctx context.Context) (err error) {
-			columns, err = l.Run(ctx, script)
-			return err
-		}
-		err := interrupt.Await(ctx, false, interrupt.Patience, l.Interrupt, l.Cut, run)
-		if err != nil {
-			return explainStandby(ctx, l, server.Ours(err, q.Table))
-		}
-		lines = columns[len(columns)-2]
-		return nil
-	})
-	return lines, err
-}
-
-// runIn runs a query in a transaction of the caller's, which a savepoint keeps safe from every
-// error.
-func (d *driver[Tx]) runIn(ctx context.Context, tx Tx, q dialects.Query) (lines []string, err error) {
-	l, err := d.in(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	defer cancel()
-	script := append(append(sqltext.Script{client.InCallers.Set()}, scriptOf(q)...), client.InCallers.Release())
-	columns, err := l.Run(clean, script)
-	if err != nil {
-		own := dialects.Request{Table: q.Table, Ours: true}
-		return nil, undo(clean, l, client.InCallers, own, err, len(columns), server.Ours(err, q.Table))
-	}
-	return columns[len(columns)-2], nil
 }

@@ -82,7 +82,7 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		t.queue = "select count(" + sqltext.Pass(r, sqltext.Passing, "t") + ")" + numbersSQL(r, "$1")
 	}
 	if r.Fence != "" {
-		t.token = tokenSQL(r.Fence)
+		t.token = fenceOf(r.Fence).token
 	}
 	for _, text := range []*string{&t.set, &t.queue, &t.rows, &t.token} {
 		*text = identifier.Qualified(*text)

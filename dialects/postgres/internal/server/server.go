@@ -26,7 +26,8 @@ const (
 	TooLate          = "25001" // for a level: pgx had dropped some statements, and prepared them in front
 	NoTransaction    = "25P01"
 	AbortedBefore    = "25P02"
-	NotSupported     = "0A000"
+	ReadOnly         = "25006" // a standby, or a primary that is about to be one
+	NotSupported     = "0A000" // of a standby, for a transaction that may write
 	Serialization    = "40001"
 	DeadlockDetected = "40P01"
 	UnknownStatement = "26000" // prepared, as the client library believes
@@ -175,9 +176,9 @@ func Ours(err error, table string) error {
 
 // mayPass are those that may pass by themselves, besides the fatal ones.
 var mayPass = []string{
-	"40",                            // transaction rollback
-	"53",                            // insufficient resources: too many connections, say
-	"25006",                         // read only: a standby, or a primary that is about to be one
+	"40", // transaction rollback
+	"53", // insufficient resources: too many connections, say
+	ReadOnly,
 	LockNotAvailable, QueryCanceled, // a limit of the role's on a wait
 }
 
