@@ -149,16 +149,18 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 			conn.GiveBack()
 		}
 	}()
-	got, err = s.begin(ctx, request)
+	if err = d.identify(ctx, s.Line); err == nil {
+		got, err = s.begin(ctx, request)
+	}
 	panics = false
 	return s, got, err
 }
 
 var errDead = errors.New("connect: the server has ended one connection of the pool after the other")
 
-// acquire takes a connection that is alive and outside a transaction, to a server that is known to
-// exclude. The kernel shows the former, or an answer costs a round trip. A dead one is closed, so
-// none is taken twice, but there may be another pool below.
+// acquire takes a connection that is alive and outside a transaction. The kernel shows that, or an
+// answer costs a round trip. A dead one is closed, so none is taken twice, but there may be another
+// pool below.
 func (d *driver[Tx]) acquire(ctx context.Context) (c client.Conn[Tx], err error) {
 	for dead := 0; ; dead++ {
 		if c, err = d.pool.Take(ctx); err != nil {
@@ -168,9 +170,6 @@ func (d *driver[Tx]) acquire(ctx context.Context) (c client.Conn[Tx], err error)
 			err = c.Exec(ctx, "select 1") // not every driver has a Ping
 		} else if gone, _ := (peer.Conn{Conn: c.Socket}).Look(); gone {
 			err = errDead
-		}
-		if err == nil {
-			err = d.identify(ctx, c.Line)
 		}
 		if err == nil {
 			return c, nil

@@ -67,6 +67,9 @@ func (d *driver[Tx]) runAlone(ctx context.Context, patience time.Duration, inter
 		return nil, err
 	}
 	defer conn.GiveBack()
+	if err = d.identify(ctx, conn.Line); err != nil {
+		return nil, err
+	}
 	stop := conn.Interrupt
 	if !interruptible {
 		stop = func(context.Context) error { return interrupt.ErrNoConnection }
