@@ -79,6 +79,8 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		set.Args = []any{label.Begin + shown, milliseconds(request.Lease), mark}
 	case w == guest && !request.Try:
 		set.Args = []any{label.Begin + shown}
+	case w != guest && request.Try:
+		rows.Args = append(rows.Args, shown)
 	case w != guest:
 		set.Args = []any{shown}
 	}
@@ -93,7 +95,9 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		}
 		set.Args = append(set.Args, milliseconds(limit), strconv.FormatBool(bounded))
 	}
-	a.script = append(a.script, set)
+	if set.SQL != "" {
+		a.script = append(a.script, set)
+	}
 	if t.queue != "" {
 		numbers := []any{sqltext.ArrayOf(queueLocks(request))}
 		a.script = append(a.script, sqltext.Statement{SQL: t.queue, Args: numbers, Silent: true})

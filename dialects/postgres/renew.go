@@ -103,7 +103,7 @@ func queueLocksSQL(held []dialects.Request, function string) (statements []strin
 	for _, request := range held {
 		numbers := sqltext.Literal(sqltext.ArrayOf(queueLocks(request)))
 		statements = append(statements, "select 1 / bool_and("+sqltext.Pass(request, function, "n")+")::int from "+
-			"unnest("+numbers+"::int[]) n")
+			"unnest("+numbers+"::bigint[]) n")
 	}
 	return statements
 }

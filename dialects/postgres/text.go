@@ -74,12 +74,12 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		t.where += " and slots = " + strconv.Itoa(r.Slots)
 	}
 	if t.anyOne {
-		t.rows = anyOneSQL(r, t)
+		t.rows = anyOneSQL(r, t, w)
 	} else {
 		t.rows = rowsSQL(r, t, w)
 	}
 	if !r.Try && !together(r) {
-		t.queue = "select count(" + sqltext.Pass(r, sqltext.Passing, "t") + ")" + numbersSQL(r, "$1")
+		t.queue = "select count(" + sqltext.Pass(r, sqltext.Passing, "t") + ") from unnest($1::bigint[]) t"
 	}
 	if r.Fence != "" {
 		t.token = fenceOf(r.Fence).token
@@ -147,9 +147,19 @@ const (
 	labelSQL = "left(left(" + nameSQL + ", 20) || $1::text, 50)"
 )
 
-// furtherSQL shows a further lock of the same transaction, if there is room, and a try that misses.
-const furtherSQL = "case when strpos(" + nameSQL + ", $1::text) = 0 and length(" + nameSQL + " || $1) < 50 then " +
-	nameSQL + " || ' ' || $1 else " + nameSQL + " end"
+// furtherSQL shows a further lock of the same transaction, if there is room.
+func furtherSQL(label string) string {
+	return sqltext.Set("application_name", "case when strpos("+nameSQL+", "+label+"::text) = 0 and length("+nameSQL+
+		" || "+label+") < 50 then "+nameSQL+" || ' ' || "+label+" else "+nameSQL+" end")
+}
+
+// gotSQL comes with a number that is positive for a try that got what it asked for: it shows that.
+func gotSQL(w how, try bool) string {
+	if !try || w != joined && w != nested {
+		return ""
+	}
+	return ", case when n > 0 then " + furtherSQL("$3") + " end"
+}
 
 // suitsSQL fails where the snapshot of a caller's transaction is older than the wait, and on a
 // standby, which grants an advisory lock apart from its primary: nothing is waited for then.
@@ -168,7 +178,10 @@ func settingsSQL(w how, try bool) string {
 		}
 		limit, bounded = "$4", "$5"
 	case joined, nested:
-		calls = []string{sqltext.Set("application_name", furtherSQL)}
+		if try {
+			return ""
+		}
+		calls = []string{furtherSQL("$1")}
 	case guest:
 		calls = []string{suitsSQL}
 	}
@@ -199,14 +212,6 @@ func ofTheWait(w how, try bool) []string {
 // together tells whether the queue lock is in the statement of the row. See [attemptOf].
 func together(r dialects.Request) bool { return r.Ours && len(r.Values) == 1 && !r.Try }
 
-// numbersSQL are those of the queue locks, in the order of the list.
-func numbersSQL(r dialects.Request, list string) string {
-	if r.Ours {
-		return " from unnest(" + list + "::int[]) t"
-	}
-	return " from unnest(" + list + "::bigint[]) t"
-}
-
 // rowsSQL locks the rows, counts them, and ends the settings of the wait. A try passes its queue
 // locks in it, and counts -1 where it has not: then it must not touch the row. While it did, that
 // would be locked for the one that has, and none of several would get it. With fewer rows than were
@@ -232,7 +237,7 @@ func rowsSQL(r dialects.Request, t *texts, w how) string {
 	count = "select " + count + " from (" + lock + ") rows (locked)"
 	missed := " < " + strconv.Itoa(len(r.Values))
 	if r.Try {
-		passed := "select bool_and(" + sqltext.Pass(r, sqltext.Trying, "t") + ")" + numbersSQL(r, "$2")
+		passed := "select bool_and(" + sqltext.Pass(r, sqltext.Trying, "t") + ") from unnest($2::bigint[]) t"
 		count = "select case when (" + passed + ") then (" + count + ") else -1 end"
 		if !t.list && (w == joined || w == guest) {
 			missed = " = 0"
@@ -245,7 +250,7 @@ func rowsSQL(r dialects.Request, t *texts, w how) string {
 	for _, setting := range ofTheWait(w, r.Try) {
 		answer += ", " + sqltext.Set(setting, "current_setting('txlock."+setting+"')")
 	}
-	return "select " + answer + " from (" + count + ") counted (n)"
+	return "select " + answer + gotSQL(w, r.Try) + " from (" + count + ") counted (n)"
 }
 
 // rowLock is how rows are locked; empty: not at all.
@@ -271,8 +276,8 @@ func rowLock(r dialects.Request) string {
 
 // anyOneSQL takes the first row of the list that is free. A row of another semaphore, in a table
 // that was made anew, is none of them. The CASE keeps the server from trying it first.
-func anyOneSQL(r dialects.Request, t *texts) string {
-	return "select n::text from (select n from unnest($1::int[]) n where case when exists " +
+func anyOneSQL(r dialects.Request, t *texts, w how) string {
+	return "select n::text" + gotSQL(w, true) + " from (select n from unnest($1::int[]) n where case when exists " +
 		"(select from " + t.table + " own where own.id = n and own.hash = $2) then " +
 		sqltext.Pass(r, sqltext.Trying, "n") + " end limit 1) permit"
 }

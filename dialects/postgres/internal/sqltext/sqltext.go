@@ -124,7 +124,7 @@ func Pass(request dialects.Request, function, number string) string {
 		function += "_shared"
 	}
 	if request.Ours {
-		number = NumberOf(request.Table) + ", " + number
+		number = NumberOf(request.Table) + ", " + number + "::int"
 	}
 	return "pg_catalog." + function + "(" + number + ")"
 }

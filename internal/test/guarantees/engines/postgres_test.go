@@ -317,3 +317,25 @@ func TestPoolerLosesServer(t *testing.T) {
 		}
 	}
 }
+
+// A try that misses in the session of another lock leaves no key there; one that gets its key does.
+func TestMissedTryShowsNothing(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f, _ := testbed.NewFixtureWithTable(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
+		require.NoError(t, f.Locks.Install(background))
+		held, err := f.Locks.Mutex("b").Lock(background)
+		require.NoError(t, err)
+		outer, err := f.Locks.Mutex("a").Lock(background)
+		require.NoError(t, err)
+		_, err = f.Locks.Mutex("b").TryLock(outer.Context())
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		got, err := f.Locks.Mutex("c").TryLock(outer.Context())
+		require.NoError(t, err)
+		shown := " FROM pg_stat_activity WHERE application_name LIKE '" + f.Label + "#% [a]"
+		require.Equal(t, 1, f.Total(t, "SELECT count(*)"+shown+" [c]'"))
+		for _, lock := range []*txlock.Lock{got, outer, held} {
+			require.NoError(t, lock.Unlock(background))
+		}
+	})
+}
