@@ -35,6 +35,20 @@ const (
 // begun to wait for the snapshot waits for the end of the transaction.
 var dropSnapshot = sqltext.Silent("set local txlock.idle = ''")
 
+// A savepoint opens a script in a transaction that has more to lose. Each that is open has a name of
+// its own: who comes back to one that was never set must not come back to another.
+const inCallers = "txlock_wait"
+
+func set(savepoint string) sqltext.Statement {
+	return sqltext.Statement{SQL: "savepoint " + savepoint, Silent: true, Opens: true}
+}
+
+func rollbackTo(savepoint string) sqltext.Statement {
+	return sqltext.Silent("rollback to " + savepoint)
+}
+
+func release(savepoint string) sqltext.Statement { return sqltext.Silent("release " + savepoint) }
+
 // attempt is a lock as it is sent: the beginning of a transaction or a savepoint, the settings of
 // the wait, the queue locks, the rows, and what travels with them.
 //
@@ -55,7 +69,7 @@ type attempt struct {
 }
 
 // attemptOf is an attempt between what begins it and, if it has a text, what ends it. Mark is of a
-// transaction of its own, with work; see client.MarkSetting.
+// transaction of its own, with work; see markSetting.
 func attemptOf(ctx context.Context, request dialects.Request, w how, mark string, first, last sqltext.Statement) (
 	a attempt, err error,
 ) {
@@ -192,16 +206,15 @@ func interrupted(ctx context.Context, l client.Line, told bool, run func(context
 }
 
 // join locks rows in an open transaction, which has more to lose than this lock: a savepoint keeps
-// it safe from every error. Inside of that comes the savepoint for work, so that a cancel costs no
-// more than any other error.
-func join(ctx context.Context, l client.Line, request dialects.Request, w how, at client.Savepoint) (
+// it safe from every error. That of nested work stays, and is undone or released with the work.
+func join(ctx context.Context, l client.Line, request dialects.Request, w how, at string) (
 	got dialects.Grant, err error,
 ) {
-	last := at.Release()
+	last := release(at)
 	if w == nested {
-		last = at.Inner().Set()
+		last = sqltext.Statement{}
 	}
-	a, err := attemptOf(ctx, request, w, "", at.Set(), last)
+	a, err := attemptOf(ctx, request, w, "", set(at), last)
 	if err != nil {
 		return got, err
 	}
@@ -220,7 +233,7 @@ func join(ctx context.Context, l client.Line, request dialects.Request, w how, a
 
 // undo undoes a script that began with a savepoint, and has failed behind so many statements. It
 // returns what has become of the request.
-func undo(ctx context.Context, l client.Line, at client.Savepoint, request dialects.Request, failed error, ran int,
+func undo(ctx context.Context, l client.Line, at string, request dialects.Request, failed error, ran int,
 	err error,
 ) error {
 	switch state := server.State(failed); {
@@ -229,10 +242,10 @@ func undo(ctx context.Context, l client.Line, at client.Savepoint, request diale
 	case state == server.AbortedBefore, state == "" && ran == 0: // no savepoint is set
 		return err
 	}
-	_, undone := l.Run(ctx, sqltext.Script{at.Undo()}) // alone: behind it pgx may prepare again
+	_, undone := l.Run(ctx, sqltext.Script{rollbackTo(at)}) // alone: behind it pgx may prepare again
 	if undone == nil {
 		err = explain(ctx, l, request, err)
-		_, undone = l.Run(ctx, sqltext.Script{at.Release()})
+		_, undone = l.Run(ctx, sqltext.Script{release(at)})
 	}
 	if undone != nil {
 		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))

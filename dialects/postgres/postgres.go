@@ -37,11 +37,10 @@ type SQLDriver = driver[*sql.Tx]
 // does not close it. Its query execution mode is respected. Its connections must speak UTF-8, or
 // each call is an error. A nil pool is an error from the first call that can return one.
 func New(pool *pgxpool.Pool) *Driver {
-	d := &Driver{pool: client.PGX(pool)}
 	if pool == nil {
-		d.unusable = errors.New("nil pool: give postgres.New a *pgxpool.Pool")
+		return &Driver{}
 	}
-	return d
+	return &Driver{pool: client.PGX(pool)}
 }
 
 // Open returns a driver with a pool of its own, and reaches the server once. Dsn is a URL or a
@@ -80,27 +79,25 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 // and in LockTx, each statement goes by itself. Where a driver shows no socket, only a heartbeat
 // notices the loss of a session.
 func NewSQL(db *sql.DB) *SQLDriver {
-	d := &SQLDriver{pool: client.SQL(db)}
 	if db == nil {
-		d.unusable = errors.New("nil database: give postgres.NewSQL a *sql.DB")
+		return &SQLDriver{}
 	}
-	return d
+	return &SQLDriver{pool: client.SQL(db)}
 }
 
 // driver is dialects.Driver for either client library.
 type driver[Tx any] struct {
-	pool     client.Pool[Tx]
-	unusable error       // without a pool
-	close    func()      // the pool of Open; nil: the caller's
-	known    atomic.Bool // the servers of the pool exclude, and its sessions, which are all alike, fit
+	pool  client.Pool[Tx]
+	close func()      // the pool of Open; nil: the caller's
+	known atomic.Bool // the servers of the pool exclude, and its sessions, which are all alike, fit
 }
 
 // Info implements dialects.Driver. The server's timer counts milliseconds.
 func (d *driver[Tx]) Info() dialects.Info {
 	info := dialects.Info{System: "postgresql", MinLease: time.Millisecond, Layout: installation.Layout}
 	if d == nil || d.pool == nil {
-		info.Err = errors.New("nil driver: make one with postgres.New, Open or NewSQL")
-	} else if info.Err = d.unusable; info.Err == nil {
+		info.Err = errors.New("nil driver: make one with postgres.New or NewSQL, of a pool that is not nil, or Open")
+	} else {
 		info.PoolSize = d.pool.Size()
 	}
 	return info
@@ -156,8 +153,6 @@ func (d *driver[Tx]) begin(ctx context.Context, request dialects.Request) (s *se
 	return s, got, err
 }
 
-var errDead = errors.New("connect: the server has ended one connection of the pool after the other")
-
 // acquire takes a connection that is alive and outside a transaction. The kernel shows that, or an
 // answer costs a round trip. A dead one is closed, so none is taken twice, but there may be another
 // pool below.
@@ -169,7 +164,7 @@ func (d *driver[Tx]) acquire(ctx context.Context) (c client.Conn[Tx], err error)
 		if c.Socket == nil {
 			err = c.Exec(ctx, "select 1") // not every driver has a Ping
 		} else if gone, _ := (peer.Conn{Conn: c.Socket}).Look(); gone {
-			err = errDead
+			err = errors.New("connect: the server has ended one connection of the pool after the other")
 		}
 		if err == nil {
 			return c, nil
@@ -208,7 +203,7 @@ func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request
 		return err
 	}
 	return d.repeat(ctx, fencing.SecondConn, request, func() error {
-		_, err := join(ctx, l, request, guest, client.InCallers)
+		_, err := join(ctx, l, request, guest, inCallers)
 		return err
 	})
 }

@@ -46,11 +46,11 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) ([]str
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
-	script := append(append(sqltext.Script{client.InCallers.Set()}, scriptOf(q)...), client.InCallers.Release())
+	script := append(append(sqltext.Script{set(inCallers)}, scriptOf(q)...), release(inCallers))
 	columns, err := l.Run(clean, script)
 	if err != nil {
 		own := dialects.Request{Table: q.Table, Ours: true}
-		return nil, undo(clean, l, client.InCallers, own, err, len(columns), server.Ours(err, q.Table))
+		return nil, undo(clean, l, inCallers, own, err, len(columns), server.Ours(err, q.Table))
 	}
 	return columns[len(columns)-2], nil
 }
@@ -75,7 +75,7 @@ func (d *driver[Tx]) runAlone(ctx context.Context, patience time.Duration, inter
 		stop = func(context.Context) error { return interrupt.ErrNoConnection }
 	}
 	// Where statements travel one by one, this process may be stopped in between.
-	leased := sqltext.With("select "+client.LeaseSQL("$1"), milliseconds(interrupt.CleanUp))
+	leased := sqltext.With("select "+leaseSQL("$1"), milliseconds(interrupt.CleanUp))
 	script := slices.Concat(sqltext.Script{client.Begin, leased}, scriptOf(q), sqltext.Script{client.Commit})
 	var columns [][]string
 	err = interrupt.Await(ctx, false, interrupt.Patience, stop, conn.Cut, func(ctx context.Context) (err error) {

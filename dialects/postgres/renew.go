@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
@@ -79,7 +78,7 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 		since, name, _ := strings.Cut(columns[1][0], " ")
 		begun, _ := strconv.ParseFloat(since, 64)
 		settings := "select " + sqltext.Set("application_name", sqltext.Escaped(label.Since(name, begun))) + ", " +
-			client.LeaseSQL(sqltext.Literal(milliseconds(s.lease)))
+			leaseSQL(sqltext.Literal(milliseconds(s.lease)))
 		query := slices.Concat(
 			[]string{sqltext.Ping + "\n" + savepoint}, queueLocksSQL(s.held, sqltext.Keeping),
 			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, sqltext.Trying), relockSQL(s.held),

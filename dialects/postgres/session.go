@@ -9,7 +9,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
@@ -110,24 +109,21 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 	return err
 }
 
-// Join implements dialects.Session. Work runs in a savepoint, which travels behind the lock.
+// Join implements dialects.Session. Work runs in the savepoint of its lock.
 func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work func(Tx) error) (
 	got dialects.Grant, err error,
 ) {
 	if err = s.usable(); err != nil {
 		return got, err
 	}
-	at := client.Savepoint(s.savepoints.Name())
+	at := s.savepoints.Name()
 	switch {
 	case request.Work == nil:
 		return s.lockMore(ctx, request, joined, at)
 	case len(request.Values) > 0:
 		got, err = s.lockMore(ctx, request, nested, at)
 	default:
-		err = s.send(ctx, at.Set(), at.Inner().Set())
-	}
-	if server.State(err) == server.AbortedBefore {
-		err = errAborted
+		err = s.send(ctx, set(at))
 	}
 	if err != nil {
 		return got, err
@@ -142,18 +138,18 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 		if err := work(s.Tx()); err != nil {
 			return err
 		}
-		return s.send(ctx, at.Release())
+		return s.send(ctx, release(at))
 	}, func(failed bool) error {
 		if !failed {
 			return nil
 		}
-		return s.send(ctx, at.Inner().Undo(), at.Release())
+		return s.send(ctx, rollbackTo(at), release(at))
 	})
 	return got, err
 }
 
 // lockMore locks in a savepoint.
-func (s *session[Tx]) lockMore(ctx context.Context, request dialects.Request, w how, at client.Savepoint) (
+func (s *session[Tx]) lockMore(ctx context.Context, request dialects.Request, w how, at string) (
 	got dialects.Grant, err error,
 ) {
 	request.Lease = s.lease
@@ -196,7 +192,7 @@ func (s *session[Tx]) send(ctx context.Context, statements ...sqltext.Statement)
 	case err == nil:
 		return nil
 	case server.State(err) == server.AbortedBefore:
-		return errAborted
+		return server.ErrAborted
 	}
 	return dialects.Lost(err)
 }
@@ -206,27 +202,15 @@ func (s *session[Tx]) send(ctx context.Context, statements ...sqltext.Statement)
 func (s *session[Tx]) Run(ctx context.Context, q dialects.Query) ([]string, error) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	columns, err := s.Line.Run(clean, append(sqltext.Script{client.Proof(s.mark)}, scriptOf(q)...))
+	columns, err := s.Line.Run(clean, append(sqltext.Script{proof(s.mark)}, scriptOf(q)...))
 	switch state := server.State(err); {
 	case err == nil:
 		return columns[len(columns)-1], nil
 	case server.Broken(err), state == server.DivisionByZero: // of the proof
 		return nil, dialects.Lost(err)
-	case state == server.AbortedBefore:
-		return nil, errAborted
 	}
 	return nil, server.Ours(err, q.Table)
 }
-
-var (
-	// errAborted is for work that swallowed the error of a failed statement: PostgreSQL takes no
-	// savepoint in such a transaction, and cannot commit it.
-	errAborted = fmt.Errorf("a statement failed before in the same transaction, and was not rolled back to a "+
-		"savepoint: %w", pgx.ErrTxCommitRollback)
-
-	errEnded = fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
-		"not committed", dialects.ErrLost)
-)
 
 // gone is an error when the transaction that took the locks has visibly ended.
 func (s *session[Tx]) gone() error {
@@ -255,7 +239,7 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 		return cmp.Or(s.gone(), dialects.Lost(s.rollback(ctx)))
 	}
 	if s.Status() == client.Failed {
-		return errors.Join(errAborted, s.rollback(ctx))
+		return errors.Join(server.ErrAborted, s.rollback(ctx))
 	}
 	bad := cmp.Or(s.savepoints.Stuck, s.usable())
 	if gone, _ := (peer.Conn{Conn: s.Line.Socket}).Look(); bad == nil && gone { // nothing is committed: no doubt
@@ -265,7 +249,7 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 		_ = s.rollback(ctx)
 		return dialects.Lost(bad)
 	}
-	script := sqltext.Script{client.Proof(s.mark)}
+	script := sqltext.Script{proof(s.mark)}
 	for _, q := range last {
 		script = append(script, scriptOf(q)...)
 	}
@@ -274,11 +258,12 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 	case err == nil:
 		return nil
 	case state == server.AbortedBefore: // a connection that does not know its state comes so far
-		return errors.Join(errAborted, s.rollback(ctx))
+		return errors.Join(server.ErrAborted, s.rollback(ctx))
 	case state == server.DivisionByZero && s.Status() != client.Idle: // of the proof, else of the COMMIT
 		_ = s.rollback(ctx)
 		s.Destroy() // for what the work has left behind
-		return errEnded
+		return fmt.Errorf("%w: the transaction that took the lock ended before its work did; what came after it is "+
+			"not committed", dialects.ErrLost)
 	case state != "" && s.Status() == client.Idle: // a deferred constraint, say: nothing is committed
 		return err
 	case errors.Is(err, dialects.ErrLost), state != "" && s.Status() != client.Closed:

@@ -10,7 +10,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
@@ -31,7 +30,7 @@ const (
 	own      how = iota // it begins a transaction
 	carrying            // and has statements of the caller's behind it
 	joined              // it joins the locks of a session, in a savepoint that is released
-	nested              // and in one that stays, with another one behind it, for work
+	nested              // and in one that stays for work
 	guest               // in a transaction of the caller's, in a savepoint that is released
 )
 
@@ -166,6 +165,28 @@ func gotSQL(w how, try bool) string {
 var suitsSQL = "case when current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') or " +
 	"pg_is_in_recovery() then " + failSQL(errSnapshot) + " end"
 
+// markSetting holds the mark: a value that lives as long as the transaction, and that no other has.
+const markSetting = "txlock.held"
+
+// proof is in front of COMMIT. In any transaction but the one that holds the mark it fails by a
+// division by zero, and COMMIT is not reached.
+func proof(mark string) sqltext.Statement {
+	return sqltext.With("select 1 / (pg_catalog.current_setting('"+markSetting+"', true) is not distinct from $1)::int",
+		mark)
+}
+
+// checkSQL is how often the server looks whether a waiter's client is still there: else a dead one
+// would stay in the queue. It starts that timer with a statement, so an earlier one sets it.
+const checkSQL = "'500ms'"
+
+// leaseSQL sets what ends a session whose client is gone, as long as the transaction lasts. The
+// server's timer counts idle time; where a client has stopped reading a large result, its kernel
+// counts.
+func leaseSQL(lease string) string {
+	return sqltext.Set("idle_in_transaction_session_timeout", lease) + ", " + sqltext.Set("tcp_user_timeout", lease) +
+		", " + sqltext.Set("client_connection_check_interval", checkSQL)
+}
+
 // settingsSQL prepares a wait. $1 is the label, and the last two bound the wait: a limit of the
 // session's own is kept where nobody has asked for another.
 func settingsSQL(w how, try bool) string {
@@ -174,7 +195,7 @@ func settingsSQL(w how, try bool) string {
 	switch w {
 	case own, carrying:
 		calls = []string{
-			sqltext.Set("application_name", labelSQL), client.LeaseSQL("$2"), sqltext.Set(client.MarkSetting, "$3"),
+			sqltext.Set("application_name", labelSQL), leaseSQL("$2"), sqltext.Set(markSetting, "$3"),
 		}
 		limit, bounded = "$4", "$5"
 	case joined, nested:
@@ -189,7 +210,7 @@ func settingsSQL(w how, try bool) string {
 		"lock_timeout": "case when " + bounded + "::boolean or current_setting('lock_timeout') = '0' then " + limit +
 			" else current_setting('lock_timeout') end",
 		"application_name":                 labelSQL,
-		"client_connection_check_interval": client.CheckSQL,
+		"client_connection_check_interval": checkSQL,
 	}
 	for _, setting := range ofTheWait(w, try) {
 		calls = append(calls, sqltext.Set("txlock."+setting, "current_setting('"+setting+"')"),

@@ -17,12 +17,9 @@ import (
 
 // Pool is where a client library keeps its connections.
 type Pool[Tx any] interface {
-	// Take takes a connection, which may have died while it was idle.
-	Take(ctx context.Context) (Conn[Tx], error)
-	// In is the line to the transaction of a caller's.
-	In(ctx context.Context, tx Tx) (Line, error)
-	// Size is how many connections it may have; 0: as many as are asked for.
-	Size() int
+	Take(ctx context.Context) (Conn[Tx], error)  // the connection may have died while it was idle
+	In(ctx context.Context, tx Tx) (Line, error) // to the transaction of a caller's
+	Size() int                                   // most connections; 0: as many as are asked for
 }
 
 // Conn is a connection of a pool.
@@ -36,8 +33,7 @@ type Transaction[Tx any] interface {
 	// Begin runs a script that begins a transaction. After an error it may be open: Rollback ends
 	// it.
 	Begin(ctx context.Context, s sqltext.Script) ([][]string, error)
-	// Tx is the transaction as work gets it.
-	Tx() Tx
+	Tx() Tx // as work gets it
 	// Commit runs a script that begins with a proof, and commits. An error that matches
 	// dialects.ErrLost means that nothing is committed.
 	Commit(ctx context.Context, s sqltext.Script) error
@@ -46,13 +42,11 @@ type Transaction[Tx any] interface {
 	// Destroy closes the connection, so that the server ends its session. It is given back all the
 	// same.
 	Destroy()
-	// GiveBack gives the connection back to its pool.
 	GiveBack()
-	// Status is the state of the session, as far as it is known without asking the server.
 	Status() Status
 }
 
-// Status is the state of a session.
+// Status is the state of a session, as far as it is known without asking the server.
 type Status byte
 
 // The states of a session, as the server reports them.
@@ -86,56 +80,11 @@ func (l Line) Exec(ctx context.Context, statements string) error {
 	return err
 }
 
+// Begin and Commit enclose a script in a transaction of the library's.
 var (
-	// Begin opens a script in a transaction of the library's.
-	Begin = sqltext.Statement{SQL: "begin isolation level read committed read write", Silent: true, Opens: true}
-	// Commit ends one.
+	Begin  = sqltext.Statement{SQL: "begin isolation level read committed read write", Silent: true, Opens: true}
 	Commit = sqltext.Silent("commit")
 )
-
-// Savepoint opens a script in a transaction that has more to lose. Each that is open has a name of
-// its own: who comes back to one that was never set must not come back to another.
-type Savepoint string
-
-// InCallers is that in a transaction of the caller's.
-const InCallers Savepoint = "txlock_wait"
-
-// Set sets it.
-func (s Savepoint) Set() sqltext.Statement {
-	return sqltext.Statement{SQL: "savepoint " + string(s), Silent: true, Opens: true}
-}
-
-// Inner is another one, for the work with what is locked in s. It ends with s.
-func (s Savepoint) Inner() Savepoint { return s + "_work" }
-
-// Undo comes back to it.
-func (s Savepoint) Undo() sqltext.Statement { return sqltext.Silent("rollback to " + string(s)) }
-
-// Release ends it.
-func (s Savepoint) Release() sqltext.Statement { return sqltext.Silent("release " + string(s)) }
-
-// MarkSetting holds the mark: a value that lives as long as the transaction, and that no other has.
-const MarkSetting = "txlock.held"
-
-// Proof is in front of COMMIT. In any transaction but the one that holds the mark it fails by a
-// division by zero, and COMMIT is not reached.
-func Proof(mark string) sqltext.Statement {
-	return sqltext.With("select 1 / (pg_catalog.current_setting('"+MarkSetting+"', true) is not distinct from $1)::int",
-		mark)
-}
-
-// CheckSQL is how long a dead waiter may stay in the queue.
-const CheckSQL = "'500ms'"
-
-// LeaseSQL sets what ends a session whose client is gone, as long as the transaction lasts.
-//
-// The server's timer counts idle time; where a client has stopped reading a large result, its
-// kernel counts. The server looks now and then whether a waiter's client is still there, else a
-// dead one would stay in the queue. It starts that timer with a statement, so this one comes first.
-func LeaseSQL(lease string) string {
-	return sqltext.Set("idle_in_transaction_session_timeout", lease) + ", " + sqltext.Set("tcp_user_timeout", lease) +
-		", " + sqltext.Set("client_connection_check_interval", CheckSQL)
-}
 
 // ErrRowsOpen says that nothing can be sent, and nothing is lost.
 var ErrRowsOpen = errors.New("rows of a query in the same transaction are still open: read them to the end, or close " +

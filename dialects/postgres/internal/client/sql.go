@@ -28,16 +28,31 @@ func SQL(db *sql.DB) Pool[*sql.Tx] { return sqlPool{db, new(atomic.Bool)} }
 func (p sqlPool) Size() int { return p.Stats().MaxOpenConnections }
 
 func (p sqlPool) Take(ctx context.Context) (taken Conn[*sql.Tx], err error) {
-	c := &sqlConn{pool: p, state: Open}
-	if c.Conn, err = sqlconn.Take(ctx, p.DB, c.look); err != nil {
+	c := &sqlConn{state: Open}
+	c.Conn, err = sqlconn.Take(ctx, p.DB, func(to *sqlconn.Conn, pooled any) bool {
+		switch conn := pooled.(type) {
+		case interface{ Conn() *pgx.Conn }:
+			_, own := pooled.(*stdlib.Conn)
+			p.pgx.Store(own)
+			c.pgx = known(conn.Conn(), p.beside)
+			to.Socket, to.End = c.pgx.line.Socket, func() { _ = c.pgx.conn.Close(over) }
+		case interface{ Conn() net.Conn }: // pgdriver of bun
+			to.Socket = conn.Conn()
+		default:
+			return false
+		}
+		return true
+	})
+	if err != nil {
 		return taken, err
 	}
-	if c.line = (Line{Cut: c.Cut(), Socket: c.Socket, Tag: newTag()}); c.pgx != nil {
-		c.line.Interrupt, c.line.Tag = c.pgx.line.Interrupt, c.pgx.line.Tag
+	if c.pgx != nil {
+		c.line = c.pgx.line
 	} else {
+		c.line = Line{Cut: c.Cut(), Socket: c.Socket, Tag: newTag()}
 		c.line.Interrupt = func(ctx context.Context) error { return p.beside(ctx, cancelSQL(c.line.Tag)) }
 	}
-	c.line.Run = c.run
+	c.line.Run, c.line.Carries = c.run, false
 	return Conn[*sql.Tx]{c.line, c}, nil
 }
 
@@ -72,24 +87,7 @@ type sqlConn struct {
 	*sqlconn.Conn
 	line  Line
 	pgx   *pgxConn // nil: the driver is not pgx's
-	pool  sqlPool
-	state Status // that an error has shown; Open: none has
-}
-
-// look knows pgx's connections, and those that show their socket.
-func (c *sqlConn) look(to *sqlconn.Conn, pooled any) bool {
-	switch conn := pooled.(type) {
-	case interface{ Conn() *pgx.Conn }:
-		_, own := pooled.(*stdlib.Conn)
-		c.pool.pgx.Store(own)
-		c.pgx = known(conn.Conn(), c.pool.beside)
-		to.Socket, to.End = c.pgx.line.Socket, func() { _ = c.pgx.conn.Close(over) }
-	case interface{ Conn() net.Conn }: // pgdriver of bun
-		to.Socket = conn.Conn()
-	default:
-		return false
-	}
-	return true
+	state Status   // that an error has shown; Open: none has
 }
 
 func (c *sqlConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {

@@ -21,7 +21,7 @@ import (
 
 // SQLSTATEs (manual, appendix A) that mean something to a lock.
 const (
-	DivisionByZero   = "22012" // client.Proof raises it on purpose
+	DivisionByZero   = "22012" // the proof raises it on purpose
 	InvalidText      = "22P02" // failSQL raises it on purpose
 	TooLate          = "25001" // for a level: pgx had dropped some statements, and prepared them in front
 	NoTransaction    = "25P01"
@@ -137,9 +137,16 @@ func State(err error) string {
 	return ""
 }
 
+// ErrAborted is for work that swallowed the error of a failed statement: PostgreSQL takes no
+// savepoint in such a transaction, and cannot commit it.
+var ErrAborted = fmt.Errorf("a statement failed before in the same transaction, and was not rolled back to a "+
+	"savepoint: %w", pgx.ErrTxCommitRollback)
+
 // Classify adds to err what it means for a lock in request.
 func Classify(err error, request dialects.Request) error {
 	switch State(err) {
+	case AbortedBefore:
+		return ErrAborted
 	case LockNotAvailable, QueryCanceled:
 		return fmt.Errorf("%w: %w", dialects.ErrNotAcquired, err)
 	case DeadlockDetected:
