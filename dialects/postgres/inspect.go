@@ -153,7 +153,7 @@ func entries(texts []string, slots int) (entries []dialects.Entry, err error) {
 		l.read()
 		sessions[l.PID] = l.Party
 		l.label.Rows(func(table, column, value string) {
-			number := sqltext.QueueLock(table, column, value)
+			number := queueLock(table, column, value)
 			callers[number] = dialects.Entry{Table: table, Column: column, Value: value}
 		})
 	}

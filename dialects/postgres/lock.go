@@ -43,10 +43,6 @@ func set(savepoint string) sqltext.Statement {
 	return sqltext.Statement{SQL: "savepoint " + savepoint, Silent: true, Opens: true}
 }
 
-func rollbackTo(savepoint string) sqltext.Statement {
-	return sqltext.Silent("rollback to " + savepoint)
-}
-
 func release(savepoint string) sqltext.Statement { return sqltext.Silent("release " + savepoint) }
 
 // attempt is a lock as it is sent: the beginning of a transaction or a savepoint, the settings of
@@ -242,10 +238,10 @@ func undo(ctx context.Context, l client.Line, at string, request dialects.Reques
 	case state == server.AbortedBefore, state == "" && ran == 0: // no savepoint is set
 		return err
 	}
-	_, undone := l.Run(ctx, sqltext.Script{rollbackTo(at)}) // alone: behind it pgx may prepare again
+	undone := l.Exec(ctx, "rollback to "+at)
 	if undone == nil {
 		err = explain(ctx, l, request, err)
-		_, undone = l.Run(ctx, sqltext.Script{release(at)})
+		undone = l.Exec(ctx, "release "+at)
 	}
 	if undone != nil {
 		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))

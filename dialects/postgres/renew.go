@@ -80,9 +80,9 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 		settings := "select " + sqltext.Set("application_name", sqltext.Escaped(label.Since(name, begun))) + ", " +
 			leaseSQL(sqltext.Literal(milliseconds(s.lease)))
 		query := slices.Concat(
-			[]string{sqltext.Ping + "\n" + savepoint}, queueLocksSQL(s.held, sqltext.Keeping),
-			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, sqltext.Trying), relockSQL(s.held),
-			[]string{savepoint}, queueLocksSQL(s.held, sqltext.Unkeeping), []string{"release " + savepoint},
+			[]string{pingSQL + "\n" + savepoint}, queueLocksSQL(s.held, "pg_try_advisory_lock"),
+			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, "pg_try_advisory_xact_lock"), relockSQL(s.held),
+			[]string{savepoint}, queueLocksSQL(s.held, "pg_advisory_unlock"), []string{"release " + savepoint},
 		)
 		err = s.Line.Exec(ctx, identifier.Qualified(strings.Join(query, "; ")))
 	}
@@ -101,7 +101,7 @@ var sinceSQL = identifier.Qualified("select concat(extract(epoch from now()), ' 
 func queueLocksSQL(held []dialects.Request, function string) (statements []string) {
 	for _, request := range held {
 		numbers := sqltext.Literal(sqltext.ArrayOf(queueLocks(request)))
-		statements = append(statements, "select 1 / bool_and("+sqltext.Pass(request, function, "n")+")::int from "+
+		statements = append(statements, "select 1 / bool_and("+passSQL(request, function, "n")+")::int from "+
 			"unnest("+numbers+"::bigint[]) n")
 	}
 	return statements

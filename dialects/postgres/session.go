@@ -87,13 +87,19 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 
 func (s *session[Tx]) Socket() net.Conn { return s.Line.Socket }
 
+// pingSQL is an empty query, that is no statement: somebody's pg_cancel_backend would abort the
+// transaction with a statement, and release the lock. Only where the client library does not say in
+// which state the answer leaves the session, a statement follows that asks for it. The server shows
+// the text to who may see the session.
+const pingSQL = "-- txlock ping"
+
 // Ping implements dialects.Session. An error of the server is an answer too, unless it is that of a
 // renewal: the state of the session says whether the transaction goes on.
 func (s *session[Tx]) Ping(ctx context.Context) error {
 	if s.mustRenew() {
 		return s.renew(ctx)
 	}
-	ping := sqltext.Ping
+	ping := pingSQL
 	if s.Status() == client.Open { // this fails outside a transaction, and in an aborted one; it has no snapshot
 		ping += "\nsavepoint txlock_ask; release savepoint txlock_ask"
 	}
@@ -123,7 +129,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 	case len(request.Values) > 0:
 		got, err = s.lockMore(ctx, request, nested, at)
 	default:
-		err = s.send(ctx, set(at))
+		err = s.send(ctx, "savepoint "+at)
 	}
 	if err != nil {
 		return got, err
@@ -138,12 +144,12 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 		if err := work(s.Tx()); err != nil {
 			return err
 		}
-		return s.send(ctx, release(at))
+		return s.send(ctx, "release "+at)
 	}, func(failed bool) error {
 		if !failed {
 			return nil
 		}
-		return s.send(ctx, rollbackTo(at), release(at))
+		return s.send(ctx, "rollback to "+at+"; release "+at)
 	})
 	return got, err
 }
@@ -180,18 +186,14 @@ func (s *session[Tx]) hold(request dialects.Request, got dialects.Grant) {
 }
 
 // send sends what must be sent also when ctx has ended. Pgx would close the connection.
-func (s *session[Tx]) send(ctx context.Context, statements ...sqltext.Statement) error {
+func (s *session[Tx]) send(ctx context.Context, text string) error {
 	if err := s.gone(); err != nil {
 		return err
 	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	text, _ := sqltext.Script(statements).Text()
 	err := s.Line.Exec(clean, text)
-	switch {
-	case err == nil:
-		return nil
-	case server.State(err) == server.AbortedBefore:
+	if server.State(err) == server.AbortedBefore {
 		return server.ErrAborted
 	}
 	return dialects.Lost(err)
@@ -203,10 +205,10 @@ func (s *session[Tx]) Run(ctx context.Context, q dialects.Query) ([]string, erro
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	columns, err := s.Line.Run(clean, append(sqltext.Script{proof(s.mark)}, scriptOf(q)...))
-	switch state := server.State(err); {
+	switch {
 	case err == nil:
 		return columns[len(columns)-1], nil
-	case server.Broken(err), state == server.DivisionByZero: // of the proof
+	case server.Broken(err), server.State(err) == server.DivisionByZero: // of the proof
 		return nil, dialects.Lost(err)
 	}
 	return nil, server.Ours(err, q.Table)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,7 +79,7 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		t.rows = rowsSQL(r, t, w)
 	}
 	if !r.Try && !together(r) {
-		t.queue = "select count(" + sqltext.Pass(r, sqltext.Passing, "t") + ") from unnest($1::bigint[]) t"
+		t.queue = "select count(" + passSQL(r, "pg_advisory_xact_lock", "t") + ") from unnest($1::bigint[]) t"
 	}
 	if r.Fence != "" {
 		t.token = fenceOf(r.Fence).token
@@ -101,7 +102,7 @@ func queueLocks(request dialects.Request) []int64 {
 	numbers := make([]int64, len(request.Values))
 	for i, row := range request.Values {
 		if !request.Ours {
-			numbers[i] = sqltext.QueueLock(request.Table, request.Column, row.Text)
+			numbers[i] = queueLock(request.Table, request.Column, row.Text)
 			continue
 		}
 		number, err := strconv.ParseInt(row.Text, 10, 32)
@@ -112,6 +113,25 @@ func queueLocks(request dialects.Request) []int64 {
 	}
 	slices.Sort(numbers)
 	return slices.Compact(numbers)
+}
+
+// queueLock is the number of the queue lock in front of a row of the caller's.
+func queueLock(table, column, value string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte("txlock\x00" + table + "\x00" + column + "\x00" + value))
+	return int64(h.Sum64())
+}
+
+// passSQL calls a function of the server's for the number of a queue lock. The lock ends with the
+// transaction where the function's name has xact, else with the session.
+func passSQL(request dialects.Request, function, number string) string {
+	if request.Shared {
+		function += "_shared"
+	}
+	if request.Ours {
+		number = sqltext.NumberOf(request.Table) + ", " + number + "::int"
+	}
+	return "pg_catalog." + function + "(" + number + ")"
 }
 
 // valuesOf is the argument that names the rows.
@@ -249,7 +269,7 @@ func rowsSQL(r dialects.Request, t *texts, w how) string {
 		lock, count = "select "+t.column+" from "+t.table+t.where+" order by 1", "count(distinct locked)"
 	}
 	if together(r) {
-		lock += " and (select " + sqltext.Pass(r, sqltext.Passing, "$1") + " is not null)"
+		lock += " and (select " + passSQL(r, "pg_advisory_xact_lock", "$1") + " is not null)"
 	}
 	lock += rowLock(r)
 	if r.Try && rowLock(r) != "" {
@@ -258,7 +278,7 @@ func rowsSQL(r dialects.Request, t *texts, w how) string {
 	count = "select " + count + " from (" + lock + ") rows (locked)"
 	missed := " < " + strconv.Itoa(len(r.Values))
 	if r.Try {
-		passed := "select bool_and(" + sqltext.Pass(r, sqltext.Trying, "t") + ") from unnest($2::bigint[]) t"
+		passed := "select bool_and(" + passSQL(r, "pg_try_advisory_xact_lock", "t") + ") from unnest($2::bigint[]) t"
 		count = "select case when (" + passed + ") then (" + count + ") else -1 end"
 		if !t.list && (w == joined || w == guest) {
 			missed = " = 0"
@@ -300,5 +320,5 @@ func rowLock(r dialects.Request) string {
 func anyOneSQL(r dialects.Request, t *texts, w how) string {
 	return "select n::text" + gotSQL(w, true) + " from (select n from unnest($1::int[]) n where case when exists " +
 		"(select from " + t.table + " own where own.id = n and own.hash = $2) then " +
-		sqltext.Pass(r, sqltext.Trying, "n") + " end limit 1) permit"
+		passSQL(r, "pg_try_advisory_xact_lock", "n") + " end limit 1) permit"
 }

@@ -77,7 +77,9 @@ func ExecNestedFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 					require.NotErrorIs(t, err, txlock.ErrNotAcquired, one.SQL)
 					require.Equal(t, i < 3, errors.Is(err, txlock.ErrRows), "%s: %v", one.SQL, err)
 					s.Taken(t, outer)
-					s.Taken(t, key)
+					if !s.Postgres { // where the savepoint has released it
+						s.Taken(t, key)
+					}
 				}
 			}
 		}
@@ -87,7 +89,7 @@ func ExecNestedFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		shared := s.Locks.Mutex(s.Key("shared"))
 		_, err := shared.Shared().Exec(ctx, twice)
 		require.ErrorIs(t, err, txlock.ErrRows)
-		s.Taken(t, s.Key("shared"))
+		s.Taken(t, outer)
 		return nil
 	}))
 	require.Equal(t, 10, s.left(t))

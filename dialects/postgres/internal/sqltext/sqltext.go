@@ -5,12 +5,10 @@ package sqltext
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"regexp"
 	"strconv"
 	"strings"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -109,26 +107,6 @@ func Beside(table string) (beside func(suffix string) string, err error) {
 	return func(suffix string) string { return stem + suffix + `"` }, err
 }
 
-// The functions that pass a queue lock. The first two hold it until the end of the transaction, the
-// others as long as the session lives or wants. Each has a shared form.
-const (
-	Passing   = "pg_advisory_xact_lock"
-	Trying    = "pg_try_advisory_xact_lock"
-	Keeping   = "pg_try_advisory_lock"
-	Unkeeping = "pg_advisory_unlock"
-)
-
-// Pass calls one of them for a number, as request locks.
-func Pass(request dialects.Request, function, number string) string {
-	if request.Shared {
-		function += "_shared"
-	}
-	if request.Ours {
-		number = NumberOf(request.Table) + ", " + number + "::int"
-	}
-	return "pg_catalog." + function + "(" + number + ")"
-}
-
 // NumberOf is the table's number. A prepared statement looks it up anew when the table is made
 // anew.
 func NumberOf(table string) string {
@@ -140,19 +118,6 @@ func NumberOf(table string) string {
 func Set(setting, argument string) string {
 	return "pg_catalog.set_config('" + setting + "', " + argument + ", true)"
 }
-
-// QueueLock is the number of the queue lock in front of a row of the caller's.
-func QueueLock(table, column, value string) int64 {
-	h := fnv.New64a()
-	h.Write([]byte("txlock\x00" + table + "\x00" + column + "\x00" + value))
-	return int64(h.Sum64())
-}
-
-// Ping is a heartbeat. It is an empty query, that is no statement: somebody's pg_cancel_backend
-// would abort the transaction with a statement, and release the lock. Only where the client library
-// does not say in which state the answer leaves the session, a statement follows that asks for it.
-// The server shows the text to who may see the session.
-const Ping = "-- txlock ping"
 
 // Tag begins a query of several statements, and the rest of a comment says whose it is.
 const Tag = "/* txlock "
