@@ -32,7 +32,9 @@ type behind struct {
 func behindOf(list []dialects.Statement) behind {
 	b := behind{commits: len(list) > 0}
 	for _, statement := range list {
-		if !isPlain(statement.SQL) {
+		// One statement that reads or writes rows, and nothing else.
+		text := strings.TrimRight(statements.Bare(statement.SQL), "; \t\r\n")
+		if !plain.MatchString(text) || strings.Contains(text, ";") {
 			break
 		}
 		b.list = append(b.list, statement)
@@ -51,12 +53,6 @@ func behindOf(list []dialects.Statement) behind {
 }
 
 var plain = regexp.MustCompile(`^(?i:select|insert|update|delete|merge|with|values)\b`)
-
-// isPlain tells whether a text is one statement that reads or writes rows, and nothing else.
-func isPlain(text string) bool {
-	text = statements.Bare(text)
-	return plain.MatchString(text) && !strings.Contains(strings.TrimRight(text, "; \t\r\n"), ";")
-}
 
 // errUnsent occurs when the client library has refused a batch before it was sent: for an argument
 // that it cannot encode, or a table that a statement in front makes. They go one by one then.

@@ -59,10 +59,10 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		return t, nil
 	}
 	t = &texts{set: settingsSQL(w, r.Try), anyOne: r.AnyOne != "" && r.Try}
-	if t.table, err = sqltext.QuoteTable(r.Table); err != nil {
-		return nil, err
+	if t.table, err = sqltext.QuoteTable(r.Table); err == nil {
+		t.column, err = identifier.Quote(r.Column, '"', 1)
 	}
-	if t.column, err = identifier.Quote(r.Column, '"', 1); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	t.list = t.anyOne || len(r.Values) > 1
@@ -226,28 +226,28 @@ func settingsSQL(w how, try bool) string {
 	case guest:
 		calls = []string{suitsSQL}
 	}
-	during := map[string]string{
-		"lock_timeout": "case when " + bounded + "::boolean or current_setting('lock_timeout') = '0' then " + limit +
+	during := []string{
+		"case when " + bounded + "::boolean or current_setting('lock_timeout') = '0' then " + limit +
 			" else current_setting('lock_timeout') end",
-		"application_name":                 labelSQL,
-		"client_connection_check_interval": checkSQL,
+		labelSQL, checkSQL,
 	}
-	for _, setting := range ofTheWait(w, try) {
+	for i, setting := range ofTheWait(w, try) {
 		calls = append(calls, sqltext.Set("txlock."+setting, "current_setting('"+setting+"')"),
-			sqltext.Set(setting, during[setting]))
+			sqltext.Set(setting, during[i]))
 	}
 	return "select " + strings.Join(calls, ", ")
 }
 
 // ofTheWait are settings that are restored behind the wait.
 func ofTheWait(w how, try bool) []string {
-	switch {
+	switch settings := []string{"lock_timeout", "application_name", "client_connection_check_interval"}; {
 	case try:
 		return nil
 	case w == guest:
-		return []string{"lock_timeout", "application_name", "client_connection_check_interval"}
+		return settings
+	default:
+		return settings[:1]
 	}
-	return []string{"lock_timeout"}
 }
 
 // together tells whether the queue lock is in the statement of the row. See [attemptOf].
