@@ -78,6 +78,13 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		return a, err
 	}
 	a = attempt{request: request, texts: t, script: append(make(sqltext.Script, 0, 10), first), sent: time.Now()}
+	add := func(s sqltext.Statement) (at int) {
+		if s.SQL == "" {
+			return 0
+		}
+		a.script = append(a.script, s)
+		return len(a.script) - 1
+	}
 	set, rows := sqltext.Statement{SQL: t.set, Silent: true}, sqltext.Statement{SQL: t.rows, Args: []any{values}}
 	if t.anyOne {
 		rows.Args = append(rows.Args, request.AnyOne)
@@ -105,26 +112,16 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		}
 		set.Args = append(set.Args, milliseconds(limit), strconv.FormatBool(bounded))
 	}
-	if set.SQL != "" {
-		a.script = append(a.script, set)
-	}
+	add(set)
 	if t.queue != "" {
-		numbers := []any{sqltext.ArrayOf(queueLocks(request))}
-		a.script = append(a.script, sqltext.Statement{SQL: t.queue, Args: numbers, Silent: true})
+		add(sqltext.Silent(t.queue, sqltext.ArrayOf(queueLocks(request))))
 	}
-	a.rows = len(a.script)
-	a.script = append(a.script, rows)
-	if t.token != "" {
-		a.token = len(a.script)
-		a.script = append(a.script, sqltext.Statement{SQL: t.token})
-	}
+	a.rows, a.token = add(rows), add(sqltext.Statement{SQL: t.token})
 	if request.Work.Looks() {
 		a.script = append(a.script, scriptOf(*request.Work.Look)...)
 		a.look = len(a.script) - 1
 	}
-	if last.SQL != "" {
-		a.script = append(a.script, last)
-	}
+	add(last)
 	return a, nil
 }
 

@@ -101,15 +101,11 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 func queueLocks(request dialects.Request) []int64 {
 	numbers := make([]int64, len(request.Values))
 	for i, row := range request.Values {
-		if !request.Ours {
+		if request.Ours {
+			numbers[i], _ = strconv.ParseInt(row.Text, 10, 32) // else the row's statement fails
+		} else {
 			numbers[i] = queueLock(request.Table, request.Column, row.Text)
-			continue
 		}
-		number, err := strconv.ParseInt(row.Text, 10, 32)
-		if err != nil {
-			panic("bug: a row of our own without a number: " + err.Error())
-		}
-		numbers[i] = number
 	}
 	slices.Sort(numbers)
 	return slices.Compact(numbers)

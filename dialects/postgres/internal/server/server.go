@@ -123,9 +123,6 @@ func isOneOf(prefixes []string, state string) bool {
 
 // State is the SQLSTATE of an error of the server. Drivers have two ways to tell it.
 func State(err error) string {
-	if err == nil {
-		return ""
-	}
 	var stated interface{ SQLState() string }   // pgx, lib/pq
 	var fielded interface{ Field(byte) string } // pgdriver of bun
 	switch {
