@@ -101,8 +101,7 @@ var sinceSQL = identifier.Qualified("select concat(extract(epoch from now()), ' 
 func queueLocksSQL(held []dialects.Request, function string) (statements []string) {
 	for _, request := range held {
 		numbers := sqltext.Literal(sqltext.ArrayOf(queueLocks(request)))
-		statements = append(statements, "select 1 / bool_and("+passSQL(request, function, "n")+")::int from "+
-			"unnest("+numbers+"::bigint[]) n")
+		statements = append(statements, "select 1 / bool_and("+passSQL(request, function, "t")+")::int"+each(numbers))
 	}
 	return statements
 }

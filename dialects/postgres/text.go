@@ -79,7 +79,7 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		t.rows = rowsSQL(r, t, w)
 	}
 	if !r.Try && !together(r) {
-		t.queue = "select count(" + passSQL(r, "pg_advisory_xact_lock", "t") + ") from unnest($1::bigint[]) t"
+		t.queue = "select count(" + passSQL(r, "pg_advisory_xact_lock", "t") + ")" + each("$1")
 	}
 	if r.Fence != "" {
 		t.token = fenceOf(r.Fence).token
@@ -129,6 +129,9 @@ func passSQL(request dialects.Request, function, number string) string {
 	}
 	return "pg_catalog." + function + "(" + number + ")"
 }
+
+// each makes rows of an array of numbers, in its order.
+func each(list string) string { return " from unnest(" + list + "::bigint[]) t" }
 
 // valuesOf is the argument that names the rows.
 func valuesOf(request dialects.Request, t *texts) (string, error) {
@@ -274,7 +277,7 @@ func rowsSQL(r dialects.Request, t *texts, w how) string {
 	count = "select " + count + " from (" + lock + ") rows (locked)"
 	missed := " < " + strconv.Itoa(len(r.Values))
 	if r.Try {
-		passed := "select bool_and(" + passSQL(r, "pg_try_advisory_xact_lock", "t") + ") from unnest($2::bigint[]) t"
+		passed := "select bool_and(" + passSQL(r, "pg_try_advisory_xact_lock", "t") + ")" + each("$2")
 		count = "select case when (" + passed + ") then (" + count + ") else -1 end"
 		if !t.list && (w == joined || w == guest) {
 			missed = " = 0"
