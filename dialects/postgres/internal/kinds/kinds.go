@@ -148,11 +148,6 @@ func claimsOf(table string) dialects.ClaimSQL {
 			"since = case when c.until > now then c.since else now end "+
 			"from clock where c.claim = $1::bytea returning c.*) "+line("1")+"taken c union all "+
 			line("0")+"{} c where c.claim = $1::bytea and not exists (select from taken)"),
-		Look: of(table, "with asked as materialized (select n, decode(a ->> 0, 'hex') claim, "+
-			"convert_from(decode(a ->> 1, 'hex'), 'UTF8') holder from json_array_elements($1::json) with "+
-			"ordinality list (a, n)), free as materialized (select n from asked join {} c using (claim) where "+
-			"c.until <= NOW or c.holder = asked.holder for update of c skip locked) select n from asked left join "+
-			"{} c using (claim) where c.claim is null or n in (select n from free)"),
 		Sweep: sweep(table, "claim", "until"),
 	}
 }
