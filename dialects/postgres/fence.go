@@ -13,8 +13,8 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// fence is the texts by which tokens are drawn. A run of the server lasts until it crashes, or until a
-// standby is promoted. Counts come from a sequence.
+// fence is the texts by which tokens are drawn. A run of the server lasts until it crashes, or until
+// a standby is promoted. Counts come from a sequence.
 //
 // A rollback does not undo nextval. But the server writes it to the log without waiting for the
 // disk: after a crash the sequence may give out counts again. So runs has the epoch of this run and
@@ -55,7 +55,8 @@ func fenceOf(table string) fence {
 			"from (select epoch, nextval(" + sqltext.Literal(sequence) + ") - start as count from " + runs +
 			" run where " + here("run") + ") drawn where count < " + strconv.Itoa(fencing.Spent) + "), (" +
 			failSQL(fencing.ErrNoRun) + ")::text)",
-		// A logical replica has the rows of its publisher, but not how far their numbers were drawn.
+		// A logical replica has the rows of its publisher, and not how far their numbers were
+		// drawn.
 		draw: alone + identifier.Qualified("insert into "+epochs+" (epoch) overriding system value select "+
 			"coalesce(max(epoch), 0) + 1 from "+epochs+" returning epoch::text"),
 		number: alone + identifier.Qualified("with run as (insert into "+runs+" as former select true, $1::bigint, "+
@@ -73,7 +74,8 @@ func fenceOf(table string) fence {
 // the epochs of the others are skipped. So is one when a run with a higher one has begun: the
 // server has crashed since it was drawn, behind a pooler that keeps this connection.
 //
-// An interrupt would end the wait of a COMMIT for a standby, and what is committed would be visible.
+// No COMMIT is interrupted: that would end its wait for a standby, and what is committed would be
+// visible.
 func (d *driver[Tx]) numberRun(ctx context.Context, patience time.Duration, table string) error {
 	f := fenceOf(table)
 	drawn, err := d.runAlone(ctx, patience, false, dialects.Query{SQL: f.draw, Table: table})

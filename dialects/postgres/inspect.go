@@ -120,8 +120,8 @@ select row_to_json(s)::text from (
 
 // endSQL ends a session that is still in the transaction, or has renewed its locks since then, and
 // has the queue lock if it had one. It tells whether the session ended within 5 s.
-var endSQL = identifier.Qualified("select pg_terminate_backend(pid, 5000)::text from (select distinct l.pid from pg_locks l " +
-	"join pg_stat_activity a on a.pid = l.pid where l.pid::text = $1::text " +
+var endSQL = identifier.Qualified("select pg_terminate_backend(pid, 5000)::text from (select distinct l.pid " +
+	"from pg_locks l join pg_stat_activity a on a.pid = l.pid where l.pid::text = $1::text " +
 	"and ($3::text = '' or l.locktype = 'advisory' and l.granted " +
 	"and concat_ws(':', l.objsubid, l.classid, l.objid) = $3::text) " +
 	"and (l.virtualtransaction = $2::text or $4::text <> '' and right(a.application_name, length($4::text)) = " +

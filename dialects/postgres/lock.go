@@ -35,8 +35,8 @@ const (
 // begun to wait for the snapshot waits for the end of the transaction.
 var dropSnapshot = sqltext.Silent("set local txlock.idle = ''")
 
-// A savepoint opens a script in a transaction that has more to lose. Each that is open has a name of
-// its own: who comes back to one that was never set must not come back to another.
+// A savepoint opens a script in a transaction that has more to lose. Each that is open has a name
+// of its own: who comes back to one that was never set must not come back to another.
 const inCallers = "txlock_wait"
 
 func set(savepoint string) sqltext.Statement {

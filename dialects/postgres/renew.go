@@ -81,7 +81,8 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 			leaseSQL(sqltext.Literal(milliseconds(s.lease)))
 		query := slices.Concat(
 			[]string{pingSQL + "\n" + savepoint}, queueLocksSQL(s.held, "pg_try_advisory_lock"),
-			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, "pg_try_advisory_xact_lock"), relockSQL(s.held),
+			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, "pg_try_advisory_xact_lock"),
+			relockSQL(s.held),
 			[]string{savepoint}, queueLocksSQL(s.held, "pg_advisory_unlock"), []string{"release " + savepoint},
 		)
 		err = s.Line.Exec(ctx, identifier.Qualified(strings.Join(query, "; ")))
@@ -112,10 +113,10 @@ func queueLocksSQL(held []dialects.Request, function string) (statements []strin
 func relockSQL(held []dialects.Request) (statements []string) {
 	for _, request := range held {
 		mode := rowLock(request)
-		t, err := textsOf(request, own)
-		if mode == "" || err != nil { // it has been locked by the same text
+		if mode == "" {
 			continue
 		}
+		t, _ := textsOf(request, own) // it has been locked by the same text
 		values, _ := valuesOf(request, t)
 		where := strings.ReplaceAll(t.where, "$1", sqltext.Literal(values))
 		statements = append(statements, "select 1 / (count(*) = "+strconv.Itoa(len(request.Values))+")::int from "+
