@@ -13,8 +13,8 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// fence is the texts by which tokens are drawn. A run of the server lasts until it crashes, or until
-// a standby is promoted. Counts come from a sequence.
+// fence is the texts by which tokens are drawn. A run of the server lasts until it crashes, or a
+// standby is promoted. Counts come from a sequence.
 //
 // A rollback does not undo nextval. But the server writes it to the log without waiting for the
 // disk: after a crash the sequence may give out counts again. So runs has the epoch of this run and
