@@ -192,6 +192,14 @@ const (
 const drawn = "WithFencing draws its tokens from there, and so does txlock run unless it is told --no-token: without " +
 	"them it does not run"
 
+// kinds are the tables of the other kinds of locks, what a role needs there, and for what.
+var kinds = []struct{ suffix, privileges, why string }{
+	{"_leaders", "SELECT, INSERT, UPDATE", "who campaigns in an Election, or asks who leads, needs it"},
+	{"_once", "SELECT, INSERT, UPDATE, DELETE", "a Once needs it, and Sweep"},
+	{"_claims", "SELECT, INSERT, UPDATE, DELETE", "a Claim needs it, and Sweep"},
+	{"_permits", "SELECT, INSERT, UPDATE", "a Semaphore needs it"},
+}
+
 // room is a limit of connections, and how many of them are in use.
 type room struct {
 	limit, used int

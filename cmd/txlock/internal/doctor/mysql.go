@@ -89,6 +89,7 @@ func mysqlWith(ctx context.Context, dsn, table string, long time.Duration) (find
 		{"row-locking", m.locking},
 		{"table", m.lockTable},
 		{"privileges", m.privileges},
+		{"kinds", m.otherKinds},
 		{"isolation", m.isolation},
 		{"binlog-format", m.binlog},
 		{"read-only", m.readOnly},

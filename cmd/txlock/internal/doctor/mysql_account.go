@@ -76,6 +76,30 @@ func (m *mysqlServer) fence(ctx context.Context, r report) error {
 	return nil
 }
 
+// otherKinds looks for privileges that elections, permits, markers and claims need.
+func (m *mysqlServer) otherKinds(ctx context.Context, r report) (fine string, err error) {
+	grants, err := m.grants(ctx)
+	for _, kind := range kinds {
+		_, looked := m.texts(ctx, "SELECT 1 FROM "+m.beside(kind.suffix)+" LIMIT 1")
+		if number(looked) == noSuchTable || number(looked) == unknownDatabase {
+			continue // Install makes it
+		}
+		var missing []string
+		for privilege := range strings.SplitSeq(kind.privileges, ", ") {
+			if !slices.ContainsFunc(grants, func(g granted) bool {
+				return g.has(privilege) && g.covers(m.schema, m.name+kind.suffix)
+			}) {
+				missing = append(missing, privilege)
+			}
+		}
+		if list := strings.Join(missing, ", "); list != "" && err == nil {
+			r.note(m.account+" has no "+list+" on "+m.beside(kind.suffix), kind.why,
+				statements(m.grant(m.name+kind.suffix, list)))
+		}
+	}
+	return m.account + " may use all kinds of locks", err
+}
+
 // grant is the statement that gives this account privileges on a table in the lock table's
 // database.
 func (m *mysqlServer) grant(table, privileges string) string {
@@ -91,11 +115,14 @@ func (m *mysqlServer) creation(ctx context.Context) Fix {
 		return command(install(m.table))
 	}
 	const drawing = "CREATE, SELECT, INSERT, DELETE"
-	return permission(m.table, m.grant(m.name, "CREATE, SELECT, INSERT, UPDATE"), m.grant(m.name+"_epochs", drawing),
-		m.grant(m.name+"_runs", drawing), m.grant(m.name+"_leaders", "CREATE, SELECT, INSERT, UPDATE"),
-		m.grant(m.name+"_once", "CREATE, SELECT, INSERT, UPDATE, DELETE"),
-		m.grant(m.name+"_permits", "CREATE, SELECT, INSERT, UPDATE"),
-		m.grant(m.name+"_claims", "CREATE, SELECT, INSERT, UPDATE, DELETE"))
+	needed := []string{
+		m.grant(m.name, "CREATE, SELECT, INSERT, UPDATE"), m.grant(m.name+"_epochs", drawing),
+		m.grant(m.name+"_runs", drawing),
+	}
+	for _, kind := range kinds {
+		needed = append(needed, m.grant(m.name+kind.suffix, "CREATE, "+kind.privileges))
+	}
+	return permission(m.table, needed...)
 }
 
 func (m *mysqlServer) connections(ctx context.Context, r report) (fine string, err error) {

@@ -315,6 +315,11 @@ func tokens(t *testing.T, s *site) {
 	// The server hides tables on which the user has no privilege.
 	s.execute(t, "REVOKE ALL PRIVILEGES, GRANT OPTION FROM %s", "GRANT SELECT, UPDATE, TRIGGER ON txlock_slots TO %s",
 		variable)
+	for _, finding := range s.examine(t) {
+		if finding.Check == "kinds" {
+			s.execute(t, finding.Fix.Text)
+		}
+	}
 	require.Equal(t, replaced(s.baseline, want), s.findings(t))
 	require.Contains(t, find(t, s.examine(t), "privileges").Found, "may not draw tokens, or they are not installed")
 	require.Contains(t, find(t, s.examine(t), "durability").Found, "whether tokens are installed is not visible")

@@ -80,6 +80,7 @@ func postgresWith(ctx context.Context, dsn, table string, long time.Duration, fa
 		{"row-locking", p.locking},
 		{"table", p.lockTable},
 		{"privileges", p.privileges},
+		{"kinds", p.otherKinds},
 		{"session", p.session},
 		{"isolation", p.isolation},
 		{"read-only", p.readOnly},

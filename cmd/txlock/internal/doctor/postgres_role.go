@@ -26,26 +26,51 @@ func (p *postgresServer) privileges(ctx context.Context, r report) (fine string,
 		if needed.kind == "SCHEMA" && !qualified(p.quoted) {
 			continue
 		}
-		var missing []string
-		for privilege := range strings.SplitSeq(needed.privileges, ", ") {
-			granted, err := p.granted(ctx, needed.kind, needed.object, privilege)
-			if err != nil {
-				return "", err
-			}
-			if !granted {
-				missing = append(missing, privilege)
-			}
-		}
-		if len(missing) > 0 {
-			list, object := strings.Join(missing, ", "), needed.object
-			if needed.kind != "SCHEMA" {
-				object = p.exact(object)
-			}
-			r.add(needed.severity, fmt.Sprintf("%s has no %s on %s", p.role, list, needed.object), needed.why,
-				statements(fmt.Sprintf("GRANT %s ON %s %s TO %s", list, needed.kind, object, p.role)))
+		err := p.needs(ctx, r, needed.severity, needed.kind, needed.object, needed.privileges, needed.why)
+		if err != nil {
+			return "", err
 		}
 	}
 	return p.role + " may lock", nil
+}
+
+// otherKinds looks for privileges that elections, permits, markers and claims need.
+func (p *postgresServer) otherKinds(ctx context.Context, r report) (fine string, err error) {
+	for _, kind := range kinds {
+		privileges := kind.privileges
+		if kind.suffix == "_permits" { // they are held by advisory locks
+			privileges = "SELECT, INSERT"
+		}
+		if err := p.needs(ctx, r, Note, "TABLE", p.beside(kind.suffix), privileges, kind.why); err != nil {
+			return "", err
+		}
+	}
+	return p.role + " may use all kinds of locks", nil
+}
+
+// needs reports which of the privileges on an object the role lacks.
+func (p *postgresServer) needs(
+	ctx context.Context, r report, severity Severity, kind, object, privileges, why string,
+) error {
+	var missing []string
+	for privilege := range strings.SplitSeq(privileges, ", ") {
+		granted, err := p.granted(ctx, kind, object, privilege)
+		if err != nil {
+			return err
+		}
+		if !granted {
+			missing = append(missing, privilege)
+		}
+	}
+	if list := strings.Join(missing, ", "); list != "" {
+		exact := object
+		if kind != "SCHEMA" {
+			exact = p.exact(object)
+		}
+		r.add(severity, fmt.Sprintf("%s has no %s on %s", p.role, list, object), why,
+			statements(fmt.Sprintf("GRANT %s ON %s %s TO %s", list, kind, exact, p.role)))
+	}
+	return nil
 }
 
 // beside is the name of an object that Install derives from the lock table's.

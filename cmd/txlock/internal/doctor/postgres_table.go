@@ -19,8 +19,8 @@ type postgresTable struct {
 	noTriggers, noIndex string // statements that drop them, without the last semicolon
 }
 
-// kinds names the values of relkind that are not a table.
-var kinds = map[string]string{
+// relations names the values of relkind that are not a table.
+var relations = map[string]string{
 	"v": "view", "m": "materialized view", "f": "foreign table", "S": "sequence",
 	"i": "index", "I": "index", "c": "type",
 }
@@ -77,7 +77,7 @@ func (p *postgresServer) lockTable(ctx context.Context, r report) (fine string, 
 	case err != nil && exists:
 		return "", err
 	case exists && t.kind != "r" && t.kind != "p":
-		kind, known := kinds[t.kind]
+		kind, known := relations[t.kind]
 		if !known {
 			kind = "relation of relkind " + t.kind
 		}

@@ -50,9 +50,12 @@ func (s *site) install(t *testing.T, options ...txlock.Option) {
 		return
 	}
 	require.NoError(t, err)
+	stem := strings.TrimRight(s.table, "\"`")
+	quote := s.table[len(stem):]
+	for _, suffix := range []string{"_leaders", "_once", "_claims", "_permits"} {
+		s.execute(t, "GRANT SELECT, INSERT, UPDATE, DELETE ON "+stem+suffix+quote+" TO %s")
+	}
 	if len(options) == 0 {
-		stem := strings.TrimRight(s.table, "\"`")
-		quote := s.table[len(stem):]
 		s.execute(t, "DROP TABLE "+stem+"_runs"+quote+", "+stem+"_epochs"+quote)
 		if s.postgres {
 			s.execute(t, "DROP SEQUENCE "+stem+"_tokens"+quote)
@@ -340,6 +343,9 @@ func TestPostgresSchema(t *testing.T) {
 		for _, finding := range findings {
 			if finding.Check == "privileges" {
 				found = append(found, string(finding.Severity))
+				s.execute(t, finding.Fix.Text)
+			}
+			if finding.Check == "kinds" {
 				s.execute(t, finding.Fix.Text)
 			}
 		}

@@ -1,0 +1,76 @@
+package doctor_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	txmysql "github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/dialects/postgres"
+)
+
+// A user who may lock is told what each other kind of lock needs. With that, and no more, each verb
+// runs.
+func TestGrantsOfKinds(t *testing.T) {
+	onEvery(t, all, func(t *testing.T, e *engine) {
+		s := newSite(t, e)
+		s.install(t, txlock.WithFencing())
+		for _, suffix := range []string{"_leaders", "_once", "_claims", "_permits"} {
+			s.execute(t, "REVOKE ALL ON txlock_slots"+suffix+" FROM %s")
+		}
+		if !e.postgres {
+			s.execute(t, "REVOKE ALL PRIVILEGES, GRANT OPTION FROM %s", "GRANT SELECT, UPDATE ON txlock_slots TO %s")
+		}
+		var found int
+		for _, finding := range s.examine(t) {
+			switch finding.Check {
+			case "kinds":
+				require.Equal(t, doctor.Note, finding.Severity)
+				found++
+				s.execute(t, finding.Fix.Text)
+			case "privileges":
+				s.execute(t, finding.Fix.Text)
+			}
+		}
+		require.Equal(t, 4, found)
+		require.Equal(t, doctor.OK, find(t, s.examine(t), "kinds").Severity)
+		if e.postgres {
+			driver, err := postgres.Open(background, s.dsn)
+			require.NoError(t, err)
+			useAll(t, txlock.New(driver), func(context.Context, pgx.Tx) error { return nil })
+		} else {
+			driver, err := txmysql.Open(background, s.dsn)
+			require.NoError(t, err)
+			useAll(t, txlock.New(driver), func(context.Context, *sql.Tx) error { return nil })
+		}
+	})
+}
+
+func useAll[Tx any](t *testing.T, locks *txlock.Locker[Tx], work func(context.Context, Tx) error) {
+	defer locks.Close()
+	ran, err := locks.Once("a").Do(background, work)
+	require.NoError(t, err)
+	require.True(t, ran)
+	require.NoError(t, locks.Once("a").Forget(background))
+	claim, err := locks.Claim("a").TryTake(background, "me", time.Minute)
+	require.NoError(t, err)
+	_, err = claim.Extend(background, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, claim.Do(background, work))
+	require.NoError(t, claim.Release(background))
+	require.NoError(t, locks.Semaphore("a", 2).Do(background, work))
+	require.NoError(t, locks.Election("a", "me").Lead(background, func(context.Context, int64) error {
+		leader, err := locks.Election("a", "me").Leader(background)
+		require.NoError(t, err)
+		require.Equal(t, "me", leader.Identity)
+		return nil
+	}))
+	_, err = locks.Sweep(background, time.Hour)
+	require.NoError(t, err)
+}
