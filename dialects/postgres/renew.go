@@ -77,7 +77,7 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 	if err == nil {
 		since, name, _ := strings.Cut(columns[1][0], " ")
 		begun, _ := strconv.ParseFloat(since, 64)
-		settings := "select " + sqltext.Set("application_name", sqltext.Escaped(label.Since(name, begun))) + ", " +
+		settings := "select " + sqltext.Set("application_name", sqltext.Literal(label.Since(name, begun))) + ", " +
 			leaseSQL(sqltext.Literal(milliseconds(s.lease)))
 		query := slices.Concat(
 			[]string{pingSQL + "\n" + savepoint}, queueLocksSQL(s.held, "pg_try_advisory_lock"),

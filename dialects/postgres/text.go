@@ -74,7 +74,7 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		t.where += " and slots = " + strconv.Itoa(r.Slots)
 	}
 	if t.anyOne {
-		t.rows = anyOneSQL(r, t, w)
+		t.rows = anyOneSQL(r, t)
 	} else {
 		t.rows = rowsSQL(r, t, w)
 	}
@@ -169,14 +169,6 @@ const (
 func furtherSQL(label string) string {
 	return sqltext.Set("application_name", "case when strpos("+nameSQL+", "+label+"::text) = 0 and length("+nameSQL+
 		" || "+label+") < 50 then "+nameSQL+" || ' ' || "+label+" else "+nameSQL+" end")
-}
-
-// gotSQL comes with a number that is positive for a try that got what it asked for: it shows that.
-func gotSQL(w how, try bool) string {
-	if !try || w != joined && w != nested {
-		return ""
-	}
-	return ", case when n > 0 then " + furtherSQL("$3") + " end"
 }
 
 // suitsSQL fails where the snapshot of a caller's transaction is older than the wait, and on a
@@ -290,7 +282,10 @@ func rowsSQL(r dialects.Request, t *texts, w how) string {
 	for _, setting := range ofTheWait(w, r.Try) {
 		answer += ", " + sqltext.Set(setting, "current_setting('txlock."+setting+"')")
 	}
-	return "select " + answer + gotSQL(w, r.Try) + " from (" + count + ") counted (n)"
+	if r.Try && (w == joined || w == nested) {
+		answer += ", case when n > 0 then " + furtherSQL("$3") + " end"
+	}
+	return "select " + answer + " from (" + count + ") counted (n)"
 }
 
 // rowLock is how rows are locked; empty: not at all.
@@ -316,8 +311,8 @@ func rowLock(r dialects.Request) string {
 
 // anyOneSQL takes the first row of the list that is free. A row of another semaphore, in a table
 // that was made anew, is none of them. The CASE keeps the server from trying it first.
-func anyOneSQL(r dialects.Request, t *texts, w how) string {
-	return "select n::text" + gotSQL(w, true) + " from (select n from unnest($1::int[]) n where case when exists " +
+func anyOneSQL(r dialects.Request, t *texts) string {
+	return "select n::text from (select n from unnest($1::int[]) n where case when exists " +
 		"(select from " + t.table + " own where own.id = n and own.hash = $2) then " +
 		passSQL(r, "pg_try_advisory_xact_lock", "n") + " end limit 1) permit"
 }

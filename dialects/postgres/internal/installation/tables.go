@@ -114,17 +114,16 @@ func Layout(locks string) (l dialects.Layout, err error) {
 		return fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT slot, %d FROM generate_series(0, %[2]d - 1) AS slot\n"+
 			"WHERE NOT EXISTS (SELECT FROM %[1]s WHERE slots <> %[2]d)\nON CONFLICT DO NOTHING", beside(""), slots)
 	}
-	l.Together = func(statements ...string) string { return together(beside(""), statements) }
+	// One statement, because pgx would prepare some of several before others have made what they
+	// need. CREATE TABLE IF NOT EXISTS alone fails when two clients run it at once: so an advisory
+	// lock keeps others out. The limit on statements would end the seeding, again and again.
+	l.Together = func(statements ...string) string {
+		lock := fnv.New64a()
+		lock.Write([]byte("txlock install\x00" + beside("")))
+		all := strings.ReplaceAll(strings.Join(statements, "; "), ";\n", "; ")
+		body := identifier.Qualified(fmt.Sprintf("begin perform pg_advisory_xact_lock(%d); %s; end",
+			int64(lock.Sum64()), all))
+		return "select pg_catalog.set_config('statement_timeout', '0', true);\ndo " + sqltext.Literal(body)
+	}
 	return l, err
-}
-
-// together is one statement, because pgx would prepare some of several before others have made what
-// they need. CREATE TABLE IF NOT EXISTS alone fails when two clients run it at once: so an advisory
-// lock keeps others out. The limit on statements would end the seeding, again and again.
-func together(locks string, statements []string) string {
-	lock := fnv.New64a()
-	lock.Write([]byte("txlock install\x00" + locks))
-	body := identifier.Qualified(fmt.Sprintf("begin perform pg_advisory_xact_lock(%d); %s; end", int64(lock.Sum64()),
-		strings.ReplaceAll(strings.Join(statements, "; "), ";\n", "; ")))
-	return "select pg_catalog.set_config('statement_timeout', '0', true);\ndo " + sqltext.Literal(body)
 }

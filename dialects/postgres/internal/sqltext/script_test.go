@@ -46,6 +46,6 @@ func FuzzArrayOf(f *testing.F) {
 	})
 }
 
-func TestEscaped(t *testing.T) {
-	require.Equal(t, `E'shop\\xe9#1 [it''s]'`, Escaped(`shop\xe9#1 [it's]`))
+func TestLiteral(t *testing.T) {
+	require.Equal(t, ` E'shop\\xe9#1 [it''s]'`, Literal(`shop\xe9#1 [it's]`))
 }

@@ -53,11 +53,8 @@ func (s Script) Text() (string, error) {
 				return place
 			}
 			text := statement.Args[number-1].(string)
-			switch {
-			case strings.ContainsRune(text, 0):
+			if strings.ContainsRune(text, 0) {
 				failed = errors.New("text in PostgreSQL is without NUL")
-			case strings.Contains(text, `\`):
-				return " " + Escaped(text) // the space keeps it apart from a name
 			}
 			return Literal(text)
 		})
@@ -68,12 +65,17 @@ func (s Script) Text() (string, error) {
 // places are those of arguments, and quotes and quoted names, where none is one.
 var places = regexp.MustCompile(`'[^']*'|"[^"]*"|\$\d+`)
 
-// Literal is a text in quotes. See [Escaped] for one that may contain a backslash.
-func Literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+// Literal is a text in quotes, whatever standard_conforming_strings is: newer servers show some
+// bytes of an application's name as \x…. The space keeps the E apart from a name in front.
+func Literal(text string) string {
+	opening := "'"
+	if strings.Contains(text, `\`) {
+		opening = " E'"
+	}
+	return opening + literalEscapes.Replace(text) + "'"
+}
 
-// Escaped is a literal whatever standard_conforming_strings is: newer servers show some bytes of an
-// application's name as \x….
-func Escaped(text string) string { return "E" + Literal(strings.ReplaceAll(text, `\`, `\\`)) }
+var literalEscapes = strings.NewReplacer(`\`, `\\`, "'", "''")
 
 // ArrayOf is the text form of an array. Elements are in double quotes, with \ before " and \
 // (manual, section 8.15.6).
