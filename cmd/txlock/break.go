@@ -19,9 +19,10 @@ import (
 	"github.com/txlock/txlock/internal/holdings"
 )
 
-// The exit codes of break.
+// The exit codes of break, and of once --done.
 const (
 	exitNotHeld      = 3
+	exitNotDone      = 3
 	exitNotConfirmed = 4
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -11,18 +12,21 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/child"
+	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
 )
 
 // onceJob is a command to run once, or once in each period.
 type onceJob struct {
 	*job
-	per   time.Duration
-	after bool
+	per          time.Duration
+	after        bool
+	done, forget bool
 }
 
-const onceHelp = `Runs COMMAND unless KEY was done before, by whichever machine, and exits as COMMAND does. If it
-was done before, txlock says so and exits with 0. A marker in the database says what was done: it
-stays until the program's Sweep or Forget.
+const onceHelp = `Runs COMMAND unless KEY was done before, by whichever machine, and exits as COMMAND does. If it was
+done before, txlock exits with 0, and says so on a terminal or with -v alone. A marker in the
+database says what was done. --done tells whether KEY was, and when: if it was not, the exit code
+is 3. --forget deletes its marker, and "txlock sweep" old ones.
 
 When is KEY marked?
 
@@ -53,6 +57,9 @@ func newOnce(o *options) *cobra.Command {
 			if err := j.read(c, arguments); err != nil {
 				return err
 			}
+			if j.done || j.forget {
+				return j.with(c.Context(), func(locks locker) error { return j.ofMarker(c, locks) })
+			}
 			if !j.after {
 				return j.markAndRun(c.Context())
 			}
@@ -63,23 +70,51 @@ func newOnce(o *options) *cobra.Command {
 	f := c.Flags()
 	f.DurationVar(&j.per, "per", 0, "once in each window of this length (default: once for ever)")
 	f.BoolVar(&j.after, "after", false, "mark after COMMAND: at least once (default: before, at most once)")
+	f.BoolVar(&j.done, "done", false, "print when KEY was done; no COMMAND")
+	f.BoolVar(&j.forget, "forget", false, "have the next one run again; no COMMAND")
 	j.flags(c)
 	return c
 }
 
 func (j *onceJob) read(c *cobra.Command, arguments []string) error {
-	if err := j.job.read(c, arguments); err != nil {
+	if j.done || j.forget {
+		j.keys = arguments
+	} else if err := j.job.read(c, arguments); err != nil {
 		return err
 	}
 	switch {
-	case len(j.keys) > 1:
-		return usage("once takes one KEY")
+	case len(j.keys) != 1 || j.keys[0] == "" || j.done && j.forget:
+		return usage("once takes one KEY, and --done or --forget no COMMAND")
 	case c.Flags().Changed("per") && j.per < time.Second:
 		return usage("--per %v: it must be at least 1s", j.per)
 	case j.per%time.Microsecond != 0:
 		return usage("--per %v: it must be whole microseconds", j.per)
 	}
 	return nil
+}
+
+// ofMarker tells whether the key was done, or forgets it.
+func (j *onceJob) ofMarker(c *cobra.Command, locks locker) error {
+	once := locks.once(j.keys[0], j.per)
+	if j.forget {
+		return j.ask(c.Context(), "forgetting "+j.name(), j.server.Timeout, once.Forget)
+	}
+	at, done, err := j.doneAt(c.Context(), once)
+	if err == nil && !done {
+		return &ending{code: exitNotDone, own: true}
+	}
+	if err != nil {
+		return err
+	}
+	return j.print(c, "%s\n", at.UTC().Format(time.RFC3339))
+}
+
+func (j *onceJob) doneAt(ctx context.Context, once once) (at time.Time, done bool, err error) {
+	err = j.ask(ctx, "looking whether "+j.name()+" was done", j.server.Timeout, func(ctx context.Context) error {
+		at, done, err = once.Done(ctx)
+		return err
+	})
+	return at, done, err
 }
 
 // markAndRun runs the command at most once.
@@ -177,14 +212,10 @@ func (j *onceJob) runAndMark(ctx context.Context, locks locker) error {
 	return j.job.run(ctx, locks)
 }
 
-// before tells whether the key was done, and says when.
+// before tells whether the key was done. It says when, if somebody may read it: cron mails it.
 func (j *onceJob) before(ctx context.Context, once once) (done bool, err error) {
-	var at time.Time
-	err = j.ask(ctx, "looking whether "+j.name()+" was done", j.server.Timeout, func(ctx context.Context) error {
-		at, done, err = once.Done(ctx)
-		return err
-	})
-	if done {
+	at, done, err := j.doneAt(ctx, once)
+	if done && (j.verbose || terminal.Is(os.Stderr)) {
 		j.say("%s was done before: %s", j.name(), at.UTC().Format(time.RFC3339))
 	}
 	return done, err
@@ -193,6 +224,7 @@ func (j *onceJob) before(ctx context.Context, once once) (done bool, err error) 
 // once is the part of a txlock.Once that the command uses.
 type once interface {
 	Done(ctx context.Context) (at time.Time, done bool, err error)
+	Forget(ctx context.Context) error
 	// mark marks it as done, after the work, if that is not nil.
 	mark(ctx context.Context, within time.Duration, try bool, work func(context.Context) error) (ran bool, err error)
 }
@@ -223,4 +255,28 @@ func (o onceOf[Tx]) mark(ctx context.Context, within time.Duration, try bool, wo
 		return o.Within(within).Do(ctx, perform)
 	}
 	return o.Do(ctx, perform)
+}
+
+const sweepHelp = `Deletes the markers of "txlock once" and of programs that are older than --older, and the rows of
+claims that ended longer ago. What was swept was not done: --older must be longer than every --per,
+and than a duplicate may take to come. It waits for nobody, and nobody for it.`
+
+func newSweep(o *options) *cobra.Command {
+	var older time.Duration
+	c := newCommand("sweep [flags]", "Delete old markers of once", sweepHelp, "  txlock sweep --older 720h",
+		func(c *cobra.Command, _ []string) error {
+			if older <= 0 {
+				return usage("say how old what is deleted must be: --older 720h")
+			}
+			return o.with(c.Context(), func(locks locker) error {
+				swept, err := locks.Sweep(c.Context(), older)
+				if err != nil {
+					return o.failed(c.Context(), "sweep", err)
+				}
+				return o.print(c, "%d deleted\n", swept)
+			})
+		})
+	c.Args = noArguments
+	c.Flags().DurationVar(&older, "older", 0, "than this (required)")
+	return c
 }

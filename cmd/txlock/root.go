@@ -63,8 +63,8 @@ func newRoot(o *options, out io.Writer) *cobra.Command {
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.PersistentFlags().StringVar(&o.dsn, "dsn", "", "the server as a URL (default: TXLOCK_DSN)")
 	root.PersistentFlags().StringVar(&o.table, "table", doctor.DefaultTable, "the lock table")
-	root.AddCommand(newRun(o), newOnce(o), newClaim(o), newRelease(o), newStatus(o), newBreak(o), newServe(o),
-		newDoctor(o), newInstall(o), newSchema(o), newSlot(o))
+	root.AddCommand(newRun(o), newOnce(o), newSweep(o), newClaim(o), newRelease(o), newStatus(o), newBreak(o),
+		newServe(o), newDoctor(o), newInstall(o), newSchema(o), newSlot(o))
 	root.SetOut(out)
 	root.SetErr(os.Stderr)
 	o.complete(root)

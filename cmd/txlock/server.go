@@ -24,6 +24,7 @@ type locker interface {
 	Install(ctx context.Context) error
 	Inspect(ctx context.Context, keys ...string) ([]txlock.Holding, error)
 	Break(ctx context.Context, holding txlock.Holding) error
+	Sweep(ctx context.Context, age time.Duration) (deleted int64, err error)
 	Close() error
 	// lock waits for what is wanted, for at most within; 0 means no limit. With try it does not
 	// wait at all.

@@ -29,6 +29,8 @@ func TestUsage(t *testing.T) {
 		{"once k", "txlock once KEY -- COMMAND"},
 		{"once k true", "put -- between the keys and the command: txlock once k -- true"},
 		{"once a b -- true", "once takes one KEY"},
+		{"once --done k -- true", "--done or --forget no COMMAND"},
+		{"sweep", "--older 720h"},
 		{"once --per 999ms k -- true", "--per 999ms: it must be at least 1s"},
 		{"once --per -24h k -- true", "it must be at least 1s"},
 		{"once --per 1000000001ns k -- true", "whole microseconds"},
@@ -160,7 +162,8 @@ func TestWithoutServer(t *testing.T) {
 		require.Contains(t, r.stdout, c.told, c.typed)
 	}
 	for _, name := range []string{
-		"", "run", "once", "claim", "release", "status", "break", "serve", "doctor", "install", "schema", "slot",
+		"", "run", "once", "sweep", "claim", "release", "status", "break", "serve", "doctor", "install",
+		"schema", "slot",
 	} {
 		for line := range strings.Lines(run(t, nil, append(strings.Fields(name), "--help")...).stdout) {
 			require.LessOrEqual(t, utf8.RuneCountInString(line), 101, line)
