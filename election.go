@@ -164,7 +164,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 // row is one of the election's, or what errors, the log and a Tracer are told of it.
 func (e *Election[Tx]) row(numbers ...string) *Mutex[Tx] {
 	call := Call{Column: electionColumn, Names: []string{e.name}}
-	row := e.locker.ranks(fmt.Sprintf("the election %q", truncate(e.name)), call, numbers...)
+	row := e.locker.ranks(fmt.Sprintf("the election %.64q", e.name), call, numbers...)
 	return &Mutex[Tx]{locker: e.locker, target: row, untilClose: true}
 }
 

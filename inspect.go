@@ -214,8 +214,8 @@ func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) (err error) {
 	case holder.By != "":
 		return l.breakClaim(ctx, holding)
 	case holder.Prepared != "":
-		return fmt.Errorf("the prepared transaction %q has it, which belongs to no session: ROLLBACK PREPARED or "+
-			"COMMIT PREPARED ends it", truncate(holder.Prepared))
+		return fmt.Errorf("the prepared transaction %.64q has it, which belongs to no session: ROLLBACK PREPARED or "+
+			"COMMIT PREPARED ends it", holder.Prepared)
 	case holder.ID == "":
 		return errors.New("it was held, and the server did not say by which session, so none was ended: inspect this " +
 			"key alone, where the user, the server and the pool have a few connections to spare")
@@ -250,9 +250,9 @@ func (h Holding) name() string {
 	case h.Column != "" && h.Key != "": // a kind: rows have no key
 		return h.Column + " " + nameOf([]string{h.Key})
 	case h.Column != "":
-		return nameOfRows(h.Table, h.Column, []any{h.Row})
+		return nameOfRows(h.Table, h.Column, h.Row)
 	case h.Key != "":
 		return nameOf([]string{h.Key})
 	}
-	return fmt.Sprintf("slot %s of %s", h.Row, truncate(h.Table))
+	return fmt.Sprintf("slot %s of %.64s", h.Row, h.Table)
 }

@@ -74,7 +74,11 @@ func (l *Locker[Tx]) missing(ctx context.Context, layout dialects.Layout) (state
 	}
 	for i, part := range layout.Parts {
 		if bits>>i&1 == 1 {
-			statements, why = append(statements, part.SQL), locktable.Older(part.Table)
+			statements = append(statements, part.SQL)
+			// Version 0.1 knows semaphores and elections by their names: clients of both would not
+			// exclude each other, so nothing changes a table of its while that may be in use.
+			why = fmt.Errorf("%w: table %.100s was made by version 0.1: stop what leads or takes permits, run DROP "+
+				"TABLE %[2]s, and then Install", ErrNotInstalled, part.Table)
 		}
 	}
 	if len(statements) > 0 {

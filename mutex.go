@@ -227,13 +227,9 @@ func joinErrors(err, further error) error {
 // over, but for those that say more.
 func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {
 	m.locker.invalidate(err)
-	if err == nil || isOfWork(err) {
+	certain := []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade}
+	if err == nil || isOfWork(err) || slices.ContainsFunc(certain, func(c error) bool { return errors.Is(err, c) }) {
 		return err
-	}
-	for _, certain := range []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade} {
-		if errors.Is(err, certain) {
-			return err
-		}
 	}
 	ended := wait.Err()
 	if ended == nil && isOver(wait) {

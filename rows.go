@@ -31,7 +31,7 @@ func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	for i, row := range rows {
 		names[i] = row.Text
 	}
-	shown := rows
+	shown := names
 	if l.config.hidden {
 		shown = nil
 	}
@@ -39,7 +39,7 @@ func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 		Table: table, Column: column, Values: rows, Callers: true, Label: label.Rows(table, column, shown...),
 	}
 	return &Mutex[Tx]{locker: l, err: err, target: target{
-		name: nameOfRows(table, column, values), call: Call{Table: table, Column: column, Names: names},
+		name: nameOfRows(table, column, names...), call: Call{Table: table, Column: column, Names: names},
 		rows: func(*dialects.LockTable) dialects.Request { return request },
 	}}
 }
@@ -75,10 +75,10 @@ func (l *Locker[Tx]) permits(call Call, hash string, numbers ...string) target {
 // ranks are rows of elections, whose lock has a token.
 func (l *Locker[Tx]) ranks(name string, call Call, numbers ...string) target {
 	return target{name: name, call: call, rows: func(found *dialects.LockTable) dialects.Request {
-		table, rows := found.Kinds.Leaders.Table, byNumber(numbers)
+		table := found.Kinds.Leaders.Table
 		return dialects.Request{
-			Table: table, Column: "id", Values: rows, Ours: true, Fence: found.Name,
-			Label: label.Rows(table, "id", rows...),
+			Table: table, Column: "id", Values: byNumber(numbers), Ours: true, Fence: found.Name,
+			Label: label.Rows(table, "id", numbers...),
 		}
 	}}
 }

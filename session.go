@@ -273,15 +273,6 @@ func (s *session[Tx]) finish(ctx context.Context, commit bool) error {
 	return context.Cause(s.life)
 }
 
-// abort is Close's end of the session, whose contexts end with that cause. The Do that runs in a
-// session returns then, and ends it.
-func (s *session[Tx]) abort() {
-	s.endLife(dialects.Lost(ErrClosed))
-	if s.do == nil {
-		_ = s.finish(context.Background(), false)
-	}
-}
-
 // end ends the transaction and gives the connection back. It is called once, by who has brought the
 // depth to 0.
 func (s *session[Tx]) end(ctx context.Context, commit bool) (loss error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -92,7 +91,7 @@ func nameOf(keys []string) string {
 	const shown = 3
 	var texts []string
 	for _, key := range keys[:min(len(keys), shown)] {
-		texts = append(texts, strconv.Quote(truncate(key)))
+		texts = append(texts, fmt.Sprintf("%.64q", key))
 	}
 	if len(keys) > shown {
 		texts = append(texts, fmt.Sprintf("and %d more", len(keys)-shown))
@@ -100,19 +99,6 @@ func nameOf(keys []string) string {
 	return strings.Join(texts, ", ")
 }
 
-func nameOfRows(table, column string, values []any) string {
-	texts := make([]string, len(values))
-	for i, value := range values {
-		texts[i] = fmt.Sprint(value)
-	}
-	return truncate(table) + "." + truncate(column) + " " + nameOf(texts)
-}
-
-// truncate keeps the beginning of a long text.
-func truncate(text string) string {
-	const longest = 64
-	if len(text) <= longest {
-		return text
-	}
-	return strings.ToValidUTF8(text[:longest], "") + "…"
+func nameOfRows(table, column string, values ...string) string {
+	return fmt.Sprintf("%.64s.%.64s %s", table, column, nameOf(values))
 }

@@ -204,7 +204,12 @@ func (l *Locker[Tx]) Close() error {
 	l.mu.Unlock()
 	closed := make(chan error, 1)
 	for _, s := range open {
-		go s.abort()
+		go func() {
+			// The Do that runs in a session returns then, and ends it.
+			if s.endLife(dialects.Lost(ErrClosed)); s.do == nil {
+				_ = s.finish(context.Background(), false)
+			}
+		}()
 	}
 	go func() {
 		for _, s := range open {

@@ -39,12 +39,8 @@ func Keys(keys ...string) string { return bracket("[", keys, "]") }
 func Permits(n int, key string) string { return bracket("("+strconv.Itoa(n), []string{key}, ")") }
 
 // Rows shows rows of a caller's table. Hidden ones have no values.
-func Rows(table, column string, values ...dialects.Value) string {
-	var texts []string
-	for _, value := range values {
-		texts = append(texts, value.Text)
-	}
-	return bracket("("+escape(table)+"."+strings.ReplaceAll(escape(column), ".", "%2E"), texts, ")")
+func Rows(table, column string, values ...string) string {
+	return bracket("("+escape(table)+"."+strings.ReplaceAll(escape(column), ".", "%2E"), values, ")")
 }
 
 // bracket leaves the bracket open when there is no room for all items.

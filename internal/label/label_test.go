@@ -31,8 +31,8 @@ func FuzzLabel(f *testing.F) {
 		for _, request := range []dialects.Request{
 			{Slots: 1, Label: label.Keys(keys...)},
 			{Slots: 1, Label: label.Keys(keys...), Shared: true},
-			{Table: table, Column: column, Values: values, Label: label.Rows(table, column, values...)},
-			{Table: table, Column: column, Values: values, Label: label.Rows(table, column, values...), Shared: true},
+			{Table: table, Column: column, Values: values, Label: label.Rows(table, column, keys...)},
+			{Table: table, Column: column, Values: values, Label: label.Rows(table, column, keys...), Shared: true},
 		} {
 			shown := request.Label
 			if request.Shared {

@@ -48,14 +48,6 @@ func notInstalled(table, what string, args ...any) error {
 	return fmt.Errorf("%w: table %.100s "+what+" (run install, or the SQL of schema)", args...)
 }
 
-// Older says that Install has not made a table beside the lock table: version 0.1 had, which knows
-// semaphores and elections by their names. Clients of both versions would not exclude each other,
-// so nothing changes the table while it may be in use.
-func Older(table string) error {
-	return fmt.Errorf("%w: table %.100s was made by version 0.1: stop what leads or takes permits, run DROP TABLE "+
-		"%[2]s, and then Install", dialects.ErrNotInstalled, table)
-}
-
 // ManyWriters refuses a node of a cluster whose nodes all take writes.
 func ManyWriters(reason string) error {
 	return fmt.Errorf("%w: all nodes of its cluster take writes (%s), and row locks exclude the sessions of one node "+

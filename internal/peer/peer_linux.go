@@ -129,8 +129,16 @@ func (c Conn) Watch(gone func()) (stop func()) {
 	w := &shared
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.epoll == nil && w.start() != nil {
-		return func() {}
+	if w.epoll == nil {
+		fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
+		if err == nil {
+			err = syscall.SetNonblock(fd, true) // so that package os uses the runtime's poller
+		}
+		if err != nil {
+			return func() {}
+		}
+		w.epoll, w.fd = os.NewFile(uintptr(fd), "epoll"), fd
+		go w.run(w.epoll)
 	}
 	w.last++
 	number := w.last
@@ -157,20 +165,6 @@ func (c Conn) Watch(gone func()) (stop func()) {
 			time.AfterFunc(rest, w.end)
 		}
 	}
-}
-
-// start is called with mu held.
-func (w *watcher) start() error {
-	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
-	if err == nil {
-		err = syscall.SetNonblock(fd, true) // so that package os uses the runtime's poller
-	}
-	if err != nil {
-		return err
-	}
-	w.epoll, w.fd = os.NewFile(uintptr(fd), "epoll"), fd
-	go w.run(w.epoll)
-	return nil
 }
 
 // run ends when epoll is closed.
