@@ -176,15 +176,9 @@ func (c *Claim[Tx]) await(ctx context.Context, by string, d time.Duration, miss 
 		if row.left > 0 {
 			pause = min(pause, row.left)
 		}
-		select {
-		case <-time.After(pause):
-			continue
-		case <-freed:
-			continue
-		case <-ctx.Done():
-		case <-l.closing.Done():
+		if !l.pause(ctx, pause, freed) {
+			return row, err
 		}
-		return row, err
 	}
 }
 

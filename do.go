@@ -251,10 +251,7 @@ func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error
 			}
 			return err
 		}
-		select {
-		case <-time.After(rand.N(5 * time.Millisecond << min(n, 5))): // up to 160 ms
-		case <-ctx.Done():
-		}
+		m.locker.pause(ctx, rand.N(5*time.Millisecond<<min(n, 5)), nil) // up to 160 ms
 		if ended := ctx.Err(); ended != nil {
 			return joinErrors(err, ended)
 		}

@@ -94,11 +94,7 @@ func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, 
 		}
 		e.locker.config.logger.WarnContext(ctx, "txlock: no leader here for now, campaigns again", "election", e.name,
 			"pause", pause, "error", failed)
-		select {
-		case <-time.After(pause/2 + rand.N(pause/2)): // spread: candidates that fail together come apart
-		case <-ctx.Done():
-		case <-e.locker.closing.Done():
-		}
+		e.locker.pause(ctx, pause/2+rand.N(pause/2), nil) // spread: candidates that fail together come apart
 	}
 	return e.made().wrap("Lead", cmp.Or(err, ctx.Err()))
 }

@@ -41,6 +41,19 @@ func (l *Locker[Tx]) free(hash string) {
 	}
 }
 
+// pause waits for so long, or until one is free. It is false when the wait is over.
+func (l *Locker[Tx]) pause(ctx context.Context, longest time.Duration, freed <-chan struct{}) bool {
+	select {
+	case <-time.After(longest):
+	case <-freed:
+	case <-ctx.Done():
+		return false
+	case <-l.closing.Done():
+		return false
+	}
+	return true
+}
+
 // untilClose has Close end a wait: callers whose own contexts say nothing of it queue behind a
 // batch, and a candidate may wait for ever. Close leaves the driver open until cancel is called,
 // since ending a wait may take another connection.

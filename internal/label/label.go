@@ -179,14 +179,6 @@ const hidden = "~"
 // Hidden is what is shown instead of a key of that slot, or of a name of that hash.
 func Hidden(of string) string { return hidden + of[:min(len(of), 12)] }
 
-// Known is the name that a table has, or what stands for a hidden one.
-func Known(hash, name string) string {
-	if name != "" {
-		return FromASCII(name)
-	}
-	return Hidden(hash) + "…"
-}
-
 // ASCII writes a name in ASCII, for people, with =2A for %2A: all of it is plain to each server.
 // The end of a long name is left out.
 func ASCII(name string) string {
@@ -200,10 +192,14 @@ func ASCII(name string) string {
 
 var toASCII = strings.NewReplacer("%2F", "/", "%", "=", "=", "=3D")
 
-// FromASCII undoes ASCII. Of a long name it is the beginning, and "…".
-func FromASCII(text string) string {
-	text, _, cut := strings.Cut(text, "#")
-	if text = unescape(strings.ReplaceAll(text, "=", "%")); cut {
+// Known undoes ASCII. Of a long name it is the beginning, and "…". A hidden one has no name in the
+// table: then it is what stands for that.
+func Known(hash, name string) string {
+	text, _, cut := strings.Cut(name, "#")
+	switch text = unescape(strings.ReplaceAll(text, "=", "%")); {
+	case name == "":
+		return Hidden(hash) + "…"
+	case cut:
 		text += "…"
 	}
 	return text

@@ -155,7 +155,7 @@ func FuzzASCII(f *testing.F) {
 		for _, c := range []byte(text) {
 			require.True(t, ' ' < c && c < 0x7f && c != '\'' && c != '\\', text)
 		}
-		read, cut := strings.CutSuffix(label.FromASCII(text), "…")
+		read, cut := strings.CutSuffix(label.Known("", text), "…")
 		require.True(t, read == name || strings.HasPrefix(name, read) && (cut || strings.HasSuffix(name, "…")), read)
 	})
 }
