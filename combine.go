@@ -148,12 +148,6 @@ func (c *Combined[Tx, In, Out]) await(o *order[In, Out]) {
 	<-o.done
 }
 
-// finish gives an order its outcome, with the mutex held.
-func (o *order[In, Out]) finish(err error, goOn func()) {
-	o.batch, o.err, o.goOn = nil, err, goOn
-	close(o.done)
-}
-
 // move has orders wait in a batch, or with nil has work have them, with the mutex held. One whose
 // context has ended goes, unless work has it and keeps it: its caller asks once whether it may
 // leave, and may have asked while work had it.
@@ -161,7 +155,8 @@ func move[In, Out any](orders []*order[In, Out], to *batch[In, Out]) []*order[In
 	return slices.DeleteFunc(slices.Clone(orders), func(o *order[In, Out]) bool {
 		goes := (o.batch != nil || to != nil) && o.ctx.Err() != nil
 		if o.batch = to; goes {
-			o.finish(fmt.Errorf("txlock: Combine: %w: %w", ErrNotAcquired, o.ctx.Err()), nil)
+			o.batch, o.err = nil, fmt.Errorf("txlock: Combine: %w: %w", ErrNotAcquired, o.ctx.Err())
+			close(o.done)
 		}
 		return goes
 	})
@@ -213,9 +208,9 @@ func (c *Combined[Tx, In, Out]) run(b *batch[In, Out]) (committed bool) {
 	if len(b.in) == 0 || b.ctx.Err() != nil {
 		return false
 	}
-	attempted := make(chan struct{})
-	go c.attempt(b, attempted)
-	<-attempted
+	var attempted sync.WaitGroup
+	attempted.Go(func() { c.attempt(b) })
+	attempted.Wait()
 	c.mu.Lock()
 	if n := (len(b.orders) + 1) / 2; b.halve {
 		left, right := batchOf(b.orders[:n]), batchOf(b.orders[n:])
@@ -226,16 +221,16 @@ func (c *Combined[Tx, In, Out]) run(b *batch[In, Out]) (committed bool) {
 	}
 	defer c.mu.Unlock()
 	for _, o := range b.orders { // a panic goes on in the goroutine of the first
-		o.finish(b.err, b.goOn)
+		o.batch, o.err, o.goOn = nil, b.err, b.goOn
 		b.goOn = nil
+		close(o.done)
 	}
 	return b.err == nil
 }
 
 // attempt does the work of a batch under its lock. Of a panic the log tells as well: the stack is
 // that of the batch, and its callers may all have left.
-func (c *Combined[Tx, In, Out]) attempt(b *batch[In, Out], attempted chan<- struct{}) {
-	defer close(attempted)
+func (c *Combined[Tx, In, Out]) attempt(b *batch[In, Out]) {
 	const verb = "Combine"
 	var m *Mutex[Tx]
 	returned := false
