@@ -298,6 +298,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) (loss error) {
 		if err = s.inner.End(ctx, by, commit, s.last...); err == nil {
 			return loss
 		} else if commit {
+			s.log(ctx, "txlock: lost a lock", err, err)
 			return final(err)
 		}
 	} else {
@@ -310,11 +311,14 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) (loss error) {
 		}()
 	}
 	// The caller may not look at the error. The log has a loss already, unless Close is its reason.
-	unconfirmed := s.asLoss(err)
-	if loss == nil || errors.Is(loss, ErrClosed) {
-		s.log(ctx, "txlock: closed a connection, because the release of its lock was not confirmed", unconfirmed, err)
+	noticed, text := s.asLoss(err), "txlock: lost a lock"
+	if errors.Is(err, errUnderWay) || errors.Is(err, context.DeadlineExceeded) {
+		text = "txlock: closed a connection, because the release of its lock was not confirmed"
 	}
-	return cmp.Or(loss, unconfirmed)
+	if loss == nil || errors.Is(loss, ErrClosed) {
+		s.log(ctx, text, noticed, err)
+	}
+	return cmp.Or(loss, noticed)
 }
 
 // take takes a connection for good, unless a call has it for that long.

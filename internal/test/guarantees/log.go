@@ -38,6 +38,24 @@ func Logged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	record := log.One(t, "WARN", "lost a lock")
 	require.Contains(t, record["lock"], f.Key("a"))
 	require.Contains(t, record["error"], "server closed the connection")
+
+	end := "KILL CONNECTION_ID()"
+	if e.Postgres {
+		end = "SELECT pg_terminate_backend(pg_backend_pid())"
+	}
+	for what, work := range map[string]func(context.Context, Tx) error{
+		"the statement that was killed is the error": func(ctx context.Context, tx Tx) error { return c.Exec(ctx, tx, end) },
+		"the work goes on": func(ctx context.Context, tx Tx) error {
+			_ = c.Exec(ctx, tx, end)
+			return nil
+		},
+		"the work commits": func(ctx context.Context, tx Tx) error { return c.Exec(ctx, tx, "COMMIT") },
+	} {
+		log := &testbed.Logbook{}
+		f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())
+		require.ErrorIs(t, f.Locks.Mutex(f.Key(what)).Do(background, work), txlock.ErrLost, what)
+		require.Contains(t, log.One(t, "WARN", "lost a lock")["lock"], f.Key(what))
+	}
 }
 
 // ForgottenLock shows that the log tells of a Lock that the program has lost sight of, and that it
