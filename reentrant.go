@@ -89,7 +89,7 @@ func (s *session[Tx]) call(ctx context.Context, of *ownership, do func() error) 
 		select {
 		case free <- struct{}{}:
 		default:
-			return fmt.Errorf("%w: %w", ErrNotAcquired, cmp.Or(context.Cause(s.life), errBeside))
+			return cmp.Or(context.Cause(s.life), errBeside)
 		}
 	} else {
 		select {

@@ -7,7 +7,7 @@
 //	err := locks.Install(ctx)   // creates the lock table; idempotent
 //
 //	err = locks.Mutex("sku:42").Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
-//		_, err := tx.Exec(ctx, "UPDATE inventory SET stock = stock - 1 WHERE sku = 42")
+//		_, err := tx.Exec(ctx, "UPDATE inventory SET n = n - 1 WHERE sku = 42 AND n > 0")
 //		return err
 //	})
 //

@@ -44,7 +44,9 @@ func Logged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		end = "SELECT pg_terminate_backend(pg_backend_pid())"
 	}
 	for what, work := range map[string]func(context.Context, Tx) error{
-		"the statement that was killed is the error": func(ctx context.Context, tx Tx) error { return c.Exec(ctx, tx, end) },
+		"the statement that was killed is the error": func(ctx context.Context, tx Tx) error {
+			return c.Exec(ctx, tx, end)
+		},
 		"the work goes on": func(ctx context.Context, tx Tx) error {
 			_ = c.Exec(ctx, tx, end)
 			return nil
