@@ -85,13 +85,12 @@ var errBeside = errors.New("another call, or a nested Do, is running in this tra
 // other's. It is an error, too, when the session is lost or over before.
 func (s *session[Tx]) call(ctx context.Context, of *ownership, do func() error) error {
 	free := of.calls
-	if s.do != nil {
-		select {
-		case free <- struct{}{}:
-		default:
+	select {
+	case free <- struct{}{}:
+	default:
+		if s.do != nil {
 			return cmp.Or(context.Cause(s.life), errBeside)
 		}
-	} else {
 		select {
 		case free <- struct{}{}:
 		case <-s.life.Done():

@@ -205,7 +205,7 @@ func (s *session[Tx]) lose(reason error) bool {
 	}
 	s.place.GoOn(queue.Left) // the server has released the lock, or soon will
 	// It is the caller's code, and must hold up nobody here.
-	go s.log(context.Background(), "txlock: lost a lock", reason, reason)
+	go s.log(context.Background(), reason, reason)
 	return true
 }
 
@@ -244,9 +244,9 @@ func (s *session[Tx]) noticed(err error) error {
 }
 
 // log warns of a loss. The end of a session with the context of its Do is none.
-func (s *session[Tx]) log(ctx context.Context, text string, loss, err error) {
+func (s *session[Tx]) log(ctx context.Context, loss, err error) {
 	if errors.Is(loss, ErrLost) {
-		s.locker.config.logger.WarnContext(ctx, text, "lock", s.name.String(), "error", err)
+		s.locker.config.logger.WarnContext(ctx, "txlock: lost a lock", "lock", s.name.String(), "error", err)
 	}
 }
 
@@ -298,7 +298,7 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) (loss error) {
 		if err = s.inner.End(ctx, by, commit, s.last...); err == nil {
 			return loss
 		} else if commit {
-			s.log(ctx, "txlock: lost a lock", err, err)
+			s.log(ctx, err, err)
 			return final(err)
 		}
 	} else {
@@ -311,14 +311,11 @@ func (s *session[Tx]) end(ctx context.Context, commit bool) (loss error) {
 		}()
 	}
 	// The caller may not look at the error. The log has a loss already, unless Close is its reason.
-	noticed, text := s.asLoss(err), "txlock: lost a lock"
-	if errors.Is(err, errUnderWay) || errors.Is(err, context.DeadlineExceeded) {
-		text = "txlock: closed a connection, because the release of its lock was not confirmed"
-	}
+	unconfirmed := s.asLoss(err)
 	if loss == nil || errors.Is(loss, ErrClosed) {
-		s.log(ctx, text, noticed, err)
+		s.log(ctx, unconfirmed, err)
 	}
-	return cmp.Or(loss, noticed)
+	return cmp.Or(loss, unconfirmed)
 }
 
 // take takes a connection for good, unless a call has it for that long.
