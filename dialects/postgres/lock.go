@@ -25,10 +25,7 @@ import (
 // not see. So a wait ends after maxWait, and begins again, at the end of the queue; with a lease of
 // less than 12 s after five of them: where nobody goes on with a nested wait, its session is idle,
 // and ends.
-const (
-	maxWait      = time.Minute
-	leasesToWait = 5
-)
+const maxWait, leasesToWait = time.Minute, 5
 
 // dropSnapshot comes last in the lock of a session that then is idle. The server keeps the snapshot
 // of the last statement until the next one; a SET has none. A heartbeat would be too late: who has
@@ -133,13 +130,11 @@ var (
 
 	// ours tells a verdict of the server's from what somebody's value may say.
 	ours = rand.Text()
-	// verdicts are errors that the server raises, so that what comes behind, the release of the
-	// savepoint or COMMIT, is not reached.
-	verdicts = []error{errSnapshot, locktable.ErrRows, fencing.ErrNoRun}
 )
 
-// failSQL is an integer that is none. The server shows what it is instead. It must not know the
-// text before the statement runs.
+// failSQL is an integer that is none. The server shows what it is instead, and what comes behind,
+// the release of the savepoint or COMMIT, is not reached. It must not know the text before the
+// statement runs.
 func failSQL(verdict error) string {
 	return "concat('txlock: ', " + sqltext.Literal(verdict.Error()+" "+ours) + ")::int"
 }
@@ -148,7 +143,7 @@ func failSQL(verdict error) string {
 func (a attempt) judge(err error) error {
 	switch state := server.State(err); {
 	case state == server.InvalidText:
-		for _, verdict := range verdicts {
+		for _, verdict := range []error{errSnapshot, locktable.ErrRows, fencing.ErrNoRun} {
 			if strings.Contains(err.Error(), verdict.Error()+" "+ours) {
 				return verdict
 			}

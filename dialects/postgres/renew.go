@@ -32,10 +32,7 @@ import (
 // where one ever had to wait, the renewal would fail at once.
 
 // renewAtLeast is how often a held lock is renewed. With a short lease it is once in two of them.
-const (
-	renewAtLeast  = time.Minute
-	leasesToRenew = 2
-)
+const renewAtLeast, leasesToRenew = time.Minute, 2
 
 // planRenewal chooses a random time, because all sessions of a Locker have their heartbeats in one
 // moment. Those that began together, or were stopped together, are renewed a few at a time.
@@ -68,15 +65,16 @@ func (s *session[Tx]) mustRenew() bool {
 func (s *session[Tx]) renew(ctx context.Context) error {
 	s.renewing = true // unless all goes well, also when the client library panics: see rollback
 	const savepoint = "savepoint txlock_renew"
-	columns, err := s.Line.Run(ctx, sqltext.Script{{SQL: savepoint, Silent: true, Opens: true}, {SQL: sinceSQL}})
+	since := identifier.Qualified("select concat(extract(epoch from now()), ' ', " + nameSQL + ")")
+	columns, err := s.Line.Run(ctx, sqltext.Script{{SQL: savepoint, Silent: true, Opens: true}, {SQL: since}})
 	if server.State(err) == server.QueryCanceled &&
 		s.Line.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint) == nil {
 		s.renewing = false // nothing is kept yet: the next heartbeat tries again
 		return nil
 	}
 	if err == nil {
-		since, name, _ := strings.Cut(columns[1][0], " ")
-		begun, _ := strconv.ParseFloat(since, 64)
+		at, name, _ := strings.Cut(columns[1][0], " ")
+		begun, _ := strconv.ParseFloat(at, 64)
 		settings := "select " + sqltext.Set("application_name", sqltext.Literal(label.Since(name, begun))) + ", " +
 			leaseSQL(sqltext.Literal(milliseconds(s.lease)))
 		query := slices.Concat(
@@ -94,8 +92,6 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 	s.planRenewal()
 	return nil
 }
-
-var sinceSQL = identifier.Qualified("select concat(extract(epoch from now()), ' ', " + nameSQL + ")")
 
 // queueLocksSQL calls function for the queue locks. It fails by a division by zero when one is not
 // granted, or was not kept.
