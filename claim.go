@@ -120,9 +120,9 @@ func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*C
 }
 
 // Take is TryTake that waits, without a connection, while another has the claim, until ctx or
-// Within ends that. Those in a Locker wait in line: the first tries once a second, or once in n
-// where n hundred claims are awaited, and when the claim ends or is released here. Of several
-// processes, any may be next.
+// Within ends that. Those in a Locker wait in line: the first tries once a second, and when the
+// claim ends or is released here. Where more than nine claims are awaited they are tried in turn,
+// ten a second. Of several processes, any may be next.
 func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
 	return c.take(ctx, "Claim.Take", by, d, true)
 }
@@ -172,7 +172,7 @@ func (c *Claim[Tx]) await(ctx context.Context, by string, d time.Duration, miss 
 		if err == nil || !errors.Is(err, ErrNotAcquired) && l.driver.Classify(err) == dialects.Final {
 			return row, err
 		}
-		pause := time.Duration(1+claims/100) * time.Second // some hundred statements a second at most
+		pause := time.Duration(1+claims/10) * time.Second // ten statements a second at most
 		if row.left > 0 {
 			pause = min(pause, row.left)
 		}
