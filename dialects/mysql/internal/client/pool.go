@@ -34,7 +34,7 @@ func New(db *sql.DB) *Pool { return &Pool{DB: db, Control: db} }
 func Open(ctx context.Context, dsn string) (*Pool, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w (give user:password@tcp(host:3306)/database)", err)
 	}
 	limit := defaultLimit
 	if text, given := config.Params[limitParameter]; given {

@@ -30,3 +30,10 @@ func TestIsPlain(t *testing.T) {
 		require.False(t, isPlain(other), other)
 	}
 }
+
+// The error of a URL says what a DSN looks like.
+func TestURL(t *testing.T) {
+	_, err := Open(context.Background(), "mysql://app:secret@db.example/shop")
+	require.ErrorContains(t, err, "give user:password@tcp(host:3306)/database")
+	require.NotContains(t, err.Error(), "secret")
+}
