@@ -105,9 +105,11 @@ func (s *session) script(settings, query, comment string, texts []string) []stri
 	const judge = "SET @txlock = IF(%s %d, 0, (SELECT 1 UNION ALL SELECT 2))"
 	script := []string{settings, query, fmt.Sprintf(judge, "FOUND_ROWS() >=", len(s.request.Values))}
 	for i, text := range texts {
-		script = append(script, comment+text, "SET @txlock = ROW_COUNT()", "SELECT @txlock")
-		if rows := s.request.Work.Statements[i].Rows; rows > 0 {
-			script = append(script, fmt.Sprintf(judge, "@txlock =", rows))
+		script = append(script, comment+text)
+		if rows := s.request.Work.Statements[i].Rows; rows == 0 {
+			script = append(script, "SELECT ROW_COUNT()")
+		} else {
+			script = append(script, "SET @txlock = ROW_COUNT()", "SELECT @txlock", fmt.Sprintf(judge, "@txlock =", rows))
 		}
 	}
 	return append(script, "COMMIT")

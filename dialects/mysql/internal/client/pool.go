@@ -36,11 +36,12 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w (give user:password@tcp(host:3306)/database)", err)
 	}
-	limit := defaultLimit
-	if text, given := config.Params[limitParameter]; given {
-		delete(config.Params, limitParameter) // the driver would set it as a variable of the server
+	const parameter = "pool_max_conns" // as pgxpool calls it
+	limit := 16                        // has room for nine processes beside MySQL's default of 151 connections
+	if text, given := config.Params[parameter]; given {
+		delete(config.Params, parameter) // the driver would set it as a variable of the server
 		if limit, err = strconv.Atoi(text); err != nil || limit < 1 {
-			return nil, fmt.Errorf("%s=%s: must be a number of connections, at least 1", limitParameter, text)
+			return nil, fmt.Errorf("%s=%s: must be a number of connections, at least 1", parameter, text)
 		}
 	}
 	config.Logger = &mysql.NopLogger{} // no dsn can set it
@@ -67,11 +68,6 @@ func (p *Pool) Close() {
 		_ = p.Control.Close()
 	}
 }
-
-const (
-	limitParameter = "pool_max_conns" // as pgxpool calls it
-	defaultLimit   = 16               // has room for nine processes beside MySQL's default of 151 connections
-)
 
 // Acquire takes a connection from the pool, to a server that is not refused.
 func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
