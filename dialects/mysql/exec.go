@@ -109,7 +109,8 @@ func (s *session) script(settings, query, comment string, texts []string) []stri
 		if rows := s.request.Work.Statements[i].Rows; rows == 0 {
 			script = append(script, "SELECT ROW_COUNT()")
 		} else {
-			script = append(script, "SET @txlock = ROW_COUNT()", "SELECT @txlock", fmt.Sprintf(judge, "@txlock =", rows))
+			judged := fmt.Sprintf(judge, "@txlock =", rows)
+			script = append(script, "SET @txlock = ROW_COUNT()", "SELECT @txlock", judged)
 		}
 	}
 	return append(script, "COMMIT")
