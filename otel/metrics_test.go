@@ -95,16 +95,6 @@ func (f *fixture) ownLimit(t *testing.T) error {
 	return f.locks.Mutex(f.key).LockTx(background, tx)
 }
 
-// A wait that Within ends is a timeout, even if database/sql noticed first and says "context
-// canceled".
-func TestTimeoutThatCancelled(t *testing.T) {
-	f := newFixture(t, engines[0])
-	tracer := txlockotel.NewTracer(txlockotel.WithMeterProvider(f.meters))
-	ctx := tracer.Asked(background, txlock.Call{Name: "Lock"})
-	tracer.Answered(ctx, fmt.Errorf("%w: %w (%w)", txlock.ErrNotAcquired, context.Canceled, context.DeadlineExceeded))
-	require.Equal(t, map[string]int{"Lock timeout txlock.ErrNotAcquired": 1}, f.sums(t, "txlock.requests"))
-}
-
 // Each way in which a granted lock ends is counted once.
 func TestHoldsThatEnd(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {

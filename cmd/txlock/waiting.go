@@ -27,21 +27,22 @@ const patience = time.Second
 // notice says who holds the lock when a wait takes longer.
 type notice struct {
 	cancel context.CancelFunc
+	done   chan struct{} // closed when it says nothing more
 
-	mu   sync.Mutex
-	over bool          // the wait is over, and nothing more is said
-	said chan struct{} // closed when everything so far is written; nil while nothing has been said
+	mu          sync.Mutex
+	over, begun bool // the wait is over; something was said, or is being said
 }
 
 // announce begins a notice if a person may read it. When the server is slow to name the holder, the
 // first notice comes without the holder.
 func (j *job) announce(ctx context.Context, locks locker) *notice {
 	ctx, cancel := context.WithCancel(ctx)
-	n := &notice{cancel: cancel}
+	n := &notice{cancel: cancel, done: make(chan struct{})}
 	if j.try || !j.verbose && !terminal.Is(os.Stderr) {
 		return n
 	}
 	go func() {
+		defer close(n.done)
 		select {
 		case <-ctx.Done():
 			return
@@ -56,8 +57,12 @@ func (j *job) announce(ctx context.Context, locks locker) *notice {
 		case <-time.After(2 * patience):
 		}
 		n.say(j, "")
-		if holders := <-told; holders != "" {
-			n.say(j, holders)
+		select {
+		case holders := <-told:
+			if holders != "" {
+				n.say(j, holders)
+			}
+		case <-ctx.Done():
 		}
 	}()
 	return n
@@ -65,22 +70,15 @@ func (j *job) announce(ctx context.Context, locks locker) *notice {
 
 func (n *notice) say(j *job, holders string) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.over {
-		return
-	}
+	over := n.over
+	n.begun = n.begun || !over
+	n.mu.Unlock()
 	if holders != "" {
 		holders = ": " + holders
 	}
-	before, said := n.said, make(chan struct{})
-	n.said = said
-	go func() {
-		defer close(said)
-		if before != nil {
-			<-before
-		}
+	if !over {
 		j.say("waiting for %s%s", j.name(), holders)
-	}()
+	}
 }
 
 // end ends the notice and reports whether it was written. It does not wait for a blocked standard
@@ -88,10 +86,10 @@ func (n *notice) say(j *job, holders string) {
 func (n *notice) end() bool {
 	n.mu.Lock()
 	n.over = true // before cancel: otherwise a cancelled question would be announced without holders
-	said := n.said
+	begun := n.begun
 	n.mu.Unlock()
 	n.cancel()
-	return said != nil && closedSoon(said)
+	return begun && closedSoon(n.done)
 }
 
 // sayBriefly is say, but does not wait for a blocked standard error.
