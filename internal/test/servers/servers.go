@@ -7,9 +7,9 @@
 //  4. on Debian, packages unpacked into a cache folder, without touching the system, and started
 //     as in 2.
 //
-// PgBouncer, pgpool-II, HAProxy, pairs, nodes of clusters, and servers with settings of their own
-// are always private instances, from 2 or 4. Faults work on private instances only. Software lets
-// others start further servers in the same order. Chromium finds a browser, as in 2 or 4.
+// Poolers and proxies, pairs, nodes of clusters, and servers with settings of their own are always
+// private instances, from 2 or 4. Faults work on private instances only. Software lets others start
+// further servers in the same order. Chromium finds a browser, as in 2 or 4.
 package servers
 
 import (

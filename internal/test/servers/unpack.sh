@@ -45,7 +45,7 @@ cat >"$root/run" <<'R'
 #!/bin/bash
 # run PROGRAM ARGS...: PROGRAM is a path inside this tree
 r=$(dirname "$(realpath "$0")"); p=$1; shift
-exec "$r"/usr/lib/*-linux-gnu*/ld-linux-*.so.* --library-path "$(echo "$r"/usr/lib/*-linux-gnu*)" "$r/$p" "$@"
+exec "$r"/usr/lib/*-linux-gnu*/ld-linux-*.so.* --library-path "$(echo "$r"/usr/lib/*-linux-gnu*):$r/usr/lib/mysql-router" "$r/$p" "$@"
 R
 printf '#!/bin/bash\nexec "$(dirname "$(realpath "$0")")/run" usr/sbin/mariadbd "$@"\n' >"$root/mariadbd" # for mariadb-install-db
 chmod 755 "$root" "$root/run" "$root/mariadbd"

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"database/sql"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -47,6 +48,31 @@ func Pgpool(t *testing.T, clients int, simple bool) *Engine {
 	if simple {
 		pooler.DSN += "&default_query_exec_mode=simple_protocol"
 	}
+	return through
+}
+
+// Odyssey is the newest PostgreSQL behind an Odyssey in transaction mode, with further settings. It
+// is checked as PgBouncer is.
+func Odyssey(t *testing.T, settings ...string) *Engine {
+	t.Helper()
+	newest := newestPostgres()
+	pooler, err := servers.StartOdyssey(background, newest.Server, settings...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+	t.Cleanup(func() { unchangedSettings(t, pooler) })
+	return newest.Through(pooler)
+}
+
+// MySQLRouter is a MySQL behind a MySQL Router, as StartMySQLRouter has it.
+func MySQLRouter(t *testing.T, idle int, settings ...string) *Engine {
+	t.Helper()
+	direct := Engines[slices.IndexFunc(Engines, func(e *Engine) bool { return e.Kind == servers.MySQL })]
+	NewFixture(t, direct, MySQLOpened()) // one Install: while another inserts the rows of a new table, it locks them
+	router, err := servers.StartMySQLRouter(background, direct.Server, idle, settings...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, router.Stop()) })
+	through := direct.Through(router)
+	through.Pooled = false // a session ends with its client, or the client with its session
 	return through
 }
 
