@@ -56,7 +56,7 @@ func nestedDoGoesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.ErrorIs(t, err, errWork)
 	require.ErrorContains(t, err, "under way")
 	waitedForCalls(t, start)
-	require.Contains(t, log.One(t, "WARN", "was not confirmed")["error"], "under way")
+	require.Contains(t, log.One(t, "WARN", "lost a lock")["error"], "under way")
 	f.Transactions(t, 0)
 	f.Free(t, f.Key("outer"), f.Key("inner"))
 	close(goOn)
@@ -118,7 +118,7 @@ func closeIsBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	release()
 	require.Less(t, took, 20*time.Second, err) // 5 for each would be 40
 	for _, record := range log.Records(t) {
-		require.Contains(t, record["msg"], "was not confirmed")
+		require.Contains(t, record["msg"], "lost a lock")
 	}
 	require.Len(t, log.Records(t), 8)
 	runtime.KeepAlive(&held) // else the log tells of forgotten ones, too
