@@ -59,9 +59,11 @@ func (o *options) failed(ctx context.Context, doing string, err error) error {
 	return &ending{code: code, text: text}
 }
 
-// reasonOf is the text of an error, for people.
+// reasonOf is the text of an error, for people. What it advises programs to do, the command says in
+// its own words.
 func reasonOf(err error) string {
-	return strings.TrimPrefix(oneLine(err.Error()), "txlock: ")
+	text := strings.ReplaceAll(err.Error(), " (run install, or the SQL of schema)", "")
+	return strings.TrimPrefix(oneLine(text), "txlock: ")
 }
 
 // oneLine joins the lines of joined errors into one.

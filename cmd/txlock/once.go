@@ -25,8 +25,10 @@ type onceJob struct {
 
 const onceHelp = `Runs COMMAND unless KEY was done before, by whichever machine, and exits as COMMAND does. If it was
 done before, txlock exits with 0, and says so on a terminal or with -v alone. A marker in the
-database says what was done. --done tells whether KEY was, and when: if it was not, the exit code
-is 3. --forget deletes its marker, and "txlock sweep" old ones.
+database says what was done. COMMAND gets TXLOCK_KEY, and no token.
+
+--done tells whether KEY was done, and when: if it was not, the exit code is 3. --forget deletes its
+marker, and "txlock sweep" old ones.
 
 When is KEY marked?
 

@@ -32,7 +32,9 @@ The server is a URL, in TXLOCK_DSN or --dsn:
                                        variables count
   mysql://user@host:3306/database      MariaDB too; the password may be in
                                        MYSQL_PWD; parameters of
-                                       go-sql-driver/mysql, or socket=/path
+                                       go-sql-driver/mysql, ssl-mode=REQUIRED,
+                                       or socket=/path
+  user@tcp(host:3306)/database         the same, in the form of that driver
 
 A password in --dsn is wiped from the list of processes at start, but a shell's history keeps it:
 rather use the variables. Connecting takes at most 10s, unless the URL says connect_timeout=3
@@ -40,13 +42,15 @@ rather use the variables. Connecting takes at most 10s, unless the URL says conn
 
 Exit codes, besides those of a command that "txlock run" has run:
 
-   0  it worked                         77  this role may not do that
-   1  another error                     78  database or lock table missing, or the
-  64  wrong flags or arguments              server is no good for locks
-  69  the server cannot be reached     126  the command cannot be executed
-  75  the lock was not acquired        127  the command was not found
-  76  the lock was lost meanwhile    128+n  ended by signal n; 130: ctrl-C;
-                                            141: nobody reads the output`
+   0  it worked                         75  the lock was not acquired
+   1  another error; of doctor          76  the lock was lost meanwhile
+      --strict, warnings                77  this role may not do that
+   2  of doctor: failures               78  database or lock table missing, or the
+   3  of break: nobody holds it;            server is no good for locks
+      of once --done: it was not       126  the command cannot be executed
+   4  of break: not confirmed          127  the command was not found
+  64  wrong flags or arguments       128+n  ended by signal n; 130: ctrl-C;
+  69  the server cannot be reached          141: nobody reads the output`
 
 const rootExample = `  export TXLOCK_DSN=postgres://app@db.example/shop
   txlock install

@@ -13,6 +13,18 @@ import (
 // secret is a password with characters that a URL must escape.
 const secret = "hush:Wört/@p%1"
 
+// sourceName is a URL in the form of go-sql-driver/mysql, where the server is one of MySQL's.
+func (f *fixture) sourceName(t *testing.T, address string) string {
+	t.Helper()
+	if f.postgres {
+		return address
+	}
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	password, _ := u.User.Password()
+	return u.User.Username() + ":" + password + "@tcp(" + u.Host + ")" + u.Path
+}
+
 // withPassword is the fixture's URL for a user with a password.
 func (f *fixture) withPassword(t *testing.T) string {
 	t.Helper()

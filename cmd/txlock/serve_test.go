@@ -3,8 +3,10 @@
 package main_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,6 +43,34 @@ func TestServeRefuses(t *testing.T) {
 		require.Equal(t, 64, r.code, typed)
 		require.Contains(t, r.stderr, told, typed)
 		require.Empty(t, r.stdout)
+	}
+}
+
+// Viewers that ask and never read do not stay for ever, with what they have not read.
+func TestServeHangsUp(t *testing.T) {
+	t.Parallel()
+	p := installed(t, engines[0]).start(t, "serve", "--listen", "127.0.0.1:0")
+	address := strings.Trim(strings.TrimPrefix(p.line(t), "serving on http://"), "/")
+	ask := strings.Repeat("GET /style.css HTTP/1.1\r\nHost: localhost\r\n\r\n", 2000) // of 4 kB each
+	viewers := make([]net.Conn, 60)
+	for i := range viewers {
+		dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { // before it connects: the window is agreed then
+				_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
+			})
+		}}
+		viewer, err := dialer.DialContext(t.Context(), "tcp", address)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = viewer.Close() })
+		viewers[i] = viewer
+		go func() { _, _ = viewer.Write([]byte(ask)) }() // it may not take all of it
+	}
+	for i, viewer := range viewers {
+		eventually.Every(t, fmt.Sprintf("the end of viewer %d", i), 100*time.Millisecond, func() bool {
+			_ = viewer.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+			_, err := viewer.Write([]byte("G"))
+			return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+		})
 	}
 }
 

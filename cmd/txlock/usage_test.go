@@ -135,7 +135,7 @@ func TestWithoutServer(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ typed, told string }{
 		{"", "Available Commands"},
-		{"--help", "Exit codes"},
+		{"--help", "   4  of break: not confirmed"},
 		{"help run", "TXLOCK_TOKEN"},
 		{"once --help", "at least once"},
 		{"schema --system mysql", "txlock_slots_once"},

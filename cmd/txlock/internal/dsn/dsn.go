@@ -1,11 +1,12 @@
-// Package dsn reads the address of a server as a URL, as the txlock command takes it. For
-// PostgreSQL that is postgres://… as libpq knows it. For MySQL and MariaDB the form is the same,
-// and it becomes a data source name of go-sql-driver/mysql.
+// Package dsn reads the address of a server, as the txlock command takes it. For PostgreSQL that is
+// postgres://… as libpq knows it. For MySQL and MariaDB it is a URL of the same form, or a data
+// source name of go-sql-driver/mysql.
 package dsn
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -40,37 +41,25 @@ type Server struct {
 // password.
 var ErrURL = errors.New("not a URL of a server")
 
-// SystemOf returns the system that a URL names by its scheme.
-func SystemOf(text string) (System, error) {
-	scheme, _, found := strings.Cut(text, "://")
-	switch strings.ToLower(scheme) {
-	case "postgres", "postgresql":
-		if found {
-			return Postgres, nil
-		}
-	case "mysql", "mariadb":
-		if found {
-			return MySQL, nil
-		}
-	}
-	return "", fmt.Errorf("%w: it must begin with postgres:// or mysql://", ErrURL)
-}
-
-// Parse reads a URL. If the URL has no password, it comes from getenv: from MYSQL_PWD on MySQL and
-// MariaDB. On PostgreSQL pgx reads PGPASSWORD, PGPASSFILE and the rest of libpq's variables by
-// itself.
+// Parse reads a URL, or a data source name. If it has no password, that comes from getenv: from
+// MYSQL_PWD on MySQL and MariaDB. On PostgreSQL pgx reads PGPASSWORD, PGPASSFILE and the rest of
+// libpq's variables by itself.
 func Parse(text string, getenv func(string) string) (Server, error) {
-	system, err := SystemOf(text)
-	if err != nil {
-		return Server{}, err
+	system, parse := Postgres, parsePostgres
+	switch scheme, _, found := strings.Cut(text, "://"); {
+	case found && slices.Contains([]string{"postgres", "postgresql"}, strings.ToLower(scheme)):
+	case found && slices.Contains([]string{"mysql", "mariadb"}, strings.ToLower(scheme)):
+		system, parse = MySQL, parseMySQL
+	case sourceName.MatchString(text):
+		return parseSourceName(text, getenv)
+	default:
+		return Server{}, fmt.Errorf("%w: it must begin with postgres:// or mysql://, or be "+
+			"user:password@tcp(host:3306)/database", ErrURL)
 	}
 	if ambiguous(system, text) {
 		return Server{}, fmt.Errorf("%w: %s", ErrURL, hintEscape)
 	}
-	if system == Postgres {
-		return parsePostgres(text, getenv)
-	}
-	return parseMySQL(text, getenv)
+	return parse(text, getenv)
 }
 
 // ambiguous reports whether a password may contain the @ at which the driver splits the URL. The
@@ -83,7 +72,7 @@ func ambiguous(system System, text string) bool {
 		return false
 	}
 	if system == Postgres { // the first @ before a / ends user and password: pgx reads URLs as libpq does
-		return last >= 0 && strings.IndexAny(rest, "@/") != last
+		return strings.IndexAny(rest, "@/") != last
 	}
 	end := strings.IndexAny(rest, "/?#")
 	return end >= 0 && last > end

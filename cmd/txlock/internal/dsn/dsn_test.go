@@ -28,6 +28,11 @@ func TestMySQL(t *testing.T) {
 		"mysql://u%40x:a%2Fb%3A%40%25c@h/d%2Fe":           {"u@x", "a/b:@%c", "tcp", "h:3306", "d/e"},
 		"mysql://u@/d?socket=/run/my.sock":                {"u", "", "unix", "/run/my.sock", "d"},
 		"mysql://u@/d?socket=%2Frun%2Fmy.sock&timeout=3s": {"u", "", "unix", "/run/my.sock", "d"},
+		"u:p@tcp(h:1)/d":                                  {"u", "p", "tcp", "h:1", "d"},
+		"u:p@tcp(h)/d?parseTime=true":                     {"u", "p", "tcp", "h:3306", "d"},
+		"u:a/b:@c://d e@tcp([::1]:7)/":                    {"u", "a/b:@c://d e", "tcp", "[::1]:7", ""},
+		"u@unix(/run/my.sock)/d%2Fe":                      {"u", "", "unix", "/run/my.sock", "d/e"},
+		"tcp(h:1)/d":                                      {"", "", "tcp", "h:1", "d"},
 	} {
 		server, err := dsn.Parse(text, none)
 		require.NoError(t, err, text)
@@ -64,6 +69,27 @@ func TestMySQLParameters(t *testing.T) {
 	require.Equal(t, "role:cron,program_name:txlock", config.ConnectionAttributes)
 }
 
+// MySQL's programs and libpq have words of their own for TLS.
+func TestMySQLEncrypted(t *testing.T) {
+	for parameter, want := range map[string]string{
+		"ssl-mode=DISABLED": "false", "ssl-mode=PREFERRED": "preferred", "ssl-mode=REQUIRED": "skip-verify",
+		"ssl-mode=VERIFY_CA": "true", "ssl-mode=verify_identity": "true", "sslmode=disable": "false",
+		"sslmode=require": "skip-verify", "sslmode=verify-full": "true", "tls=skip-verify": "skip-verify",
+	} {
+		for _, name := range []string{"mysql://u:p@h/d", "u:p@tcp(h)/d"} {
+			server, err := dsn.Parse(name+"?timeout=3s&"+parameter, none)
+			require.NoError(t, err, parameter)
+			config, err := mysql.ParseDSN(server.Driver)
+			require.NoError(t, err, parameter)
+			require.Equal(t, want, config.TLSConfig, parameter)
+			require.Equal(t, 3*time.Second, config.Timeout)
+		}
+	}
+	_, err := dsn.Parse("mysql://h/d?ssl-mode=perhaps", none)
+	require.ErrorIs(t, err, dsn.ErrURL)
+	require.ErrorContains(t, err, "ssl-mode must be DISABLED, PREFERRED, REQUIRED, ")
+}
+
 func TestPasswordOfEnvironment(t *testing.T) {
 	environment := func(name string) string { return map[string]string{"MYSQL_PWD": "hidden thing"}[name] }
 	server, err := dsn.Parse("mysql://u@h/d", environment)
@@ -72,6 +98,9 @@ func TestPasswordOfEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "hidden thing", config.Passwd)
 	require.Equal(t, "a xxxxx b", server.Redact("a hidden thing b"))
+	server, err = dsn.Parse("u@tcp(h)/d", environment)
+	require.NoError(t, err)
+	require.Contains(t, server.Driver, "u:hidden thing@")
 	server, err = dsn.Parse("mysql://u:given@h/d", environment)
 	require.NoError(t, err)
 	require.Contains(t, server.Driver, "u:given@")
@@ -180,7 +209,8 @@ func TestPostgresWithoutLimit(t *testing.T) {
 // A text that is not a URL is refused, and not repeated.
 func TestRefused(t *testing.T) {
 	for _, text := range []string{
-		"", "host=h password=hush", "u:hush@tcp(h)/d", "redis://u:hush@h", "postgres:u:hush@h", "mysql:/u:hush@h",
+		"", "host=h password=hush", "u:hush@tcp(h)", "u:hush@tcp(h)/d/e@f", "u:hu/sh?x@tcp(h)", "u:hush@tcp(h)/d?tls=no",
+		"u:hush@h/d", "mysql://u:hush@tcp(h:1)/d", "redis://u:hush@h", "postgres:u:hush@h", "mysql:/u:hush@h",
 		"mysql://u:hush%zz@h/d", "mysql://u:hush@h:port/d", "mysql://u:hush@h x/d", "mysql://u%3Av:hush@h/d",
 		"mysql://u:hush@h/d?timeout=soon",
 		"postgres://u:hush%zz@h/d", "postgres://u:hush@h:port/d", "postgres://u:hush@h/d?sslmode=perhaps",
@@ -206,6 +236,16 @@ func TestRedact(t *testing.T) {
 		"it has no password, and shop is open": "it has no password, and shop is open",
 	} {
 		require.Equal(t, want, server.Redact(text))
+	}
+	// A data source name has no escapes.
+	server, err = dsn.Parse("app:p@ss/w rd@tcp(h)/shop", none)
+	require.NoError(t, err)
+	require.Equal(t, "as xxxxx on h:3306/shop", server.Redact("as p@ss/w rd on "+server.Address))
+	require.Equal(t, "of app:xxxxx@tcp(h)/shop: no", dsn.Redact("of app:p:a@ss://@tcp(h)/shop: no"))
+	for _, argument := range []string{"--dsn=app:%s@tcp(h)/shop", "app:%s@unix(/run/my.sock)/shop?timeout=3s"} {
+		text := []byte(strings.Replace(argument, "%s", "p:a@ss://", 1))
+		require.True(t, dsn.Scrub(text))
+		require.Equal(t, strings.Replace(argument, "%s", "xxxxxxxxx", 1), string(text))
 	}
 	// A password that is public elsewhere is not a secret.
 	server, err = dsn.Parse("postgres://postgres:postgres@h/postgres", none)

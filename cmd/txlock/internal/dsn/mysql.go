@@ -1,37 +1,96 @@
 package dsn
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
 )
 
-// parseMySQL turns mysql://user:password@host:port/database?params into a data source name. The
-// parameters are those of go-sql-driver/mysql, and socket, the path of a Unix-domain socket.
+// sourceName is user:password@tcp(host:port)/database?params. The driver splits it at the last / and
+// the last @ before that: neither may be what a password goes on with.
+var sourceName = regexp.MustCompile(`^(.*@)?(tcp|unix)\([^)@]*\)/[^/@]*$`)
+
+// parseSourceName reads a data source name, with the parameters that parseMySQL takes.
+func parseSourceName(text string, getenv func(string) string) (Server, error) {
+	address, query, _ := strings.Cut(text[strings.LastIndexByte(text, '/'):], "?")
+	config, err := configOf(text[:strings.LastIndexByte(text, '/')]+address, query)
+	if err != nil {
+		return Server{}, err
+	}
+	config.Passwd = cmp.Or(config.Passwd, getenv("MYSQL_PWD"))
+	return serverOf(text, config)
+}
+
+// parseMySQL reads mysql://user:password@host:port/database?params. The parameters are those of
+// go-sql-driver/mysql, ssl-mode, and socket, the path of a Unix-domain socket.
 func parseMySQL(text string, getenv func(string) string) (Server, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" {
 		return Server{}, fmt.Errorf("%w: %s", ErrURL, hintEscape)
 	}
-	socket, query := socketIn(u.RawQuery)
-	config, err := mysql.ParseDSN("/?" + query)
+	config, err := configOf("/", u.RawQuery)
 	if err != nil {
-		return Server{}, fmt.Errorf("%w: its parameters: %w", ErrURL, err)
+		return Server{}, err
 	}
-	config.User = u.User.Username()
-	password, given := u.User.Password()
-	if !given {
-		password = getenv("MYSQL_PWD")
+	if config.Net == "tcp" {
+		config.Addr = net.JoinHostPort(cmp.Or(u.Hostname(), "localhost"), cmp.Or(u.Port(), "3306"))
 	}
-	config.Passwd = password
-	config.DBName = strings.TrimPrefix(u.Path, "/")
-	config.Net, config.Addr = "tcp", net.JoinHostPort(hostOf(u), portOf(u))
+	config.User, config.DBName = u.User.Username(), strings.TrimPrefix(u.Path, "/")
+	var given bool
+	if config.Passwd, given = u.User.Password(); !given {
+		config.Passwd = getenv("MYSQL_PWD")
+	}
+	return serverOf(text, config)
+}
+
+// tlsOf has the driver's tls for the words of MySQL's programs, ssl-mode=VERIFY_CA, and of libpq,
+// sslmode=verify-ca. As there, what is required is not verified.
+var tlsOf = map[string]string{
+	"disabled": "false", "disable": "false", "preferred": "preferred", "prefer": "preferred", "allow": "preferred",
+	"required": "skip-verify", "require": "skip-verify",
+	"verify-ca": "true", "verify-identity": "true", "verify-full": "true",
+}
+
+// configOf has the driver read a data source name and a query, of which it does not know all.
+func configOf(name, query string) (*mysql.Config, error) {
+	var known []string
+	socket := ""
+	for parameter := range strings.SplitSeq(query, "&") {
+		switch name, value, _ := strings.Cut(parameter, "="); strings.ToLower(name) {
+		case "":
+		case "socket":
+			if unescaped, err := url.QueryUnescape(value); err == nil {
+				value = unescaped
+			}
+			socket = value
+		case "ssl-mode", "sslmode":
+			tls := tlsOf[strings.ReplaceAll(strings.ToLower(value), "_", "-")]
+			if tls == "" {
+				return nil, fmt.Errorf("%w: ssl-mode must be DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY",
+					ErrURL)
+			}
+			known = append(known, "tls="+tls)
+		default:
+			known = append(known, parameter)
+		}
+	}
+	config, err := mysql.ParseDSN(name + "?" + strings.Join(known, "&"))
+	if err != nil {
+		return nil, fmt.Errorf("%w: its parameters: %w", ErrURL, err)
+	}
 	if socket != "" {
 		config.Net, config.Addr = "unix", socket
 	}
+	return config, nil
+}
+
+// serverOf is the server of a config, which it completes.
+func serverOf(text string, config *mysql.Config) (Server, error) {
 	if config.Timeout <= 0 {
 		config.Timeout = connectTimeout
 	}
@@ -48,38 +107,6 @@ func parseMySQL(text string, getenv func(string) string) (Server, error) {
 		again.DBName != config.DBName {
 		return Server{}, fmt.Errorf("%w: the driver cannot take this user, or this address", ErrURL)
 	}
-	server.keepSecret(text, password, config.User, config.DBName, u.Hostname())
+	server.keepSecret(text, config.Passwd, config.User, config.DBName, config.Addr)
 	return server, nil
-}
-
-func hostOf(u *url.URL) string {
-	if host := u.Hostname(); host != "" {
-		return host
-	}
-	return "localhost"
-}
-
-func portOf(u *url.URL) string {
-	if port := u.Port(); port != "" {
-		return port
-	}
-	return "3306"
-}
-
-// socketIn cuts the socket parameter out of a query and leaves the others as they are.
-func socketIn(query string) (socket, others string) {
-	var kept []string
-	for _, parameter := range strings.Split(query, "&") {
-		if value, found := strings.CutPrefix(parameter, "socket="); found {
-			if unescaped, err := url.QueryUnescape(value); err == nil {
-				value = unescaped
-			}
-			socket = value
-			continue
-		}
-		if parameter != "" {
-			kept = append(kept, parameter)
-		}
-	}
-	return socket, strings.Join(kept, "&")
 }

@@ -11,6 +11,7 @@ const hidden = "xxxxx"
 
 var (
 	inUserinfo  = regexp.MustCompile(`(://[^\s:@/?]*:)[^\s]*(@)`)
+	inSource    = regexp.MustCompile(`([^\s:]*:)\S*(@(?:tcp|unix)\()`)
 	inParameter = regexp.MustCompile(`(?i)((?:ssl)?password=)[^\s&]+`)
 )
 
@@ -23,9 +24,10 @@ func (s Server) Redact(text string) string {
 	return Redact(text)
 }
 
-// Redact hides the passwords of URLs in text.
+// Redact hides the passwords of URLs, and of data source names, in text.
 func Redact(text string) string {
 	text = inUserinfo.ReplaceAllString(text, "${1}"+hidden+"${2}")
+	text = inSource.ReplaceAllString(text, "${1}"+hidden+"${2}")
 	return inParameter.ReplaceAllString(text, "${1}"+hidden)
 }
 
@@ -34,7 +36,7 @@ func Redact(text string) string {
 // tear messages apart, and the gaps would reveal it.
 func (s *Server) keepSecret(text, password string, public ...string) {
 	raw := ""
-	if from, to := PasswordIn(text); to > from {
+	if from, to := passwordIn(text); to > from {
 		raw = text[from:to]
 	}
 	for _, secret := range []string{password, raw, url.QueryEscape(password), url.PathEscape(password)} {
@@ -45,15 +47,18 @@ func (s *Server) keepSecret(text, password string, public ...string) {
 	}
 }
 
-// PasswordIn returns where the password is in the user part of a URL. Both are 0 if there is none.
-// In a malformed URL it prefers too much to too little.
-func PasswordIn(text string) (from, to int) {
-	at := strings.Index(text, "://")
-	if at < 0 {
+// sourceEnd is behind the password of a data source name.
+var sourceEnd = regexp.MustCompile(`@(tcp|unix)\(`)
+
+// passwordIn returns where the password is in the user part of a URL, or of a data source name. Both
+// are 0 if there is none. In a malformed URL it prefers too much to too little.
+func passwordIn(text string) (from, to int) {
+	begin, end := 0, strings.LastIndexByte(text, '@')
+	if at := strings.Index(text, "://"); at >= 0 && at == strings.IndexByte(text, ':') {
+		begin = at + len("://")
+	} else if !sourceEnd.MatchString(text) {
 		return 0, 0
 	}
-	begin := at + len("://")
-	end := strings.LastIndexByte(text, '@')
 	colon := strings.IndexByte(text[begin:], ':')
 	if colon < 0 || end < begin+colon+1 {
 		return 0, 0
@@ -71,7 +76,7 @@ func Scrub(argument []byte) bool {
 			found = true
 		}
 	}
-	from, to := PasswordIn(string(argument))
+	from, to := passwordIn(string(argument))
 	overwrite(from, to)
 	for _, match := range inParameter.FindAllSubmatchIndex(argument, -1) {
 		overwrite(match[3], match[1])

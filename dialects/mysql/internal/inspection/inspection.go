@@ -46,7 +46,7 @@ func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (entries
 // look begins a picture, and adds to the error of taking it which privilege that requires.
 func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
 	return i.Pool.With(ctx, func(conn client.Conn) error {
-		p := &picture{conn: conn, views: mysql}
+		p, grant := &picture{conn: conn, views: mysql}, "SELECT ON performance_schema.*"
 		lines, err := p.ask(ctx, "SELECT @@version LIKE '%MariaDB%', @@performance_schema, @@lower_case_table_names")
 		if err != nil {
 			return err
@@ -54,7 +54,7 @@ func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
 		p.folds = lines[0][2] != "0"
 		switch {
 		case lines[0][0] == "1": // every release of MariaDB has its name in @@version
-			p.views = mariadb
+			p.views, grant = mariadb, "PROCESS ON *.*"
 		case lines[0][1] == "0":
 			return errors.New("the server was started with performance_schema=OFF, and then shows no locks: set " +
 				"performance_schema=ON and restart it")
@@ -62,8 +62,7 @@ func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
 		err = take(p)
 		switch server.Number(err) {
 		case server.NoPrivilege, server.NoDatabasePrivilege, server.NoGlobalPrivilege:
-			err = fmt.Errorf("this user may not see who holds locks (GRANT SELECT ON performance_schema.* TO …; on "+
-				"MariaDB GRANT PROCESS ON *.* TO …): %w", err)
+			err = fmt.Errorf("this user may not see who holds locks (GRANT %s TO …): %w", grant, err)
 		}
 		return err
 	})
