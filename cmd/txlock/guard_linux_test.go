@@ -208,8 +208,11 @@ func TestArguments(t *testing.T) {
 	for _, e := range []*engine{engines[0], engines[1]} {
 		f := installed(t, e)
 		address := f.withPassword(t)
-		for _, flag := range [][]string{{"--dsn", address}, {"--dsn=" + address}, {"--dsn=" + f.sourceName(t, address)}} {
-			p := start(t, command(nil, append(flag, "run", "k", "--", "sh", "-c", "echo ready; cat", "x://y:kept@z")...))
+		for _, flag := range [][]string{
+			{"--dsn", address}, {"--dsn=" + address}, {"--dsn=" + f.sourceName(t, address)},
+		} {
+			arguments := append(flag, "run", "k", "--", "sh", "-c", "echo ready; cat", "x://y:kept@z")
+			p := start(t, command(nil, arguments...))
 			require.Equal(t, "ready", p.line(t))
 			shown, err := os.ReadFile("/proc/" + strconv.Itoa(p.Process.Pid) + "/cmdline")
 			require.NoError(t, err)

@@ -58,8 +58,9 @@ The lock is released when COMMAND itself has ended: what it has left running in 
 goes on without it. When the server does not confirm that within some seconds, the exit code is
 COMMAND's, but 76 instead of 0.
 
-When txlock itself is killed with SIGKILL, COMMAND, but not what it has started, is killed on
-Linux; elsewhere it goes on without the lock. A txlock that was stopped, by SIGSTOP or ctrl-Z, for
+When txlock itself is killed with SIGKILL, COMMAND is killed on Linux, but not what it has started,
+and not what it has become as another user (su, sudo, setpriv, chroot --userspec): rather run txlock
+as that user. These, and COMMAND elsewhere, go on without the lock. A txlock that was stopped, by SIGSTOP or ctrl-Z, for
 longer than the lease has lost the lock, and acts on that when it goes on.`
 
 const runExample = `  txlock run nightly-report -- ./report.sh

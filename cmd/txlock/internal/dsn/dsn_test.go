@@ -209,8 +209,9 @@ func TestPostgresWithoutLimit(t *testing.T) {
 // A text that is not a URL is refused, and not repeated.
 func TestRefused(t *testing.T) {
 	for _, text := range []string{
-		"", "host=h password=hush", "u:hush@tcp(h)", "u:hush@tcp(h)/d/e@f", "u:hu/sh?x@tcp(h)", "u:hush@tcp(h)/d?tls=no",
-		"u:hush@h/d", "mysql://u:hush@tcp(h:1)/d", "redis://u:hush@h", "postgres:u:hush@h", "mysql:/u:hush@h",
+		"", "host=h password=hush", "u:hush@tcp(h)", "u:hush@tcp(h)/d/e@f", "u:hu/sh?x@tcp(h)",
+		"u:hush@tcp(h)/d?tls=no", "u:hush@h/d", "mysql://u:hush@tcp(h:1)/d", "redis://u:hush@h",
+		"postgres:u:hush@h", "mysql:/u:hush@h",
 		"mysql://u:hush%zz@h/d", "mysql://u:hush@h:port/d", "mysql://u:hush@h x/d", "mysql://u%3Av:hush@h/d",
 		"mysql://u:hush@h/d?timeout=soon",
 		"postgres://u:hush%zz@h/d", "postgres://u:hush@h:port/d", "postgres://u:hush@h/d?sslmode=perhaps",

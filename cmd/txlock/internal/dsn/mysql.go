@@ -11,8 +11,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// sourceName is user:password@tcp(host:port)/database?params. The driver splits it at the last / and
-// the last @ before that: neither may be what a password goes on with.
+// sourceName is user:password@tcp(host:port)/database?params. The driver splits it at the last /
+// and the last @ before that: neither may belong to a password.
 var sourceName = regexp.MustCompile(`^(.*@)?(tcp|unix)\([^)@]*\)/[^/@]*$`)
 
 // parseSourceName reads a data source name, with the parameters that parseMySQL takes.
@@ -71,8 +71,8 @@ func configOf(name, query string) (*mysql.Config, error) {
 		case "ssl-mode", "sslmode":
 			tls := tlsOf[strings.ReplaceAll(strings.ToLower(value), "_", "-")]
 			if tls == "" {
-				return nil, fmt.Errorf("%w: ssl-mode must be DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY",
-					ErrURL)
+				return nil, fmt.Errorf(
+					"%w: ssl-mode must be DISABLED, PREFERRED, REQUIRED, VERIFY_CA or VERIFY_IDENTITY", ErrURL)
 			}
 			known = append(known, "tls="+tls)
 		default:

@@ -50,7 +50,7 @@ func (s *Server) keepSecret(text, password string, public ...string) {
 // sourceEnd is behind the password of a data source name.
 var sourceEnd = regexp.MustCompile(`@(tcp|unix)\(`)
 
-// passwordIn returns where the password is in the user part of a URL, or of a data source name. Both
+// passwordIn returns where the password is in the user part of a URL or a data source name. Both
 // are 0 if there is none. In a malformed URL it prefers too much to too little.
 func passwordIn(text string) (from, to int) {
 	begin, end := 0, strings.LastIndexByte(text, '@')
