@@ -1,6 +1,7 @@
 package engines
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -61,6 +62,9 @@ func throughPooler[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		"a loss": guarantees.LossAnnounced[Tx], "the lease": guarantees.LeaseKept[Tx],
 		"a killed client": killedClient[Tx],
 	}
+	if !e.Postgres {
+		show["a connection that is closed"] = closedInUse[Tx]
+	}
 	switch c.Name {
 	case testbed.MySQLOpened().Name: // the server sees another port than the client's: see docs/lease.md
 		delete(show, "work that is given up")
@@ -91,4 +95,19 @@ func killedClient[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.NoError(t, err)
 	require.NoError(t, lock.Unlock(background))
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+// closedInUse: a connection that work has left with a table locked says no goodbye, behind which a
+// router would keep its session.
+func closedInUse[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "id int")
+	err := f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx Tx) error {
+		return f.Exec(ctx, tx, "LOCK TABLES "+table+" READ")
+	})
+	require.ErrorIs(t, err, txlock.ErrLost)
+	ctx, cancel := context.WithTimeout(background, 10*time.Second)
+	defer cancel()
+	_, err = e.Admin.ExecContext(ctx, "INSERT INTO "+table+" VALUES (1)")
+	require.NoError(t, err)
 }
