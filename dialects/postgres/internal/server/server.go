@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -56,7 +57,8 @@ func Broken(err error) bool {
 		errors.As(err, new(unfitError)):
 		return false
 	}
-	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, sql.ErrConnDone) || !pgconn.SafeToRetry(err)
+	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, sql.ErrConnDone) || !pgconn.SafeToRetry(err) ||
+		errors.As(err, new(*net.OpError)) // which pgx calls safe where nothing could be written
 }
 
 // Answered tells whether err is the server's own answer, behind which nothing has run. Any other

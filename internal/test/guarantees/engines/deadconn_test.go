@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -169,4 +170,16 @@ func permitOverDead[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	testbed.Receive(t, d.over)
 	require.NoError(t, held.Unlock(background))
 	require.NoError(t, testbed.Receive(t, granted))
+}
+
+// LockTx on a connection to which nothing can be written is a loss.
+func TestLockTxOnDeadConnection(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		f.Free(t, f.Key("a"))
+		tx := f.Guest(t)
+		require.NoError(t, tx.Conn().PgConn().Conn().(*net.TCPConn).CloseWrite())
+		require.ErrorIs(t, f.Locks.Mutex(f.Key("a")).LockTx(background, tx), txlock.ErrLost)
+	})
 }
