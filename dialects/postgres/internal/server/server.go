@@ -46,15 +46,13 @@ const (
 func Broken(err error) bool {
 	var pg *pgconn.PgError
 	switch {
-	case err == nil:
-		return false
 	case errors.As(err, &pg):
 		severity := cmp.Or(pg.SeverityUnlocalized, pg.Severity) // pgpool-II sends the latter alone
 		return severity == "FATAL" || severity == "PANIC"
 	case State(err) != "": // of another driver
 		return isOneOf(fatal, State(err))
-	case errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone), // the caller's transaction, not the session
-		errors.As(err, new(unfitError)):
+	case err == nil, errors.As(err, new(unfitError)),
+		errors.Is(err, pgx.ErrTxClosed), errors.Is(err, sql.ErrTxDone): // the caller's transaction, not the session
 		return false
 	}
 	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, sql.ErrConnDone) || !pgconn.SafeToRetry(err) ||
