@@ -193,7 +193,7 @@ func (s *session[Tx]) send(ctx context.Context, text string) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	err := s.Line.Exec(clean, text)
-	if server.State(err) == server.AbortedBefore {
+	if err != nil && server.State(err) == server.AbortedBefore {
 		return server.ErrAborted
 	}
 	return dialects.Lost(err)
@@ -255,10 +255,10 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 	for _, q := range last {
 		script = append(script, scriptOf(q)...)
 	}
-	err = s.Commit(ctx, script)
-	switch state := server.State(err); {
-	case err == nil:
+	if err = s.Commit(ctx, script); err == nil {
 		return nil
+	}
+	switch state := server.State(err); {
 	case state == server.AbortedBefore: // a connection that does not know its state comes so far
 		return errors.Join(server.ErrAborted, s.rollback(ctx))
 	case state == server.DivisionByZero && s.Status() != client.Idle: // of the proof, else of the COMMIT

@@ -182,8 +182,8 @@ const markSetting = "txlock.held"
 // proof is in front of COMMIT. In any transaction but the one that holds the mark it fails by a
 // division by zero, and COMMIT is not reached.
 func proof(mark string) sqltext.Statement {
-	return sqltext.With("select 1 / (pg_catalog.current_setting('"+markSetting+"', true) is not distinct from $1)::int",
-		mark)
+	const same = "pg_catalog.current_setting('" + markSetting + "', true) is not distinct from $1"
+	return sqltext.Statement{SQL: "select 1 / (" + same + ")::int", Args: []any{mark}}
 }
 
 // checkSQL is how often the server looks whether a waiter's client is still there: else a dead one

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/internal/identifier"
 )
 
 type sqlPool struct {
@@ -35,7 +37,7 @@ func (p sqlPool) Take(ctx context.Context) (taken Conn[*sql.Tx], err error) {
 			_, own := pooled.(*stdlib.Conn)
 			p.pgx.Store(own)
 			c.pgx = known(conn.Conn(), p.beside)
-			to.Socket, to.End = c.pgx.line.Socket, func() { _ = c.pgx.conn.Close(over) }
+			to.Socket, to.End = c.pgx.line.Socket, c.pgx.Destroy
 		case interface{ Conn() net.Conn }: // pgdriver of bun
 			to.Socket = conn.Conn()
 		default:
@@ -78,8 +80,24 @@ func (p sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 
 // beside sends a text on another connection of the pool, if it has one to give.
 func (p sqlPool) beside(ctx context.Context, text string) error {
-	return beside(ctx, p, interrupt.PatienceWith(p.DB), text)
+	return sqlconn.Beside(ctx, p.DB, interrupt.PatienceWith(p.DB), func(conn *sql.Conn) error {
+		_, err := conn.ExecContext(ctx, text)
+		return err
+	})
 }
+
+// cancelSQL cancels a statement that carries tag, from another connection: the driver has no cancel
+// request, or the login told no key for one, as that of RDS Proxy. It has no arguments: with them,
+// some drivers prepare it in a round trip of its own, and outside a transaction a pooler may then
+// execute what somebody else has prepared.
+func cancelSQL(tag string) string {
+	return identifier.Qualified("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' and " +
+		"strpos(query, " + sqltext.Literal(tag) + ") > 0 and pid <> pg_backend_pid()")
+}
+
+// newTag begins statements, so that another session finds this one by what it runs. A wrapper may
+// put a comment of its own in front.
+func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
 
 // sqlConn is a connection of a sqlPool. A script goes statement by statement, and on pgx's driver
 // as on a connection of pgx's.

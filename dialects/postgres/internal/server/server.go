@@ -74,12 +74,12 @@ func Answered(err error) bool {
 // It also asks for the settings without which the library's texts and the caller's names would mean
 // something else. Where pg_catalog is not the first schema in which an operator is looked for,
 // anybody's could run. So those of this text say whose they are.
-var Identity = sqltext.With(identifier.Qualified(
+var Identity = sqltext.Statement{SQL: identifier.Qualified(
 	"select concat('it has the extension ', extname) from pg_extension " +
 		"where extname operator(pg_catalog.=) any(array['pgactive', 'bdr']::name[]) " +
 		"union all select concat('client_encoding=', current_setting('client_encoding')) " +
 		"union all select concat('standard_conforming_strings=', current_setting('standard_conforming_strings')) " +
-		"union all select concat('search_path=', array_to_string(current_schemas(true), ','))"))
+		"union all select concat('search_path=', array_to_string(current_schemas(true), ','))")}
 
 // Refuse is an error where the answer is that of a server which does not exclude.
 func Refuse(answer []string) error {

@@ -8,25 +8,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func with(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args} }
+
 func TestText(t *testing.T) {
 	t.Parallel()
 	for want, s := range map[string]Script{
-		"begin; select 'a'":              {{SQL: "begin"}, With("select $1", "a")},
-		"select 'a''b', 'c'":             {With("select $1, $2", "a'b", "c")},
-		`select  E'a\\''b'::text`:        {With("select $1::text", `a\'b`)},
-		`select '$1', "$1", 'it''s $1'`:  {With(`select '$1', "$1", 'it''s $1'`, "a")},
-		`select '""', 'a', "x""y$1"`:     {With(`select '""', $1, "x""y$1"`, "a")},
-		"select '$2', 'b'":               {With("select $1, $2", "$2", "b")},
-		"select '1', '10'":               {With("select $1, $10", "1", "", "", "", "", "", "", "", "", "10")},
-		"select 'Zoë; drop table slots'": {With("select $1", "Zoë; drop table slots")},
+		"begin; select 'a'":              {{SQL: "begin"}, with("select $1", "a")},
+		"select 'a''b', 'c'":             {with("select $1, $2", "a'b", "c")},
+		`select  E'a\\''b'::text`:        {with("select $1::text", `a\'b`)},
+		`select '$1', "$1", 'it''s $1'`:  {with(`select '$1', "$1", 'it''s $1'`, "a")},
+		`select '""', 'a', "x""y$1"`:     {with(`select '""', $1, "x""y$1"`, "a")},
+		"select '$2', 'b'":               {with("select $1, $2", "$2", "b")},
+		"select '1', '10'":               {with("select $1, $10", "1", "", "", "", "", "", "", "", "", "10")},
+		"select 'Zoë; drop table slots'": {with("select $1", "Zoë; drop table slots")},
 	} {
 		text, err := s.Text()
 		require.NoError(t, err)
 		require.Equal(t, want, text)
 	}
-	_, err := Script{With("select $1", "a\x00b")}.Text()
+	_, err := Script{with("select $1", "a\x00b")}.Text()
 	require.ErrorContains(t, err, "NUL")
-	require.Panics(t, func() { _, _ = Script{With("select $2", "a")}.Text() })
+	require.Panics(t, func() { _, _ = Script{with("select $2", "a")}.Text() })
 }
 
 // What ArrayOf writes is what pgx, which reads arrays as the server does, reads back.

@@ -32,9 +32,6 @@ type Statement struct {
 	Into []any // where its first row goes; nil: nowhere
 }
 
-// With is a statement with arguments.
-func With(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args} }
-
 // Silent is a statement that returns no rows.
 func Silent(sql string, args ...any) Statement { return Statement{SQL: sql, Args: args, Silent: true} }
 
