@@ -44,7 +44,6 @@ func (d *driver[Tx]) Inspect(ctx context.Context, of dialects.Inspection) ([]dia
 	return entries(lines, of.Table.Slots)
 }
 
-// End implements dialects.Inspector.
 func (d *driver[Tx]) End(ctx context.Context, party dialects.Party) error {
 	h := strings.SplitN(party.Transaction, " ", 3)
 	if len(h) < 3 {

@@ -106,7 +106,6 @@ func (d *driver[Tx]) Info() dialects.Info {
 	return info
 }
 
-// Begin implements dialects.Driver.
 func (d *driver[Tx]) Begin(ctx context.Context, request dialects.Request) (_ dialects.Session[Tx], got dialects.Grant,
 	err error,
 ) {
@@ -199,7 +198,6 @@ func (d *driver[Tx]) repeat(ctx context.Context, patience time.Duration, request
 	return err
 }
 
-// LockTx implements dialects.Driver.
 func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request) error {
 	l, err := d.in(ctx, tx)
 	if err != nil {
@@ -258,7 +256,6 @@ func scriptOf(q dialects.Query) (s sqltext.Script) {
 	return s
 }
 
-// Run implements dialects.Driver.
 func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) ([]string, error) {
 	if len(in) == 0 {
 		return d.runAlone(ctx, interrupt.Longest, true, q)
@@ -318,11 +315,9 @@ func (d *driver[Tx]) runAlone(ctx context.Context, patience time.Duration, inter
 	return nil, explain(clean, conn.Line, dialects.Request{}, server.Ours(err, q.Table))
 }
 
-// Classify implements dialects.Driver.
 func (d *driver[Tx]) Classify(err error) dialects.Outcome { return server.Outcome(err) }
 
-// Close implements dialects.Driver. It closes the pool of Open, and waits for its connections to
-// come back.
+// Close closes the pool of Open, and waits for its connections to come back.
 func (d *driver[Tx]) Close() error {
 	if d != nil && d.close != nil {
 		d.close()

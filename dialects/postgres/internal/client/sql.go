@@ -205,8 +205,7 @@ func (c *sqlConn) GiveBack() {
 	c.Conn.GiveBack()
 }
 
-// Status implements Transaction. Where the driver does not tell, it is Open until an error says
-// otherwise.
+// Status is Open until an error says otherwise, where the driver does not tell.
 func (c *sqlConn) Status() Status {
 	if c.pgx == nil || c.state != Open {
 		return c.state

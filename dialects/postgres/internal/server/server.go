@@ -189,13 +189,12 @@ var mayPass = []string{
 // Outcome does what Classify of dialects.Driver promises.
 func Outcome(err error) dialects.Outcome {
 	state := State(err)
-	var refused *pgconn.ConnectError
 	switch {
 	case state == DeadlockDetected:
 		return dialects.Deadlock
 	case isOneOf(fatal, state), isOneOf(mayPass, state),
-		state == "" && (sqlconn.Failed(err) || errors.As(err, &refused) || errors.Is(err, pgconn.ErrConnClosed) ||
-			errors.Is(err, fencing.ErrNoRun)):
+		state == "" && (sqlconn.Failed(err) || errors.As(err, new(*pgconn.ConnectError)) ||
+			errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, fencing.ErrNoRun)):
 		return dialects.Passing
 	}
 	return dialects.Final
