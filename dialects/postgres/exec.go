@@ -16,13 +16,12 @@ import (
 	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // behind are statements of the caller's that travel with a lock. COMMIT travels with them where
 // there is nothing to be judged before: neither a number of rows, nor a row that is asked for.
 type behind struct {
-	sqltext.Script
+	server.Script
 	list    []dialects.Statement
 	commits bool
 }
@@ -38,7 +37,7 @@ func behindOf(list []dialects.Statement) behind {
 			break
 		}
 		b.list = append(b.list, statement)
-		b.Script = append(b.Script, sqltext.Statement{
+		b.Script = append(b.Script, server.Statement{
 			SQL: statement.SQL, Args: statement.Args, Work: true, Into: statement.Into,
 		})
 		b.commits = b.commits && statement.Rows == 0 && statement.Into == nil

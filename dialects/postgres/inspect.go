@@ -11,14 +11,13 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/label"
 )
 
 // Inspect implements dialects.Inspector. It shows all rows, whichever are asked for.
 func (d *driver[Tx]) Inspect(ctx context.Context, of dialects.Inspection) ([]dialects.Entry, error) {
-	slots, err := sqltext.QuoteTable(of.Table.Name)
+	slots, err := server.QuoteTable(of.Table.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +65,7 @@ func (d *driver[Tx]) End(ctx context.Context, party dialects.Party) error {
 
 // rowsOf adds rows of a table, on a condition.
 func rowsOf(table, columns, where string) string {
-	name := sqltext.Literal(table)
+	name := server.Literal(table)
 	return " union all select " + name + "::regclass::oid, " + name + ", id, " + columns + " from " + table +
 		" where " + where
 }
@@ -160,7 +159,7 @@ func entries(texts []string, slots int) (entries []dialects.Entry, err error) {
 	for _, l := range lines {
 		if row, known := callers[l.Number]; known && l.Number != 0 {
 			l.Table, l.Column, l.Value = row.Table, row.Column, row.Value
-			l.Quoted, _ = sqltext.QuoteTable(row.Table)
+			l.Quoted, _ = server.QuoteTable(row.Table)
 		}
 		if l.Quoted != "" {
 			queueLocks[l.PID]++
@@ -221,6 +220,6 @@ func (l *line) lasts(since time.Time) {
 // locks tells whether the session runs the statement that locks the row, and waits for it. Else its
 // work may wait for another row.
 func (l *line) locks() bool {
-	return l.Awaits && (strings.Contains(l.Statement, sqltext.Tag) || // of several, of which the server shows some
+	return l.Awaits && (strings.Contains(l.Statement, server.Tag) || // of several, of which the server shows some
 		strings.Contains(l.Statement, " from "+l.Quoted+" where ") && strings.Contains(l.Statement, " for "))
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/locktable"
@@ -30,18 +29,18 @@ const maxWait, leasesToWait = time.Minute, 5
 // dropSnapshot comes last in the lock of a session that then is idle. The server keeps the snapshot
 // of the last statement until the next one; a SET has none. A heartbeat would be too late: who has
 // begun to wait for the snapshot waits for the end of the transaction.
-var dropSnapshot = sqltext.Silent("set local txlock.idle = ''")
+var dropSnapshot = server.Silent("set local txlock.idle = ''")
 
 // A savepoint opens a script in a transaction that has more to lose. Each that is open has a name
 // of its own: who comes back to one that was never set must not come back to another.
 const inCallers = "txlock_wait"
 
-func set(savepoint string) sqltext.Statement {
-	return sqltext.Statement{SQL: "savepoint " + savepoint, Silent: true, Opens: true}
+func set(savepoint string) server.Statement {
+	return server.Statement{SQL: "savepoint " + savepoint, Silent: true, Opens: true}
 }
 
-func release(savepoint string) sqltext.Statement {
-	return sqltext.Statement{SQL: "release " + savepoint, Silent: true}
+func release(savepoint string) server.Statement {
+	return server.Statement{SQL: "release " + savepoint, Silent: true}
 }
 
 // attempt is a lock as it is sent: the beginning of a transaction or a savepoint, the settings of
@@ -57,7 +56,7 @@ func release(savepoint string) sqltext.Statement {
 type attempt struct {
 	request           dialects.Request
 	texts             *texts
-	script            sqltext.Script
+	script            server.Script
 	rows, token, look int           // where answers are; 0: nowhere
 	again             time.Duration // how long it waits until it is to begin again; 0: it ends then
 	sent              time.Time
@@ -65,7 +64,7 @@ type attempt struct {
 
 // attemptOf is an attempt between what begins it and, if it has a text, what ends it. Mark is of a
 // transaction of its own, with work; see markSetting.
-func attemptOf(ctx context.Context, request dialects.Request, w how, mark string, first, last sqltext.Statement) (
+func attemptOf(ctx context.Context, request dialects.Request, w how, mark string, first, last server.Statement) (
 	a attempt, err error,
 ) {
 	t, err := textsOf(request, w)
@@ -76,19 +75,19 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 	if err != nil {
 		return a, err
 	}
-	a = attempt{request: request, texts: t, script: append(make(sqltext.Script, 0, 10), first), sent: time.Now()}
-	add := func(s sqltext.Statement) (at int) {
+	a = attempt{request: request, texts: t, script: append(make(server.Script, 0, 10), first), sent: time.Now()}
+	add := func(s server.Statement) (at int) {
 		if s.SQL == "" {
 			return 0
 		}
 		a.script = append(a.script, s)
 		return len(a.script) - 1
 	}
-	set, rows := sqltext.Statement{SQL: t.set, Silent: true}, sqltext.Statement{SQL: t.rows, Args: []any{values}}
+	set, rows := server.Statement{SQL: t.set, Silent: true}, server.Statement{SQL: t.rows, Args: []any{values}}
 	if t.anyOne {
 		rows.Args = append(rows.Args, request.AnyOne)
 	} else if request.Try {
-		rows.Args = append(rows.Args, sqltext.ArrayOf(queueLocks(request)))
+		rows.Args = append(rows.Args, server.ArrayOf(queueLocks(request)))
 	}
 	switch shown := request.Label; {
 	case w == own, w == carrying:
@@ -113,9 +112,9 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 	}
 	add(set)
 	if t.queue != "" {
-		add(sqltext.Silent(t.queue, sqltext.ArrayOf(queueLocks(request))))
+		add(server.Silent(t.queue, server.ArrayOf(queueLocks(request))))
 	}
-	a.rows, a.token = add(rows), add(sqltext.Statement{SQL: t.token})
+	a.rows, a.token = add(rows), add(server.Statement{SQL: t.token})
 	if request.Work.Looks() {
 		a.script = append(a.script, scriptOf(*request.Work.Look)...)
 		a.look = len(a.script) - 1
@@ -138,7 +137,7 @@ var (
 // the release of the savepoint or COMMIT, is not reached. It must not know the text before the
 // statement runs.
 func failSQL(verdict error) string {
-	return "concat('txlock: ', " + sqltext.Literal(verdict.Error()+" "+ours) + ")::int"
+	return "concat('txlock: ', " + server.Literal(verdict.Error()+" "+ours) + ")::int"
 }
 
 // judge says what an error means for the lock.
@@ -202,7 +201,7 @@ func join(ctx context.Context, l client.Line, request dialects.Request, w how, a
 ) {
 	last := release(at)
 	if w == nested {
-		last = sqltext.Statement{}
+		last = server.Statement{}
 	}
 	a, err := attemptOf(ctx, request, w, "", set(at), last)
 	if err != nil {
@@ -254,13 +253,13 @@ func explain(ctx context.Context, l client.Line, request dialects.Request, err e
 		t, _ := textsOf(request, own) // there was no error when the lock was sent
 		values, _ := valuesOf(request, t)
 		exist := "select " + t.column + "::pg_catalog.text from " + t.table + t.where
-		columns, failed := l.Run(ctx, sqltext.Script{{SQL: exist, Args: []any{values}}})
+		columns, failed := l.Run(ctx, server.Script{{SQL: exist, Args: []any{values}}})
 		if failed != nil {
 			return server.Classify(failed, request)
 		}
 		return locktable.MissingRows(request, columns[0])
 	case errors.Is(err, dialects.ErrIsolation), state == server.ReadOnly, state == server.NotSupported:
-		columns, failed := l.Run(ctx, sqltext.Script{{SQL: standbySQL}})
+		columns, failed := l.Run(ctx, server.Script{{SQL: standbySQL}})
 		if failed == nil && len(columns[0]) > 0 {
 			return fmt.Errorf("%w: the server %s is a standby, where a lock excludes nobody: connect to the primary, "+
 				"with target_session_attrs=read-write say: %w", dialects.ErrUnsafeEngine, columns[0][0], err)
@@ -296,8 +295,8 @@ const serverSQL = "array[pg_postmaster_start_time(), case when current_setting('
 // evaluate it before the wait. It fails where the run has no epoch, or no count left, and where it
 // is out of range.
 func fenceOf(table string) fence {
-	beside, _ := sqltext.Beside(table)
-	epochs, runs, sequence := beside(locktable.Epochs), beside(locktable.Runs), beside(sqltext.Tokens)
+	beside, _ := server.Beside(table)
+	epochs, runs, sequence := beside(locktable.Epochs), beside(locktable.Runs), beside(server.Tokens)
 	// Whether a row of runs is of this server. For an array somebody else's operator could fit
 	// better.
 	here := func(run string) string {
@@ -308,7 +307,7 @@ func fenceOf(table string) fence {
 	alone := "set local synchronous_commit = on;\nlock table " + epochs + " in share row exclusive mode;\n"
 	return fence{
 		token: "select coalesce((select (epoch * " + strconv.Itoa(1<<fencing.CountBits) + " + count)::text " +
-			"from (select epoch, nextval(" + sqltext.Literal(sequence) + ") - start as count from " + runs +
+			"from (select epoch, nextval(" + server.Literal(sequence) + ") - start as count from " + runs +
 			" run where " + here("run") + ") drawn where count < " + strconv.Itoa(fencing.Spent) + "), (" +
 			failSQL(fencing.ErrNoRun) + ")::text)",
 		// A logical replica has the rows of its publisher, and not how far their numbers were

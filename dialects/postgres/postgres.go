@@ -25,7 +25,6 @@ import (
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/installation"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -228,7 +227,7 @@ func (d *driver[Tx]) identify(ctx context.Context, l client.Line) error {
 	if d.known.Load() {
 		return nil
 	}
-	columns, err := l.Run(ctx, sqltext.Script{server.Identity})
+	columns, err := l.Run(ctx, server.Script{server.Identity})
 	if err == nil {
 		err = server.Refuse(columns[0])
 	}
@@ -237,7 +236,7 @@ func (d *driver[Tx]) identify(ctx context.Context, l client.Line) error {
 }
 
 // scriptOf is a query as it is sent. A statement has the arguments that it names.
-func scriptOf(q dialects.Query) (s sqltext.Script) {
+func scriptOf(q dialects.Query) (s server.Script) {
 	args := make([]any, len(q.Args))
 	for i, arg := range q.Args {
 		args[i] = fmt.Sprint(arg)
@@ -250,7 +249,7 @@ func scriptOf(q dialects.Query) (s sqltext.Script) {
 		for named > 0 && !strings.Contains(text, "$"+strconv.Itoa(named)) {
 			named--
 		}
-		s = append(s, sqltext.Silent(text, args[:named]...))
+		s = append(s, server.Silent(text, args[:named]...))
 	}
 	s[len(s)-1].Silent = false
 	return s
@@ -266,7 +265,7 @@ func (d *driver[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) ([]str
 	}
 	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
 	defer cancel()
-	script := append(append(sqltext.Script{set(inCallers)}, scriptOf(q)...), release(inCallers))
+	script := append(append(server.Script{set(inCallers)}, scriptOf(q)...), release(inCallers))
 	columns, err := l.Run(clean, script)
 	if err != nil {
 		own := dialects.Request{Table: q.Table, Ours: true}
@@ -295,8 +294,8 @@ func (d *driver[Tx]) runAlone(ctx context.Context, patience time.Duration, inter
 		stop = func(context.Context) error { return interrupt.ErrNoConnection }
 	}
 	// Where statements travel one by one, this process may be stopped in between.
-	leased := sqltext.Statement{SQL: "select " + leaseSQL("$1"), Args: []any{milliseconds(interrupt.CleanUp)}}
-	script := slices.Concat(sqltext.Script{client.Begin, leased}, scriptOf(q), sqltext.Script{client.Commit})
+	leased := server.Statement{SQL: "select " + leaseSQL("$1"), Args: []any{milliseconds(interrupt.CleanUp)}}
+	script := slices.Concat(server.Script{client.Begin, leased}, scriptOf(q), server.Script{client.Commit})
 	var columns [][]string
 	err = interrupt.Await(ctx, false, interrupt.Patience, stop, conn.Cut, func(ctx context.Context) (err error) {
 		columns, err = conn.Line.Run(ctx, script)

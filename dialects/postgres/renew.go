@@ -11,7 +11,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/label"
 )
@@ -66,7 +65,7 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 	s.renewing = true // unless all goes well, also when the client library panics: see rollback
 	const savepoint = "savepoint txlock_renew"
 	since := identifier.Qualified("select concat(extract(epoch from now()), ' ', " + nameSQL + ")")
-	columns, err := s.Line.Run(ctx, sqltext.Script{{SQL: savepoint, Silent: true, Opens: true}, {SQL: since}})
+	columns, err := s.Line.Run(ctx, server.Script{{SQL: savepoint, Silent: true, Opens: true}, {SQL: since}})
 	if server.State(err) == server.QueryCanceled &&
 		s.Line.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint) == nil {
 		s.renewing = false // nothing is kept yet: the next heartbeat tries again
@@ -75,8 +74,8 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 	if err == nil {
 		at, name, _ := strings.Cut(columns[1][0], " ")
 		begun, _ := strconv.ParseFloat(at, 64)
-		settings := "select " + sqltext.Set("application_name", sqltext.Literal(label.Since(name, begun))) + ", " +
-			leaseSQL(sqltext.Literal(milliseconds(s.lease)))
+		settings := "select " + server.Set("application_name", server.Literal(label.Since(name, begun))) + ", " +
+			leaseSQL(server.Literal(milliseconds(s.lease)))
 		query := slices.Concat(
 			[]string{pingSQL + "\n" + savepoint}, queueLocksSQL(s.held, "pg_try_advisory_lock"),
 			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, "pg_try_advisory_xact_lock"),
@@ -97,7 +96,7 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 // granted, or was not kept.
 func queueLocksSQL(held []dialects.Request, function string) (statements []string) {
 	for _, request := range held {
-		numbers := sqltext.Literal(sqltext.ArrayOf(queueLocks(request)))
+		numbers := server.Literal(server.ArrayOf(queueLocks(request)))
 		statements = append(statements, "select 1 / bool_and("+passSQL(request, function, "t")+")::int"+each(numbers))
 	}
 	return statements
@@ -114,7 +113,7 @@ func relockSQL(held []dialects.Request) (statements []string) {
 		}
 		t, _ := textsOf(request, own) // it has been locked by the same text
 		values, _ := valuesOf(request, t)
-		where := strings.ReplaceAll(t.where, "$1", sqltext.Literal(values))
+		where := strings.ReplaceAll(t.where, "$1", server.Literal(values))
 		statements = append(statements, "select 1 / (count(*) = "+strconv.Itoa(len(request.Values))+")::int from "+
 			"(select from "+t.table+where+" order by "+t.column+mode+" nowait) locked")
 	}

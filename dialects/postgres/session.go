@@ -15,7 +15,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -38,7 +37,7 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	running, told := ctx, !request.Try
 	var exec behind
 	if request.Work != nil {
-		s.mark, last = rand.Text(), sqltext.Statement{}
+		s.mark, last = rand.Text(), server.Statement{}
 	}
 	if request.Work.IsExec() && s.Carries {
 		exec = behindOf(request.Work.Statements)
@@ -204,7 +203,7 @@ func (s *session[Tx]) send(ctx context.Context, text string) error {
 func (s *session[Tx]) Run(ctx context.Context, q dialects.Query) ([]string, error) {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
-	columns, err := s.Line.Run(clean, append(sqltext.Script{proof(s.mark)}, scriptOf(q)...))
+	columns, err := s.Line.Run(clean, append(server.Script{proof(s.mark)}, scriptOf(q)...))
 	switch {
 	case err == nil:
 		return columns[len(columns)-1], nil
@@ -251,7 +250,7 @@ func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last .
 		_ = s.rollback(ctx)
 		return dialects.Lost(bad)
 	}
-	script := sqltext.Script{proof(s.mark)}
+	script := server.Script{proof(s.mark)}
 	for _, q := range last {
 		script = append(script, scriptOf(q)...)
 	}

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -59,7 +59,7 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		return t, nil
 	}
 	t = &texts{set: settingsSQL(w, r.Try), anyOne: r.AnyOne != "" && r.Try}
-	if t.table, err = sqltext.QuoteTable(r.Table); err == nil {
+	if t.table, err = server.QuoteTable(r.Table); err == nil {
 		t.column, err = identifier.Quote(r.Column, '"', 1)
 	}
 	if err != nil {
@@ -125,7 +125,7 @@ func passSQL(request dialects.Request, function, number string) string {
 		function += "_shared"
 	}
 	if request.Ours {
-		number = sqltext.NumberOf(request.Table) + ", " + number + "::int"
+		number = server.NumberOf(request.Table) + ", " + number + "::int"
 	}
 	return "pg_catalog." + function + "(" + number + ")"
 }
@@ -149,7 +149,7 @@ func valuesOf(request dialects.Request, t *texts) (string, error) {
 	if !t.list {
 		return list[0], nil
 	}
-	return sqltext.ArrayOf(list), nil
+	return server.ArrayOf(list), nil
 }
 
 // milliseconds is a duration as settings take it, rounded up.
@@ -167,7 +167,7 @@ const (
 
 // furtherSQL shows a further lock of the same transaction, if there is room.
 func furtherSQL(label string) string {
-	return sqltext.Set("application_name", "case when strpos("+nameSQL+", "+label+"::text) = 0 and length("+nameSQL+
+	return server.Set("application_name", "case when strpos("+nameSQL+", "+label+"::text) = 0 and length("+nameSQL+
 		" || "+label+") < 50 then "+nameSQL+" || ' ' || "+label+" else "+nameSQL+" end")
 }
 
@@ -181,9 +181,9 @@ const markSetting = "txlock.held"
 
 // proof is in front of COMMIT. In any transaction but the one that holds the mark it fails by a
 // division by zero, and COMMIT is not reached.
-func proof(mark string) sqltext.Statement {
+func proof(mark string) server.Statement {
 	const same = "pg_catalog.current_setting('" + markSetting + "', true) is not distinct from $1"
-	return sqltext.Statement{SQL: "select 1 / (" + same + ")::int", Args: []any{mark}}
+	return server.Statement{SQL: "select 1 / (" + same + ")::int", Args: []any{mark}}
 }
 
 // checkSQL is how often the server looks whether a waiter's client is still there: else a dead one
@@ -194,8 +194,8 @@ const checkSQL = "'500ms'"
 // server's timer counts idle time; where a client has stopped reading a large result, its kernel
 // counts.
 func leaseSQL(lease string) string {
-	return sqltext.Set("idle_in_transaction_session_timeout", lease) + ", " + sqltext.Set("tcp_user_timeout", lease) +
-		", " + sqltext.Set("client_connection_check_interval", checkSQL)
+	return server.Set("idle_in_transaction_session_timeout", lease) + ", " + server.Set("tcp_user_timeout", lease) +
+		", " + server.Set("client_connection_check_interval", checkSQL)
 }
 
 // settingsSQL prepares a wait. $1 is the label, and the last two bound the wait: a limit of the
@@ -206,7 +206,7 @@ func settingsSQL(w how, try bool) string {
 	switch w {
 	case own, carrying:
 		calls = []string{
-			sqltext.Set("application_name", labelSQL), leaseSQL("$2"), sqltext.Set(markSetting, "$3"),
+			server.Set("application_name", labelSQL), leaseSQL("$2"), server.Set(markSetting, "$3"),
 		}
 		limit, bounded = "$4", "$5"
 	case joined, nested:
@@ -223,8 +223,8 @@ func settingsSQL(w how, try bool) string {
 		labelSQL, checkSQL,
 	}
 	for i, setting := range ofTheWait(w, try) {
-		calls = append(calls, sqltext.Set("txlock."+setting, "current_setting('"+setting+"')"),
-			sqltext.Set(setting, during[i]))
+		calls = append(calls, server.Set("txlock."+setting, "current_setting('"+setting+"')"),
+			server.Set(setting, during[i]))
 	}
 	return "select " + strings.Join(calls, ", ")
 }
@@ -280,7 +280,7 @@ func rowsSQL(r dialects.Request, t *texts, w how) string {
 		answer = "case when n" + missed + " then " + failSQL(locktable.ErrRows) + " else n end"
 	}
 	for _, setting := range ofTheWait(w, r.Try) {
-		answer += ", " + sqltext.Set(setting, "current_setting('txlock."+setting+"')")
+		answer += ", " + server.Set(setting, "current_setting('txlock."+setting+"')")
 	}
 	if r.Try && (w == joined || w == nested) {
 		answer += ", case when n > 0 then " + furtherSQL("$3") + " end"

@@ -18,7 +18,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 )
 
 // Pool is where a client library keeps its connections.
@@ -38,11 +37,11 @@ type Conn[Tx any] struct {
 type Transaction[Tx any] interface {
 	// Begin runs a script that begins a transaction. After an error it may be open: Rollback ends
 	// it.
-	Begin(ctx context.Context, s sqltext.Script) ([][]string, error)
+	Begin(ctx context.Context, s server.Script) ([][]string, error)
 	Tx() Tx // as work gets it
 	// Commit runs a script that begins with a proof, and commits. An error that matches
 	// dialects.ErrLost means that nothing is committed.
-	Commit(ctx context.Context, s sqltext.Script) error
+	Commit(ctx context.Context, s server.Script) error
 	// Rollback ends the library's transaction, if there is one.
 	Rollback(ctx context.Context) error
 	// Destroy closes the connection, so that the server ends its session. It is given back all the
@@ -68,7 +67,7 @@ const (
 type Line struct {
 	// Run sends a script, in one round trip where it can, and returns the first column of each
 	// statement's rows. After an error no statement behind the failed one has run.
-	Run func(ctx context.Context, s sqltext.Script) ([][]string, error)
+	Run func(ctx context.Context, s server.Script) ([][]string, error)
 	// Interrupt ends the statement that is running, from outside the connection.
 	Interrupt func(ctx context.Context) error
 	// Cut closes the connection under a statement that interrupts do not end; nil: the end of the
@@ -82,14 +81,14 @@ type Line struct {
 
 // Exec runs statements without arguments, in one simple query.
 func (l Line) Exec(ctx context.Context, statements string) error {
-	_, err := l.Run(ctx, sqltext.Script{{SQL: statements, Silent: true}})
+	_, err := l.Run(ctx, server.Script{{SQL: statements, Silent: true}})
 	return err
 }
 
 // Begin and Commit enclose a script in a transaction of the library's.
 var (
-	Begin  = sqltext.Statement{SQL: "begin isolation level read committed read write", Silent: true, Opens: true}
-	Commit = sqltext.Silent("commit")
+	Begin  = server.Statement{SQL: "begin isolation level read committed read write", Silent: true, Opens: true}
+	Commit = server.Silent("commit")
 )
 
 // ErrRowsOpen says that nothing can be sent, and nothing is lost.
@@ -191,7 +190,7 @@ func known(conn *pgx.Conn, beside func(ctx context.Context, text string) error) 
 // run sends a script. In an open transaction, what pgx does not know yet comes behind the
 // savepoint, in a batch of its own: pgx prepares in front of a whole batch, and the savepoint would
 // not guard from an error there.
-func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+func (c *pgxConn) run(ctx context.Context, s server.Script) (columns [][]string, err error) {
 	if len(s) == 1 && s[0].Silent && len(s[0].Args) == 0 { // pgx has nothing to prepare then
 		if _, err = c.conn.Exec(ctx, s[0].SQL); err != nil {
 			return nil, err
@@ -199,7 +198,7 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 		return [][]string{nil}, nil
 	}
 	columns = make([][]string, 0, len(s))
-	unknown := func(statement sqltext.Statement) bool { return !c.known[statement.SQL] }
+	unknown := func(statement server.Statement) bool { return !c.known[statement.SQL] }
 	if s[0].Opens && c.conn.PgConn().TxStatus() == 'T' && slices.ContainsFunc(s[1:], unknown) {
 		if columns, err = c.run(ctx, s[:1]); err != nil {
 			return columns, err
@@ -237,7 +236,7 @@ func (c *pgxConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 
 // read reads the first column of a statement of the library's. Of one of the caller's it is how
 // many rows were affected, or have come where one is asked for.
-func read(results pgx.BatchResults, s sqltext.Statement) (column []string, err error) {
+func read(results pgx.BatchResults, s server.Statement) (column []string, err error) {
 	if s.Silent {
 		_, err = results.Exec()
 		return nil, err
@@ -279,7 +278,7 @@ type pooledPgx struct {
 	begun  pgx.BatchResults // has the handle of the transaction; nil: no work runs in it
 }
 
-func (c *pooledPgx) Begin(ctx context.Context, s sqltext.Script) ([][]string, error) {
+func (c *pooledPgx) Begin(ctx context.Context, s server.Script) ([][]string, error) {
 	return c.run(ctx, s)
 }
 
@@ -304,7 +303,7 @@ var errNotYours = errors.New("the transaction is that of the lock: it commits wh
 func (workTx) Commit(context.Context) error   { return errNotYours }
 func (workTx) Rollback(context.Context) error { return errNotYours }
 
-func (c *pooledPgx) Commit(ctx context.Context, s sqltext.Script) error {
+func (c *pooledPgx) Commit(ctx context.Context, s server.Script) error {
 	columns, err := c.run(ctx, append(s, Commit))
 	switch {
 	case err == nil && c.Status() != Idle:

@@ -15,7 +15,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
 	"github.com/txlock/txlock/internal/identifier"
 )
 
@@ -68,7 +67,7 @@ func (p sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 	l.Interrupt = func(ctx context.Context) error { // a late one would hit the caller's next statement
 		return p.beside(ctx, cancelSQL(tag)+" and wait_event_type = 'Lock'")
 	}
-	l.Run = func(ctx context.Context, s sqltext.Script) ([][]string, error) {
+	l.Run = func(ctx context.Context, s server.Script) ([][]string, error) {
 		var options []any
 		if p.pgx.Load() { // which would prepare each text, and keep it
 			options = []any{pgx.QueryExecModeExec}
@@ -92,12 +91,12 @@ func (p sqlPool) beside(ctx context.Context, text string) error {
 // execute what somebody else has prepared.
 func cancelSQL(tag string) string {
 	return identifier.Qualified("select pg_cancel_backend(pid) from pg_stat_activity where state = 'active' and " +
-		"strpos(query, " + sqltext.Literal(tag) + ") > 0 and pid <> pg_backend_pid()")
+		"strpos(query, " + server.Literal(tag) + ") > 0 and pid <> pg_backend_pid()")
 }
 
 // newTag begins statements, so that another session finds this one by what it runs. A wrapper may
 // put a comment of its own in front.
-func newTag() string { return sqltext.Tag + rand.Text() + " */ " }
+func newTag() string { return server.Tag + rand.Text() + " */ " }
 
 // sqlConn is a connection of a sqlPool. A script goes statement by statement, and on pgx's driver
 // as on a connection of pgx's.
@@ -108,7 +107,7 @@ type sqlConn struct {
 	state Status   // that an error has shown; Open: none has
 }
 
-func (c *sqlConn) run(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
+func (c *sqlConn) run(ctx context.Context, s server.Script) (columns [][]string, err error) {
 	if c.pgx == nil {
 		columns, err = oneByOne(ctx, c.Querier(), s, c.line.Tag)
 		return columns, c.note(err)
@@ -122,7 +121,7 @@ func (c *sqlConn) run(ctx context.Context, s sqltext.Script) (columns [][]string
 
 // oneByOne runs a script statement by statement, but those without rows go with the next ones, as
 // drivers send a text without arguments: those stand in it, as in cancelSQL.
-func oneByOne(ctx context.Context, q sqlconn.Querier, s sqltext.Script, tag string, options ...any) (columns [][]string,
+func oneByOne(ctx context.Context, q sqlconn.Querier, s server.Script, tag string, options ...any) (columns [][]string,
 	err error,
 ) {
 	for len(s) > 0 {
@@ -160,12 +159,12 @@ func (c *sqlConn) note(err error) error {
 
 // Begin has the client library begin. Level makes that what Begin is: not every driver has a word
 // for it. The server refuses it behind a query, as by which pgx prepares.
-func (c *sqlConn) Begin(ctx context.Context, s sqltext.Script) (columns [][]string, err error) {
-	level := sqltext.Silent("set transaction isolation level read committed, read write")
+func (c *sqlConn) Begin(ctx context.Context, s server.Script) (columns [][]string, err error) {
+	level := server.Silent("set transaction isolation level read committed, read write")
 	level.Opens = c.pgx != nil
 	for tries := 0; ; tries++ {
 		if err = c.note(c.Conn.Begin(ctx)); err == nil {
-			columns, err = c.run(ctx, append(sqltext.Script{level}, s[1:]...))
+			columns, err = c.run(ctx, append(server.Script{level}, s[1:]...))
 		}
 		if tries > 0 || server.State(err) != server.TooLate {
 			return columns, err
@@ -174,7 +173,7 @@ func (c *sqlConn) Begin(ctx context.Context, s sqltext.Script) (columns [][]stri
 	}
 }
 
-func (c *sqlConn) Commit(ctx context.Context, s sqltext.Script) error {
+func (c *sqlConn) Commit(ctx context.Context, s server.Script) error {
 	_, err := c.run(ctx, s)
 	if server.Broken(err) || errors.Is(err, sql.ErrTxDone) {
 		return dialects.Lost(err) // before COMMIT

@@ -9,19 +9,19 @@ import (
 	"strings"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/postgres/internal/sqltext"
+	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
 // Layout is that of a lock table.
 func Layout(locks string) (l dialects.Layout, err error) {
-	beside, err := sqltext.Beside(locks)
+	beside, err := server.Beside(locks)
 	// A part is missing where its table, {}, is, or lacks the column. Any table has an oid.
 	const oid = "tableoid"
 	part := func(suffix, column, sql string) {
 		name := beside(suffix)
-		missing := "NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(" + sqltext.Literal(name) +
+		missing := "NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass(" + server.Literal(name) +
 			")::oid AND attname = '" + column + "')"
 		l.Parts = append(l.Parts, dialects.Part{
 			Table: name, Missing: identifier.Qualified(missing), SQL: strings.ReplaceAll(sql, "{}", name),
@@ -55,7 +55,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
     epoch bigint NOT NULL,
     start bigint NOT NULL
 )`)
-	part(sqltext.Tokens, oid, "CREATE SEQUENCE IF NOT EXISTS {}")
+	part(server.Tokens, oid, "CREATE SEQUENCE IF NOT EXISTS {}")
 
 	// Clients agree on the hash of an election's name, which version 0.1 did not have. The name is
 	// for people. Nobody writes a seat: its waiters would chase the versions of the row.
@@ -100,7 +100,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	l.Census = identifier.Qualified(locktable.CensusSQL(beside("")))
 	l.Find = identifier.Qualified(locktable.LastSQL(beside(""), "(select format('%I.%I', nspname, relname) from "+
 		"pg_class c join pg_namespace n on n.oid = relnamespace where c.oid = "+
-		sqltext.Literal(beside(""))+"::regclass::oid)"))
+		server.Literal(beside(""))+"::regclass::oid)"))
 	l.Kinds = kindsOf
 	// For clusters that server.Identity does not know of, because what it would ask for may serve
 	// others, too: Spock, and a lock table that is replicated both ways.
@@ -110,7 +110,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
 		"' carries them out') from pg_subscription s join pg_subscription_rel r on r.srsubid = s.oid " +
 		"join pg_class c on c.oid = r.srrelid join pg_namespace n on n.oid = c.relnamespace " +
 		"join pg_publication_tables p on p.tablename = c.relname and p.schemaname = n.nspname " +
-		"where s.subenabled and c.oid = " + sqltext.Literal(beside("")) + "::regclass::oid")
+		"where s.subenabled and c.oid = " + server.Literal(beside("")) + "::regclass::oid")
 	l.Seed = func(slots int) string {
 		return fmt.Sprintf("INSERT INTO %s (slot, slots)\nSELECT slot, %d FROM generate_series(0, %[2]d - 1) AS slot\n"+
 			"WHERE NOT EXISTS (SELECT FROM %[1]s WHERE slots <> %[2]d)\nON CONFLICT DO NOTHING", beside(""), slots)
@@ -124,21 +124,21 @@ func Layout(locks string) (l dialects.Layout, err error) {
 		all := strings.ReplaceAll(strings.Join(statements, "; "), ";\n", "; ")
 		body := identifier.Qualified(fmt.Sprintf("begin perform pg_advisory_xact_lock(%d); %s; end",
 			int64(lock.Sum64()), all))
-		return "select pg_catalog.set_config('statement_timeout', '0', true);\ndo " + sqltext.Literal(body)
+		return "select pg_catalog.set_config('statement_timeout', '0', true);\ndo " + server.Literal(body)
 	}
 	return l, err
 }
 
 // of is a query about the table {}. NUMBER is that of its queue locks.
 func of(table, text string) dialects.Query {
-	text = strings.NewReplacer("{}", table, "NUMBER", sqltext.NumberOf(table), "NOW", "clock_timestamp()",
+	text = strings.NewReplacer("{}", table, "NUMBER", server.NumberOf(table), "NOW", "clock_timestamp()",
 		"MICROSECONDS", "float8 * interval '1 microsecond'").Replace(text)
 	return dialects.Query{SQL: identifier.Qualified(text), Table: table}
 }
 
 // kindsOf are the texts of the kinds of locks that are clients of the others.
 func kindsOf(table string) (k dialects.Kinds, err error) {
-	beside, err := sqltext.Beside(table)
+	beside, err := server.Beside(table)
 	queue := strconv.Itoa(locktable.QueuePermit)
 	return dialects.Kinds{
 		// A standby refuses BEGIN READ WRITE.
@@ -207,7 +207,7 @@ func leadersOf(table string) dialects.LeadersSQL {
 		Resign: of(table, "update {} set identity = null"+record+" and term = $2::bigint returning id::text"),
 		// The lock in front of the office, which a renewal keeps. The snapshot of the record is
 		// later.
-		Leader: of(table, "select "+sqltext.Set("txlock.office", "case when pg_try_advisory_xact_lock_shared("+
+		Leader: of(table, "select "+server.Set("txlock.office", "case when pg_try_advisory_xact_lock_shared("+
 			"NUMBER, id) then 'free' end")+" from {} where hash = $1::text and part = 'office';\n"+
 			"select concat_ws(' ', nullif(current_setting('txlock.office', true), ''), 'writes', term, "+
 			micros("since")+", encode(convert_to(identity, 'UTF8'), 'hex')) from {}"+record),
