@@ -26,9 +26,9 @@ func (h *Claimed[Tx]) made() *Claim[Tx] { return made(h.claim, "Claimed: Claim.T
 const claimText = "claim1.%d.%d.%x.%x.%d"
 
 // String is the claim as a text of letters, digits and ".", for a cookie, a job's payload or
-// another process: [Locker.Claimed] reads it. It has a random number of 63 bits that nothing else
-// of txlock shows: nobody guesses the text of another's claim, but who may read the table of
-// claims, or the statements of all sessions, can make it. Whoever has the text can use the claim.
+// another process: [Locker.Claimed] reads it, and whoever has it can use the claim. Nobody guesses
+// another's: it has a random number of 63 bits, which readers of the table of claims, or of all
+// sessions' statements, see.
 func (h *Claimed[Tx]) String() string {
 	return fmt.Sprintf(claimText, h.token, h.until.Load(), h.made().key, h.by, h.secret)
 }
@@ -109,7 +109,7 @@ func (h *Claimed[Tx]) keep(k dialects.Kinds) dialects.Query { return k.Claims.Ke
 
 // Extend moves the end to d from now, by the database's clock, and returns it. A claim that is over
 // is [ErrClaimEnded], also when nobody has taken it since. It waits for a Do of the claim that is
-// under way; in the work of that Do, call it with the work's ctx. d is as that of TryTake.
+// under way; in the work of that Do, call it with the work's ctx.
 func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.Time, err error) {
 	const verb = "Claimed.Extend"
 	if err = checkClaim(h.by, d); err != nil {

@@ -37,7 +37,7 @@ type Result[T any] struct {
 // that of a [Mutex.Do], in its own goroutine, with a context that ends with the lock or the Locker,
 // and returns a Result for each order, in order. After an error the halves of the batch are tried,
 // down to the one order that gets it: work must be fit to run again. All get [ErrLost], unless the
-// lock has a [Mutex.Retry], and [ErrPanicked]. See docs/kinds.md.
+// lock has a [Mutex.Retry], and [ErrPanicked].
 func Combine[Tx, In, Out any](lock func(in []In) *Mutex[Tx],
 	work func(ctx context.Context, tx Tx, in []In) ([]Result[Out], error),
 ) *Combined[Tx, In, Out] {

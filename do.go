@@ -165,9 +165,8 @@ type Statement = dialects.Statement
 // Exec waits for the lock, runs the statements in order in the lock's own transaction, and commits.
 // It returns how many rows each has affected, and promises what [Mutex.Do] does, but a connection
 // that breaks, also in the wait, may be [ErrUnknown]. It takes one round trip where the server can
-// judge all before it commits, see docs/exec.md. The error of a statement has its number, and
-// is the client library's own, or [ErrRows]. Within bounds the wait, ctx everything. A
-// [Locker.Semaphore] has no Exec.
+// judge all before it commits, see docs/exec.md. The error of a statement has its number, and is
+// the client library's own, or [ErrRows]. Within bounds the wait, ctx everything.
 func (m *Mutex[Tx]) Exec(ctx context.Context, statements ...Statement) (affected []int64, err error) {
 	return m.exec(ctx, "Exec", false, statements)
 }
@@ -228,8 +227,7 @@ func isOfWork(err error) bool {
 // after an error with which nothing is committed and which another attempt may not meet: a
 // deadlock, and the [ErrLost] of a Do before COMMIT was sent. Any error in the work of another Do
 // is final: that has to run again as a whole. The work must be fit to run twice, and must not end
-// its transaction. Within bounds the wait of each attempt, ctx all, with short random times
-// between. The error is that of the last, and a [Tracer] is told of each.
+// its transaction. Within bounds the wait of each attempt, ctx all. The error is that of the last.
 func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	again := *m
 	again.retries = n

@@ -63,7 +63,7 @@ func (l *Locker[Tx]) Election(name, identity string) *Election[Tx] {
 // ends with ctx, with work, and with cause [ErrLost] when the session is lost, before anybody else
 // can lead: then Lead waits for work, and campaigns again, as it does while the server is not to be
 // had. It carries no ownership. Lead returns the error of work, or nil, or that of ctx unless work
-// returned nil; the leader has resigned then, also after a panic. See docs/leaders.md.
+// returned nil; the leader has resigned then, also after a panic.
 func (e *Election[Tx]) Lead(ctx context.Context, work func(ctx context.Context, term int64) error) error {
 	err := cmp.Or(e.made().err, e.locker.ready())
 	switch {
@@ -213,8 +213,8 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], 
 
 // Leader tells who leads now, or [ErrNoLeader]: nobody does from the death of a leader until its
 // successor's term is written, which takes some round trips. It asks the server each time, in one
-// round trip. The answer may be old when it arrives: it is for finding the leader, not for
-// excluding anybody. A server that only reads does not know who leads, and is another error.
+// round trip, and not one that only reads. The answer may be old when it arrives: it is for finding
+// the leader, not for excluding anybody.
 func (e *Election[Tx]) Leader(ctx context.Context) (l Leader, err error) {
 	var lines []string
 	if err = e.made().err; err == nil {

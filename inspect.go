@@ -31,10 +31,10 @@ type Holding struct {
 	Readers []Session
 	Waiters []Session // in the order of the queue
 	// Permits are the sessions that hold a permit each, of a [Locker.Semaphore]: Column is
-	// "semaphore", Row a hash of its key, and Holder nil. To break one, set Holder to it. Of a
-	// [Locker.Election], Column is "election", and Holder leads it. Of a [Locker.Claim], Column is
-	// "claim", and Holder has no session: By says who has it, and Until for how long. For a name
-	// that is hidden, Key is what the caller named, else "~", the beginning of the hash, and "…".
+	// "semaphore", Row a hash of its key. Of a [Locker.Election], Column is "election", and Holder
+	// leads it. Of a [Locker.Claim], Column is "claim", and Holder has no session: By says who has
+	// it, and Until for how long. For a hidden name, Key is what the caller named, else "~", the
+	// beginning of the hash, and "…".
 	Permits []Session
 }
 
@@ -184,11 +184,10 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, hash
 	return entries, err
 }
 
-// Break ends the session of the Holder: nil means that it has ended, and the lock with it. Of
-// several Readers or Permits, make the one to end the Holder first. A claim has no session: Break
-// ends it, behind a Do of its holder that is under way, whose next call is [ErrClaimEnded]. Break
-// ends nothing, and is [ErrNotHeld], when the session has left the transaction that Inspect showed.
-// For a Holder without an ID it is another error. docs/operations.md says who may do it.
+// Break ends the session of the Holder, and the lock with it. Of several Readers or Permits, make
+// one the Holder first. A claim has no session: Break ends it, behind a Do of its holder that is
+// under way. It is [ErrNotHeld], and nothing ends, when the session has left the transaction that
+// Inspect showed. docs/operations.md says who may do it.
 func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) (err error) {
 	where := "break"
 	if holding.Table != "" {

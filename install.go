@@ -15,11 +15,10 @@ import (
 )
 
 // Install creates the lock table, seeds its slots, and creates what stands beside it. It may be
-// called at every start, by many replicas at once, completes what an earlier call left when it
-// crashed, and refuses to change the number of slots. Where programs may not create tables, run the
-// SQL of [Locker.Schema]. Install ends with the proof of [Locker.Check], unless the pool has one
-// connection only: a server that does not exclude is [ErrUnsafeEngine], any other error of the
-// proof goes to the log.
+// called at every start, by many replicas at once, completes what a crash has left, and refuses to
+// change the number of slots. Where programs may not create tables, run the SQL of [Locker.Schema].
+// Install ends with the proof of [Locker.Check], unless the pool has one connection only: a server
+// that does not exclude is [ErrUnsafeEngine], any other error of the proof goes to the log.
 func (l *Locker[Tx]) Install(ctx context.Context) error {
 	err := l.ready()
 	if err == nil {
@@ -135,10 +134,9 @@ func (l *Locker[Tx]) Ping(ctx context.Context) error {
 }
 
 // Check proves that this server excludes: that a second session is refused a slot which the first
-// has, alone or shared. Where two have it, Check is [ErrUnsafeEngine], and on a node of a cluster
-// whose nodes all take writes, because each locks for itself: docs/databases.md has them. Any other
-// error says that nothing was proved. Check takes two connections, and waits some 4 s for the
-// second. Call it at start where Install is not called.
+// has, alone or shared. Where two have it, and on a node of a cluster whose nodes all take writes,
+// it is [ErrUnsafeEngine]. Any other error says that nothing was proved. Check takes two
+// connections, and waits some 4 s for the second. Call it at start where Install is not called.
 func (l *Locker[Tx]) Check(ctx context.Context) error {
 	err := l.ready()
 	if err == nil {

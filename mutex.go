@@ -26,9 +26,8 @@ type Mutex[Tx any] struct {
 	attached   *attached // to a Do; nil: nothing is
 }
 
-// Mutex names one key or more, at most 256, each a text of at least one byte. They are locked
-// together in one statement, in an order that is the same everywhere, so two calls with the same
-// keys in any order cannot block each other.
+// Mutex names one key or more, at most 256, each a text of at least one byte. They are locked in
+// one statement, and in one order everywhere, so calls with the same keys cannot block each other.
 func (l *Locker[Tx]) Mutex(keys ...string) *Mutex[Tx] {
 	m := &Mutex[Tx]{locker: l, target: l.slots(slices.Clone(keys)...)}
 	switch {
@@ -84,11 +83,10 @@ func (m *Mutex[Tx]) Within(d time.Duration) *Mutex[Tx] {
 }
 
 // Shared returns a copy that shares: any number of sessions hold it at the same time, while none
-// holds the same rows alone. Both kinds wait in one queue of the server; docs/shared.md says
-// where readers may pass a writer. A session that holds a row alone may share it as well; the other
-// way round is [ErrUpgrade], but in LockTx, which cannot know: of two that do so, one gets
-// [ErrDeadlock]. A token is compared with those of exclusive locks only. On a server that only
-// reads, a call is [ErrUnsafeEngine].
+// holds the same rows alone. Both kinds wait in one queue of the server; docs/shared.md says where
+// readers may pass a writer. A session that holds a row alone may share it as well; the other way
+// round is [ErrUpgrade], but in LockTx, which cannot know: of two that do so, one gets
+// [ErrDeadlock]. A token is compared with those of exclusive locks only.
 func (m *Mutex[Tx]) Shared() *Mutex[Tx] {
 	sharing := *m
 	sharing.target.call.Shared = true

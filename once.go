@@ -24,11 +24,10 @@ type Once[Tx any] struct {
 
 func (o *Once[Tx]) made() *Mutex[Tx] { return made(o.mutex, "Once: Locker.Once") }
 
-// Once names work that is to be done once. A key is any bytes, at least one, of any length. The
-// database keeps a hash of each key that was done, until [Once.Forget] or [Locker.Sweep]. What must
-// be done once has to be in this database, in the transaction of the work or of DoTx: work that
-// calls another system may run again after a crash, so send the key there, too. [Locker.Inspect]
-// shows a locked key behind "once:".
+// Once names work that is to be done once. A key is any bytes, at least one. The database keeps a
+// hash of each key that was done, until [Once.Forget] or [Locker.Sweep]. What must be done once has
+// to be in this database, in the transaction of the work or of DoTx: work that calls another system
+// may run again after a crash, so send the key there, too.
 func (l *Locker[Tx]) Once(key string) *Once[Tx] {
 	o := l.once(key, "once:", 0)
 	if key == "" {
@@ -167,8 +166,7 @@ func (o *Once[Tx]) doneAt(answer []string) (now int64, at time.Time) {
 // was not done before: do it then, in the same transaction. DoTx waits for others that mark it,
 // with the errors and conditions of [Mutex.LockTx]; a rollback takes the marker away, so the next
 // one is first. A second DoTx in the same transaction is false, in the same window of Per. The key
-// stays locked until the transaction ends, also when first is false. In the work of this very Once
-// it is an error.
+// stays locked until the transaction ends. In the work of this very Once it is an error.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
 	if o.isRunning(ctx) {
@@ -207,10 +205,10 @@ func (o *Once[Tx]) Forget(ctx context.Context) error {
 }
 
 // Sweep deletes the markers of work that was done longer ago than age, and the rows of claims that
-// ended longer ago, or were released, by the database's clock. It returns how many. What was swept
-// is not done any more: age must be longer than duplicates may take to come, and than every period
-// of [Once.Per]; with 0 all go. It works in small transactions: nobody waits for it for long, and
-// it waits for nobody. After an error, the deleted ones are deleted.
+// ended longer ago, by the database's clock, and returns how many. What was swept is not done any
+// more: age must be longer than duplicates may take to come, and than every period of [Once.Per];
+// with 0 all go. Nobody waits for it for long, and it waits for nobody. After an error, the deleted
+// ones are deleted.
 func (l *Locker[Tx]) Sweep(ctx context.Context, age time.Duration) (deleted int64, err error) {
 	const verb, most = "sweep", 100 // of a batch: others may wait for what it has locked
 	if age < 0 {

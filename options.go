@@ -47,8 +47,8 @@ type optionFunc func(*config)
 func (f optionFunc) apply(c *config) { f(c) }
 
 // WithTable names the lock table, "txlock_slots" by default: name or schema.name, spelled and
-// quoted as in SQL. All clients must name the same table: on PostgreSQL name its schema, too, where
-// clients differ in search_path.
+// quoted as in SQL. All clients must name the same table, with its schema where they differ in
+// search_path.
 func WithTable(name string) Option {
 	return optionFunc(func(c *config) {
 		c.table = name
@@ -101,12 +101,11 @@ func WithQueue(n int) Option {
 
 // WithHiddenKeys keeps keys, and names of semaphores and elections, from the server's views,
 // statements, tables and log. Clients with and without it exclude each other. docs/inspect.md says
-// what it does not hide: what can be guessed, values of [Locker.Rows] in statements, what work
-// sends, and the errors and log of this process.
+// what it does not hide.
 func WithHiddenKeys() Option { return optionFunc(func(c *config) { c.hidden = true }) }
 
-// WithLogger gets warnings and errors of what must not go unnoticed, as losses and forgotten locks:
-// docs/operations.md has them all. Without it, txlock is silent.
+// WithLogger gets warnings and errors, as of losses and forgotten locks: docs/operations.md has
+// them all. Without it, txlock is silent.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		c.need(logger != nil, "WithLogger: nil logger")

@@ -21,11 +21,11 @@ const (
 )
 
 // Semaphore names a lock that n sessions, 1 to 1000, may hold at once, each with one of the permits
-// 0 to n-1, which [Lock.Permit] tells. Key is any text of at least one byte. Each permit ever named
-// has a row, so take few keys. A wait takes two connections, and no database sees a deadlock of
-// such waits: bound them by [Mutex.Within]. LockTx, Exec and Shared are errors, and so is a call in
-// a Do or a Lock: take the permit before, or with [Apart]. docs/semaphores.md has the order of
-// waiters, and clients that disagree on n.
+// 0 to n-1, which [Lock.Permit] tells. Each permit ever named has a row, so take few keys. A wait
+// takes two connections, and no database sees a deadlock of such waits: bound them by
+// [Mutex.Within]. LockTx, Exec and Shared are errors, and so is a call in a Do or a Lock: take the
+// permit before, or with [Apart]. docs/semaphores.md has the order of waiters, and clients that
+// disagree on n.
 func (l *Locker[Tx]) Semaphore(key string, n int) *Mutex[Tx] {
 	hash := label.Hash(key)
 	p := &permit[Tx]{locker: l, key: key, hash: hash, n: n}

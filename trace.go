@@ -109,8 +109,8 @@ func unlessReleased(err error) error {
 	return err
 }
 
-// ErrPanicked is what a Tracer is told of a Do whose work panicked, or called runtime.Goexit. The
-// only call that returns it is [Combined.Do], when another caller's goroutine has panicked.
+// ErrPanicked is what a Tracer is told of a Do whose work panicked, or called runtime.Goexit. Of
+// calls, only [Combined.Do] returns it, when another caller's goroutine has panicked.
 var ErrPanicked = errors.New("the work panicked")
 
 // traced runs a Do. Its lock is granted when its work begins.

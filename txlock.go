@@ -84,8 +84,7 @@ import (
 // with errors.As.
 var (
 	// ErrNotAcquired occurs when a try finds the lock held or awaited, or a wait ends without it:
-	// that matches the error of ctx as well, or context.DeadlineExceeded when Within ended it. It
-	// also occurs at once for a call beside a nested Do in its session.
+	// that matches the error of ctx as well, or context.DeadlineExceeded when Within ended it.
 	ErrNotAcquired = dialects.ErrNotAcquired
 
 	// ErrLost occurs when the session that held the lock is gone, or its transaction ended before
@@ -107,8 +106,8 @@ var (
 	ErrNotHeld = errors.New("lock not held")
 
 	// ErrInsideLock occurs when a Do of any kind is called with the context of a Lock: only Unlock
-	// could commit the work, and nobody reads its error. Nothing was sent. Begin with Do and call
-	// Lock in its work, or call with [Apart] of the context, as another owner.
+	// could commit the work. Begin with Do and call Lock in its work, or call with [Apart] of the
+	// context.
 	ErrInsideLock = errors.New("a Do inside a Lock: begin with Do, or use txlock.Apart")
 
 	// ErrDeadlock occurs when the database chose this call as the victim of a deadlock. The locks
@@ -127,9 +126,8 @@ var (
 	ErrIsolation = dialects.ErrIsolation
 
 	// ErrUnsafeEngine occurs when Install or Check finds that the database does not exclude, and
-	// before the first lock on a server that is known not to; on MySQL and MariaDB also with
-	// binlog_format = STATEMENT, and for a table of which the server locks no rows; and for Shared,
-	// for a Semaphore and from Ping on a server that only reads.
+	// before the first lock on a server, or a table of one, that is known not to: docs/databases.md
+	// has them. Shared, a Semaphore and Ping have it on a server that only reads.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
 	// ErrUpgrade occurs at once when a session that shares a row, or another of the same slot, asks
@@ -191,9 +189,9 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 
 // Close ends the sessions that are still held, as lost, and closes what the driver opened: a
 // caller's pool stays open. The context of the work of a Do ends, and its transaction is rolled
-// back. Who waits in the process, or in a [Combine] or an [Election], gets [ErrClosed], and so do
-// later calls. Other calls that wait at the server, or run an [Mutex.Exec], do not: cancel their
-// contexts. After 6 seconds Close returns an error, and what is left is closed when it ends.
+// back. Who waits in the process, or in a [Combine] or an [Election], gets [ErrClosed], as later
+// calls do. Cancel the contexts of those that wait at the server, or run an Exec. After 6 seconds
+// Close returns an error, and what is left is closed when it ends.
 func (l *Locker[Tx]) Close() error {
 	if l.info == nil {
 		return errZeroLocker
