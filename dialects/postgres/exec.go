@@ -101,12 +101,10 @@ func (s *session[Tx]) runAll(ctx context.Context, list []dialects.Statement) ([]
 		}
 		statement.SQL = s.Tag + statement.SQL
 		err = interrupted(ctx, s.Line, false, func(ctx context.Context) (err error) {
-			var rows pgx.Rows
 			switch tx := any(s.Tx()).(type) {
 			case pgx.Tx:
-				if rows, err = tx.Query(ctx, statement.SQL, statement.Args...); err == nil {
-					n, err = client.Affected(rows, statement.Into)
-				}
+				rows, _ := tx.Query(ctx, statement.SQL, statement.Args...) // which have its error
+				n, err = client.Affected(rows, statement.Into)
 			case *sql.Tx:
 				if statement.Into != nil {
 					n, err = statements.Query(ctx, tx, statement)

@@ -16,11 +16,8 @@ import (
 )
 
 // Inspect implements dialects.Inspector. It shows all rows, whichever are asked for.
-func (d *driver[Tx]) Inspect(ctx context.Context, of dialects.Inspection) ([]dialects.Entry, error) {
-	slots, err := server.QuoteTable(of.Table.Name)
-	if err != nil {
-		return nil, err
-	}
+func (d *driver[Tx]) Inspect(ctx context.Context, of dialects.Inspection) (_ []dialects.Entry, err error) {
+	slots, _ := server.QuoteTable(of.Table.Name) // of which the server has told the name
 	var rows []string
 	if permits, leaders := of.Table.Kinds.Permits.Table, of.Table.Kinds.Leaders.Table; !of.Brief {
 		// An older version has no such table, or its roles may not read it. That is asked first,

@@ -242,9 +242,6 @@ func undo(ctx context.Context, l client.Line, at string, request dialects.Reques
 	return err
 }
 
-var standbySQL = identifier.Qualified("select coalesce(host(inet_server_addr()) || ':' || inet_server_port()::text, " +
-	"'on a socket of this machine') where pg_is_in_recovery()")
-
 // explain says what an error means of which the server can be asked more: which rows are missing,
 // or whether it is a standby.
 func explain(ctx context.Context, l client.Line, request dialects.Request, err error) error {
@@ -259,7 +256,9 @@ func explain(ctx context.Context, l client.Line, request dialects.Request, err e
 		}
 		return locktable.MissingRows(request, columns[0])
 	case errors.Is(err, dialects.ErrIsolation), state == server.ReadOnly, state == server.NotSupported:
-		columns, failed := l.Run(ctx, server.Script{{SQL: standbySQL}})
+		standby := identifier.Qualified("select coalesce(host(inet_server_addr()) || ':' || inet_server_port()::text, " +
+			"'on a socket of this machine') where pg_is_in_recovery()")
+		columns, failed := l.Run(ctx, server.Script{{SQL: standby}})
 		if failed == nil && len(columns[0]) > 0 {
 			return fmt.Errorf("%w: the server %s is a standby, where a lock excludes nobody: connect to the primary, "+
 				"with target_session_attrs=read-write say: %w", dialects.ErrUnsafeEngine, columns[0][0], err)
