@@ -256,8 +256,8 @@ func explain(ctx context.Context, l client.Line, request dialects.Request, err e
 		}
 		return locktable.MissingRows(request, columns[0])
 	case errors.Is(err, dialects.ErrIsolation), state == server.ReadOnly, state == server.NotSupported:
-		standby := identifier.Qualified("select coalesce(host(inet_server_addr()) || ':' || inet_server_port()::text, " +
-			"'on a socket of this machine') where pg_is_in_recovery()")
+		standby := identifier.Qualified("select coalesce(host(inet_server_addr()) || ':' || " +
+			"inet_server_port()::text, 'on a socket of this machine') where pg_is_in_recovery()")
 		columns, failed := l.Run(ctx, server.Script{{SQL: standby}})
 		if failed == nil && len(columns[0]) > 0 {
 			return fmt.Errorf("%w: the server %s is a standby, where a lock excludes nobody: connect to the primary, "+

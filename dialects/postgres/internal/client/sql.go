@@ -77,7 +77,6 @@ func (p sqlPool) In(_ context.Context, tx *sql.Tx) (l Line, err error) {
 	return l, nil
 }
 
-// beside sends a text on another connection of the pool, if it has one to give.
 func (p sqlPool) beside(ctx context.Context, text string) error {
 	return sqlconn.Beside(ctx, p.DB, interrupt.PatienceWith(p.DB), func(conn *sql.Conn) error {
 		_, err := conn.ExecContext(ctx, text)
