@@ -25,7 +25,7 @@ const longestFlight = 1 << 20
 // one query with the lock and the COMMIT. Nil: there are none, or they go one by one.
 func (s *session) travelling() (texts []string) {
 	severalRows := s.request.Slots == 0 && len(s.request.Values) > 1
-	if !s.request.Work.IsExec() || s.conn.Owned == nil || severalRows || s.driver.pool.Galera.Load() {
+	if !s.request.Work.IsExec() || s.Owned == nil || severalRows || s.driver.Pool.Galera.Load() {
 		return nil
 	}
 	size := 0
@@ -131,7 +131,7 @@ func (s *session) landed(results [][][]string, failed error) (affected []int64, 
 	case errors.Is(failed, driver.ErrBadConn), errors.Is(failed, library.ErrPktTooLarge): // nothing was sent
 		return nil, failed
 	case failed == nil: // a KILL QUERY fell between two statements
-		s.conn.Destroy()
+		s.Destroy()
 		return nil, fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, done)
 	case number == 0, server.Ended(failed):
 		return nil, fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed)
@@ -157,13 +157,13 @@ func isOfWork(err error) bool {
 
 // runAll runs statements in the transaction.
 func (s *session) runAll(ctx context.Context, list []dialects.Statement) (counts []int64, err error) {
-	err = s.driver.pool.Await(ctx, false, s.patience, s.cut, func(running context.Context, tag string) (err error) {
+	err = s.driver.Pool.Await(ctx, false, s.patience, s.cut, func(running context.Context, tag string) (err error) {
 		counts, err = statements.Run(ctx, list, func(statement dialects.Statement) (int64, error) {
 			if err := ctx.Err(); err != nil {
 				return 0, err
 			}
 			statement.SQL = sqltext.Comment("", tag) + statement.SQL
-			n, err := affected(running, s.conn.Tx(), statement)
+			n, err := affected(running, s.Tx(), statement)
 			if server.Broken(err) {
 				err = server.Lost(err)
 			}

@@ -63,45 +63,44 @@ func (d *Driver) numberRun(ctx context.Context, table string) error {
 	f := fenceOf(table)
 	brief, cancel := context.WithTimeout(ctx, fencing.SecondConn)
 	defer cancel()
-	return f.explain(table, d.pool.With(brief, func(conn client.Conn) error {
+	return f.explain(table, d.Pool.With(brief, func(conn client.Conn) error {
 		defer conn.Destroy()
-		link := client.Link{Querier: conn}
-		granted, err := link.Ask(ctx, "SET autocommit = 1", "SELECT GET_LOCK('txlock_fence', 5)")
+		granted, err := conn.Ask(ctx, "SET autocommit = 1", "SELECT GET_LOCK('txlock_fence', 5)")
 		switch {
 		case err != nil:
 			return err
 		case granted[0] != "1":
 			return fmt.Errorf("%w: another session numbers it, by the server's lock txlock_fence", fencing.ErrNoRun)
-		case d.pool.Galera.Load():
-			last, err := link.Ask(ctx, "SELECT server FROM "+f.runs+" ORDER BY epoch DESC LIMIT 1")
+		case d.Pool.Galera.Load():
+			last, err := conn.Ask(ctx, "SELECT server FROM "+f.runs+" ORDER BY epoch DESC LIMIT 1")
 			if err == nil && (len(last) == 0 || last[0] != "0") { // two begun at once do no harm: the later one counts
-				_, err = link.Run(ctx, f.newEpoch("0, 0")...)
+				_, err = conn.Run(ctx, f.newEpoch("0, 0")...)
 			}
 			return err
 		}
-		row, err := link.Ask(ctx, "SELECT "+f.counted("'token'"))
+		row, err := conn.Ask(ctx, "SELECT "+f.counted("'token'"))
 		if err == nil {
 			_, err = tokenOf(row[0])
 		}
 		if !errors.Is(err, fencing.ErrNoRun) { // another has begun one meanwhile
 			return err
 		}
-		return f.drawEpoch(ctx, link)
+		return f.drawEpoch(ctx, conn)
 	}))
 }
 
 // drawEpoch writes the new epoch's row twice: from the first time on, the last is not good for
 // anybody. It waits until the second in which the server was started is over, skips counts, and
 // begins no epoch where as few are left in a second.
-func (f fence) drawEpoch(ctx context.Context, link client.Link) error {
+func (f fence) drawEpoch(ctx context.Context, conn client.Conn) error {
 	skip := fmt.Sprintf("DO IF(UUID_SHORT() DIV %d %% %d = UNIX_TIMESTAMP(), SLEEP(1), 0), BENCHMARK(%d, UUID_SHORT())",
 		second, 1<<32, skipped)
 	begin := fmt.Sprintf("REPLACE INTO %s (epoch, server, start) SELECT LAST_INSERT_ID(), @@server_id, start FROM "+
 		"(SELECT UUID_SHORT() AS start LIMIT 1) AS count WHERE start %% %d BETWEEN %d AND %d", f.runs, second, skipped,
 		second-2*skipped)
-	_, err := link.Run(ctx, f.newEpoch("@@server_id, ~0")...) // a start that is good for nobody
+	_, err := conn.Run(ctx, f.newEpoch("@@server_id, ~0")...) // a start that is good for nobody
 	for begun := int64(0); err == nil && begun == 0; {
-		begun, err = link.Run(ctx, skip, begin)
+		begun, err = conn.Run(ctx, skip, begin)
 	}
 	return err
 }

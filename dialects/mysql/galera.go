@@ -102,9 +102,9 @@ func (s *session) certify(ctx context.Context, request dialects.Request) error {
 	if s.joined {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return s.driver.pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) error {
+	return s.driver.Pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) error {
 		comment := sqltext.Comment(labelOf(request), tag)
-		changed, err := s.Link.Run(ctx, certifySQL(request, comment, request.Values))
+		changed, err := s.Conn.Run(ctx, certifySQL(request, comment, request.Values))
 		switch number := server.Number(err); {
 		case err == nil && changed != int64(len(request.Values)),
 			number == server.WrongValue, number == server.WrongArguments:
@@ -159,8 +159,8 @@ func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err e
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()
 	for again := true; again; again = server.IsDeadlock(err) && brief.Err() == nil {
-		err = d.pool.With(brief, func(conn client.Conn) error {
-			row, err := conn.Link().Ask(brief, "START TRANSACTION", "UPDATE "+f.runs+
+		err = d.Pool.With(brief, func(conn client.Conn) error {
+			row, err := conn.Ask(brief, "START TRANSACTION", "UPDATE "+f.runs+
 				" SET start = start + 1 WHERE server = 0 ORDER BY epoch DESC LIMIT 1", "SELECT CONCAT_WS(' ', epoch, "+
 				"server, start) FROM "+f.runs+" ORDER BY epoch DESC LIMIT 1", "COMMIT")
 			if err != nil {

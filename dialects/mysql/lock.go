@@ -29,7 +29,7 @@ var errWaitOn = errors.New("a limit of the session has ended the wait")
 func (s *session) joinRows(ctx context.Context, request dialects.Request, front string) (got dialects.Grant,
 	err error,
 ) {
-	if s.limit > 0 && s.driver.pool.Galera.Load() { // no node sees a circle of sessions that wait on different nodes
+	if s.limit > 0 && s.driver.Pool.Galera.Load() { // no node sees a circle of sessions that wait on different nodes
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.limit)
 		defer cancel()
@@ -71,7 +71,7 @@ func (d *Driver) numbered(ctx context.Context, table string, lock func() error) 
 
 // lock locks the rows of request, behind what goes in front.
 func (s *session) lock(ctx context.Context, request dialects.Request, front ...string) (dialects.Grant, error) {
-	if s.driver.pool.Galera.Load() {
+	if s.driver.Pool.Galera.Load() {
 		return s.lockInCluster(ctx, request, front)
 	}
 	return s.lockHere(ctx, request, front)
@@ -87,8 +87,8 @@ func (s *session) lockHere(ctx context.Context, request dialects.Request, front 
 	}
 	err = s.await(ctx, ctx, request, func(ctx context.Context, query, _ string) error {
 		script := slices.Concat(front, []string{query}, further)
-		if s.Several && onlySlot(request) {
-			rows, err := s.Link.Run(ctx, script...)
+		if s.Owned != nil && onlySlot(request) {
+			rows, err := s.Conn.Run(ctx, script...)
 			locked = make([]string, rows)
 			return err
 		}
@@ -136,7 +136,7 @@ func (s *session) await(ctx, running context.Context, request dialects.Request,
 	case !isDeadline:
 		limit = s.limit
 	}
-	err := s.driver.pool.Await(running, isDeadline, s.patience, s.cut, func(ctx context.Context, tag string) error {
+	err := s.driver.Pool.Await(running, isDeadline, s.patience, s.cut, func(ctx context.Context, tag string) error {
 		comment := sqltext.Comment(labelOf(request), tag)
 		query, err := s.lockSQL(request, clause, limit, comment)
 		if err == nil {
@@ -182,9 +182,9 @@ func (s *session) lockable(ctx context.Context, request dialects.Request) error 
 		// It knows what the name means in this session, and takes no snapshot, as MySQL's
 		// information_schema does. MariaDB leaves the engine out in some sql_modes.
 		var lines [][]string
-		err = s.driver.pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) (err error) {
-			lines, err = server.Grid(s.QueryContext(ctx, sqltext.OnMariaDB("sql_mode=''")+"SHOW "+
-				sqltext.Comment("", tag)+"CREATE TABLE "+quoted))
+		err = s.driver.Pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) (err error) {
+			lines, err = s.Grid(ctx, sqltext.OnMariaDB("sql_mode=''")+"SHOW "+sqltext.Comment("", tag)+
+				"CREATE TABLE "+quoted)
 			return err
 		})
 		switch number := server.Number(err); {

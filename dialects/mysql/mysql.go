@@ -29,8 +29,6 @@ import (
 // dialects.Driver.
 type Driver struct {
 	inspector
-
-	pool     *client.Pool
 	inInnoDB sync.Map // names of tables whose rows the server is known to lock
 }
 
@@ -45,11 +43,7 @@ var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 // shows no socket. A wait that ends by its ctx, and a statement of a Do that does, take a second
 // connection of db for a moment; where the pool has none, theirs is closed. A readTimeout in the
 // DSN ends waits. A nil db is an error from the first call that can return one.
-func New(db *sql.DB) *Driver { return newDriver(client.New(db)) }
-
-func newDriver(pool *client.Pool) *Driver {
-	return &Driver{inspector: inspection.Inspector{Pool: pool}, pool: pool}
-}
+func New(db *sql.DB) *Driver { return &Driver{inspector: inspector{Pool: client.New(db)}} }
 
 // Open returns a driver with a pool of its own, which Close closes, and reaches the server once.
 // Dsn is a data source name as go-sql-driver/mysql takes it. Its parameter pool_max_conns, which no
@@ -62,16 +56,16 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("txlock: open MySQL: %w", err)
 	}
-	return newDriver(pool), nil
+	return &Driver{inspector: inspector{Pool: pool}}, nil
 }
 
 // Info implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) Info() dialects.Info {
 	info := dialects.Info{System: "mysql", MinLease: time.Second, Layout: d.layout}
-	if d == nil || d.pool == nil || d.pool.DB == nil {
+	if d == nil || d.Pool == nil || d.Pool.DB == nil {
 		info.Err = errors.New("nil database: give mysql.New a *sql.DB")
 	} else {
-		info.PoolSize = d.pool.DB.Stats().MaxOpenConnections
+		info.PoolSize = d.Pool.DB.Stats().MaxOpenConnections
 	}
 	return info
 }
@@ -79,10 +73,10 @@ func (d *Driver) Info() dialects.Info {
 // layout has the server's identity asked for anew: a group may have another mode now.
 func (d *Driver) layout(table string) (dialects.Layout, error) {
 	layout, err := installation.Layout(table)
-	if d != nil && d.pool != nil {
-		d.pool.Forget()
+	if d != nil && d.Pool != nil {
+		d.Pool.Identified.Store(false)
 	}
-	layout.Kinds = func(name string) (dialects.Kinds, error) { return kinds.Of(name, d.pool.Galera.Load()) }
+	layout.Kinds = func(name string) (dialects.Kinds, error) { return kinds.Of(name, d.Pool.Galera.Load()) }
 	return layout, err
 }
 
@@ -114,10 +108,10 @@ func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Reques
 	if tx == nil {
 		return errors.New("nil transaction")
 	}
-	s := &session{driver: d, Link: client.Link{Querier: tx}, joined: true, patience: interrupt.GuestPatience}
+	s := &session{driver: d, Conn: client.Guest(tx), joined: true, patience: interrupt.GuestPatience}
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	err := d.pool.Identify(clean, s.Link)
+	err := d.Pool.Identify(clean, s.Conn)
 	if err == nil {
 		err = s.inTransaction(clean, readOnly)
 	}
@@ -158,8 +152,8 @@ func (d *Driver) Classify(err error) dialects.Outcome { return server.Outcome(er
 
 // Close implements dialects.Driver. It closes the pool of Open.
 func (d *Driver) Close() error {
-	if d != nil && d.pool != nil {
-		d.pool.Close()
+	if d != nil && d.Pool != nil {
+		d.Pool.Close()
 	}
 	return nil
 }
@@ -168,7 +162,7 @@ func (d *Driver) Close() error {
 func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (lines []string, err error) {
 	s := &session{driver: d}
 	if len(in) > 0 {
-		s.Link, s.patience = client.Link{Querier: in[0]}, interrupt.GuestPatience
+		s.Conn, s.patience = client.Guest(in[0]), interrupt.GuestPatience
 		if err := s.lockable(ctx, dialects.Request{Table: q.Table}); err != nil {
 			return nil, err
 		}
@@ -181,19 +175,19 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	var settings []string
 	if q.Reads { // it skips what is locked, also where the session would not wait, and may read a million slots
 		settings = append(settings, sqltext.SomeWait, "max_statement_time=0")
-		if d.pool.Galera.Load() { // it reads what other nodes have committed
+		if d.Pool.Galera.Load() { // it reads what other nodes have committed
 			settings = append(settings, "wsrep_sync_wait=1")
 		}
 	}
 	// The server of a caller's pool sees them one by one, and this process may be stopped in
 	// between: hence the lease.
 	script, begin, end := kinds.StatementsOf(q), guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
-	if s.Several { // where a function that work has called may have set another level
+	if s.Owned != nil { // where a function that work has called may have set another level
 		begin, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"
 	}
-	err = d.pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) (err error) {
+	err = d.Pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) (err error) {
 		front := sqltext.OnMariaDB(settings...) + sqltext.Comment("", tag)
-		if q.Reads && !s.Several { // few sessions need other settings
+		if q.Reads && s.Owned == nil { // few sessions need other settings
 			if lines, err = s.Ask(ctx, front+readsNow(script[0])); err == nil {
 				return nil
 			}

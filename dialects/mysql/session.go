@@ -23,9 +23,8 @@ import (
 // session is a transaction in which rows are locked, on a pooled connection or in one of the
 // caller's.
 type session struct {
-	client.Link
+	client.Conn
 	driver     *Driver
-	conn       client.Conn      // zero in a transaction of the caller's
 	cut        func()           // closes the connection under a statement; nil: the end of its context does
 	request    dialects.Request // that began it
 	label      string           // of what it locks, for heartbeats
@@ -47,8 +46,8 @@ type session struct {
 const proof = "SAVEPOINT txlock"
 
 func (s *session) acquire(ctx context.Context) (err error) {
-	if s.conn, err = s.driver.pool.Acquire(ctx); err == nil {
-		s.Link, s.cut, s.patience = s.conn.Link(), s.conn.Cut(), interrupt.Patience
+	if s.Conn, err = s.driver.Pool.Acquire(ctx); err == nil {
+		s.cut, s.patience = s.Cut(), interrupt.Patience
 	}
 	return err
 }
@@ -63,14 +62,14 @@ func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 	returned := false
 	defer func() {
 		if !returned { // the client library has panicked
-			s.conn.Destroy()
+			s.Destroy()
 		}
 		if !returned || err != nil || got.Affected != nil {
 			s.close()
 		}
 	}()
 	if s.request.Work != nil {
-		s.thread = s.conn.Thread(ctx)
+		s.thread = s.Thread(ctx)
 	}
 	for overtaken := 0; ; overtaken++ {
 		if got, err = s.lockFirst(ctx); err == nil {
@@ -80,13 +79,13 @@ func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 		clean, cancel := interrupt.Detached(ctx)
 		broken := s.rollback(clean, "")
 		cancel()
-		if s.driver.pool.Galera.Load() {
+		if s.driver.Pool.Galera.Load() {
 			err = overtakenBy(err, s.request, overtaken)
 		}
 		switch number := server.Number(err); {
 		case number == server.OnlyReads, number == server.ReadOnlyMode, number == server.NodeNotReady,
 			errors.Is(err, dialects.ErrUnsafeEngine): // the next call looks for the primary again
-			s.conn.Destroy()
+			s.Destroy()
 		}
 		if broken != nil || !errors.Is(err, errWaitOn) || ended(ctx) {
 			break
@@ -98,10 +97,10 @@ func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 }
 
 func (s *session) lockFirst(ctx context.Context) (got dialects.Grant, err error) {
-	owned, work, settings, save := s.conn.Owned, s.request.Work != nil, s.settings(s.request.Lease), ""
+	owned, work, settings, save := s.Owned, s.request.Work != nil, s.settings(s.request.Lease), ""
 	if owned == nil { // where they come before the BEGIN of the client library
 		if err = s.exec(ctx, settings); err == nil && work {
-			err = s.conn.Begin(ctx)
+			err = s.Begin(ctx)
 		}
 		if err != nil {
 			return got, server.Classify(err, s.request)
@@ -119,7 +118,7 @@ func (s *session) lockFirst(ctx context.Context) (got dialects.Grant, err error)
 	if err == nil && owned != nil {
 		owned.Lease = s.request.Lease
 		if work && got.Affected == nil { // last: database/sql has a goroutine for each query in a transaction
-			err = s.conn.Begin(context.WithoutCancel(ctx)) // which sends nothing
+			err = s.Begin(context.WithoutCancel(ctx)) // which sends nothing
 		}
 	}
 	return got, err
@@ -128,31 +127,29 @@ func (s *session) lockFirst(ctx context.Context) (got dialects.Grant, err error)
 // settings is the statement that gives the session what a lock needs. On a pool of Open that stays:
 // it is empty for most locks.
 func (s *session) settings(lease time.Duration) string {
-	owned := s.conn.Owned
+	owned := s.Owned
 	switch {
 	case owned == nil:
 		return guardSQL + leaseSQL(lease)
 	case owned.Lease == lease:
 		return ""
 	}
-	s.driver.pool.DB.SetConnMaxIdleTime(lease / 2) // the pool lets them go before the server does
+	s.driver.Pool.DB.SetConnMaxIdleTime(lease / 2) // the pool lets them go before the server does
 	owned.Lease = 0                                // until it is known what the session has
 	return client.Settings + leaseSQL(lease)
 }
 
 func (s *session) exec(ctx context.Context, statements ...string) error {
-	_, err := s.Link.Run(ctx, statements...)
+	_, err := s.Conn.Run(ctx, statements...)
 	return err
 }
 
-func (s *session) Tx() *sql.Tx { return s.conn.Tx() }
-
-func (s *session) Socket() net.Conn { return s.conn.Socket }
+func (s *session) Socket() net.Conn { return s.Conn.Socket }
 
 // Ping implements dialects.Session. A node of Galera that is cut off cannot change one of the rows.
 func (s *session) Ping(ctx context.Context) error {
 	err := s.prove(ctx)
-	if err == nil && s.driver.pool.Galera.Load() {
+	if err == nil && s.driver.Pool.Galera.Load() {
 		err = s.exec(ctx, certifySQL(s.request, sqltext.Comment(s.label, ""), s.request.Values[:1]))
 	}
 	return err
@@ -164,7 +161,7 @@ func (s *session) prove(ctx context.Context) error {
 	err := s.inTransaction(ctx, "IF("+sqltext.Writable+", 0, (SELECT 1 UNION ALL SELECT 2))")
 	if server.Number(err) == server.SeveralRows {
 		// Its tokens may be of the run of a server that another has taken over from.
-		s.conn.Destroy()
+		s.Destroy()
 		return errors.New("the server is read_only, so another may grant the same lock")
 	}
 	return err
@@ -187,7 +184,7 @@ func (s *session) Join(ctx context.Context, request dialects.Request, work func(
 			return err
 		}
 	}
-	err = s.savepoints.Run(func() error { return work(s.conn.Tx()) }, func(undo bool) error {
+	err = s.savepoints.Run(func() error { return work(s.Tx()) }, func(undo bool) error {
 		clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 		defer cancel()
 		if undo {
@@ -204,7 +201,7 @@ func (s *session) join(ctx context.Context, request dialects.Request, front stri
 	// When ctx ends, no connection is closed. A server that stalls for a moment loses no lock.
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), interrupt.GuestPatience)
 	defer cancel()
-	if err = s.conn.Busy(); err != nil {
+	if err = s.Busy(); err != nil {
 		return got, err
 	}
 	if s.request.Work == nil {
@@ -229,7 +226,7 @@ func (s *session) join(ctx context.Context, request dialects.Request, front stri
 // End implements dialects.Session.
 func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {
 	defer s.close()
-	ctx, done := interrupt.Bound(ctx, by, s.cut, s.conn.Destroy)
+	ctx, done := interrupt.Bound(ctx, by, s.cut, s.Destroy)
 	defer done(&err)
 	undo := ""
 	if s.request.Work != nil {
@@ -238,8 +235,8 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 	if !commit {
 		return server.Lost(s.rollback(ctx, undo))
 	}
-	if s.Several { // closes the handle, with the rows of the work, and sends nothing
-		err = server.Lost(s.conn.Finish(ctx, (*sql.Tx).Rollback))
+	if s.Owned != nil { // closes the handle, with the rows of the work, and sends nothing
+		err = server.Lost(s.Finish(ctx, (*sql.Tx).Rollback))
 	}
 	if err = cmp.Or(s.savepoints.Stuck, err); err == nil {
 		err = s.commit(ctx, last)
@@ -256,9 +253,9 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 		script = append(script, kinds.StatementsOf(q)...)
 	}
 	sent, err := false, driver.ErrBadConn
-	switch socket := (peer.Conn{Conn: s.conn.Socket}); {
+	switch socket := (peer.Conn{Conn: s.Conn.Socket}); {
 	case socket.Gone(), socket.Unread(): // nobody would read it
-	case s.conn.Owned != nil:
+	case s.Owned != nil:
 		sent, err = true, s.exec(ctx, append(script, "COMMIT")...)
 	default:
 		if err = s.exec(ctx, script...); err == nil { // and no COMMIT of the client library, which no context would end
@@ -268,8 +265,8 @@ func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	if err != nil {
 		return s.uncommitted(err, sent)
 	}
-	if s.conn.Finish(ctx, (*sql.Tx).Rollback) != nil { // there is nothing to roll back
-		s.conn.Destroy()
+	if s.Finish(ctx, (*sql.Tx).Rollback) != nil { // there is nothing to roll back
+		s.Destroy()
 	}
 	return nil
 }
@@ -283,7 +280,7 @@ func (s *session) uncommitted(err error, sent bool) error {
 		return err
 	case number == 0 && !sent:
 		return fmt.Errorf("%w: the connection broke before COMMIT, so nothing is committed: %w", dialects.ErrLost, err)
-	case (number == 0 || s.driver.pool.Galera.Load()) && !errors.Is(err, dialects.ErrLost):
+	case (number == 0 || s.driver.Pool.Galera.Load()) && !errors.Is(err, dialects.ErrLost):
 		return fmt.Errorf("%w: the connection, or the cluster, broke before or during it: %w", dialects.ErrUnknown, err)
 	}
 	return err
@@ -295,12 +292,12 @@ func (s *session) uncommitted(err error, sent bool) error {
 // TABLES WITH READ LOCK or BACKUP STAGE, whose locks are the session's. A statement of the work may
 // go on there, so the session is ended at the server.
 func (s *session) rollback(ctx context.Context, undo string) (err error) {
-	if s.Several {
-		_ = s.conn.Finish(ctx, (*sql.Tx).Rollback)
+	if s.Owned != nil {
+		_ = s.Finish(ctx, (*sql.Tx).Rollback)
 		err = s.exec(ctx, undo, "ROLLBACK")
 	} else {
 		err = s.exec(ctx, undo)
-		if err = cmp.Or(err, s.conn.Finish(ctx, (*sql.Tx).Rollback)); err == nil {
+		if err = cmp.Or(err, s.Finish(ctx, (*sql.Tx).Rollback)); err == nil {
 			err = s.exec(ctx, commitAndRestore) // of a Lock, which has written nothing
 		}
 	}
@@ -309,18 +306,18 @@ func (s *session) rollback(ctx context.Context, undo string) (err error) {
 		err = s.exec(ctx, "ROLLBACK")
 	}
 	if lost {
-		s.conn.Destroy()
+		s.Destroy()
 	}
 	if err != nil && server.Number(err) == 0 {
-		s.driver.pool.End(ctx, s.thread)
+		s.driver.Pool.End(ctx, s.thread)
 	}
 	return err
 }
 
 // close gives the connection back, unless the work has left something there.
 func (s *session) close() {
-	if s.conn.Owned != nil && s.conn.Owned.Strays {
-		s.conn.Destroy()
+	if s.Owned != nil && s.Owned.Strays {
+		s.Destroy()
 	}
-	s.conn.GiveBack()
+	s.GiveBack()
 }

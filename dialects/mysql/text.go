@@ -59,7 +59,7 @@ func (s *session) lockSQL(request dialects.Request, clause string, limit time.Du
 
 // patient says that innodb_lock_wait_timeout is the caller's, and ours to overrule: at 0 nobody
 // stands in the queue. On a connection of Open it is long.
-func (s *session) patient() bool { return !s.joined && !s.Several }
+func (s *session) patient() bool { return !s.joined && s.Owned == nil }
 
 // permitSQL locks the first row of the list that is free, and no other: the list comes first in the
 // join, each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE READ a
@@ -114,7 +114,7 @@ func (s *session) selectsOf(request dialects.Request, clause string) ([]string, 
 				locking)}, nil
 		}
 		result := column
-		if s.Several && onlySlot(request) && clause != nowait {
+		if s.Owned != nil && onlySlot(request) && clause != nowait {
 			result += " INTO @txlock"
 		}
 		return []string{result + " FROM " + table + " WHERE " + column + " = " + numbers + condition + locking}, nil

@@ -29,6 +29,9 @@ type Conn struct {
 	stuck     bool // see guarded
 }
 
+// Guest is a transaction of the caller's, to send statements in.
+func Guest(tx *sql.Tx) *Conn { return &Conn{tx: tx} }
+
 // Take takes a connection from a pool. Look is shown the driver's connection, and what that wraps,
 // until it knows one.
 func Take(ctx context.Context, db *sql.DB, look func(c *Conn, pooled any) (known bool)) (*Conn, error) {
@@ -211,18 +214,6 @@ func Column(grids [][][]string, err error) (column []string, failed error) {
 		}
 	}
 	return column, err
-}
-
-// Beside runs work on another connection of a pool, if it has one to give within that time: else it
-// is interrupt.ErrNoConnection.
-func Beside(ctx context.Context, db *sql.DB, limit time.Duration, work func(*sql.Conn) error) error {
-	brief, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	conn, err := db.Conn(brief)
-	if err != nil { // the server is slow, or the pool is full
-		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection)
-	}
-	return errors.Join(work(conn), conn.Close())
 }
 
 // Failed tells whether the server was not reached, or the connection to it broke, or none came in

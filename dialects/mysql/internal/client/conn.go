@@ -132,14 +132,16 @@ var (
 	getLock = regexp.MustCompile(`(?i)\bget_lock\b`)
 )
 
-// Conn is a connection of a pool.
+// Conn is where statements go: a connection of a pool, or a transaction of the caller's. Several
+// travel in one query on a connection of Open, and one after the other elsewhere, up to the first
+// that fails. Empty ones are left out.
 type Conn struct {
 	*sqlconn.Conn
-	Owned *owned // nil on a caller's pool
+	Owned *owned // of a pool of Open
 }
 
-// Link is where statements of the session go.
-func (c Conn) Link() Link { return Link{c, c.Owned != nil} }
+// Guest is a transaction of the caller's.
+func Guest(tx *sql.Tx) Conn { return Conn{Conn: sqlconn.Guest(tx)} }
 
 // QueryContext implements sqlconn.Querier, for what is not the work's.
 func (c Conn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
@@ -164,28 +166,20 @@ func (c Conn) Busy() (err error) {
 	return err
 }
 
-// Link is where statements go: a connection, or a transaction of the caller's. They travel in one
-// query where it takes that, and one after the other elsewhere, up to the first that fails. Empty
-// ones are left out.
-type Link struct {
-	sqlconn.Querier
-	Several bool // in one query: a connection of Open
-}
-
 const separator = "; " // which no statement has in front of its tag
 
-func (l Link) queries(statements []string) []string {
+func (c Conn) queries(statements []string) []string {
 	given := slices.DeleteFunc(slices.Clone(statements), func(text string) bool { return text == "" })
-	if l.Several {
+	if c.Owned != nil {
 		return []string{strings.Join(given, separator)}
 	}
 	return given
 }
 
 // Run returns how many rows the last statement has affected.
-func (l Link) Run(ctx context.Context, statements ...string) (affected int64, err error) {
-	for _, query := range l.queries(statements) {
-		result, err := l.ExecContext(ctx, query)
+func (c Conn) Run(ctx context.Context, statements ...string) (affected int64, err error) {
+	for _, query := range c.queries(statements) {
+		result, err := c.ExecContext(ctx, query)
 		if err != nil {
 			return 0, err
 		}
@@ -197,14 +191,23 @@ func (l Link) Run(ctx context.Context, statements ...string) (affected int64, er
 }
 
 // Ask returns the first column of the rows of the first statement that may have rows.
-func (l Link) Ask(ctx context.Context, statements ...string) ([]string, error) {
-	return sqlconn.Column(l.Grids(ctx, statements...))
+func (c Conn) Ask(ctx context.Context, statements ...string) ([]string, error) {
+	return sqlconn.Column(c.Grids(ctx, statements...))
+}
+
+// Grid returns all of a query's rows.
+func (c Conn) Grid(ctx context.Context, query string) ([][]string, error) {
+	grids, err := c.Grids(ctx, query)
+	if err != nil || len(grids) == 0 {
+		return nil, err
+	}
+	return grids[0], nil
 }
 
 // Grids returns the rows of each statement that may have rows, up to the first that fails.
-func (l Link) Grids(ctx context.Context, statements ...string) (grids [][][]string, err error) {
-	for _, query := range l.queries(statements) {
-		more, err := sqlconn.Grids(l.QueryContext(ctx, query))
+func (c Conn) Grids(ctx context.Context, statements ...string) (grids [][][]string, err error) {
+	for _, query := range c.queries(statements) {
+		more, err := sqlconn.Grids(c.QueryContext(ctx, query))
 		if grids = append(grids, more...); err != nil {
 			return grids, err
 		}

@@ -24,7 +24,7 @@ type Pool struct {
 	Control *sql.DB // where waits are interrupted from; DB itself on a caller's pool
 
 	Galera     atomic.Bool // the server is a node of a Galera cluster of MariaDB
-	identified atomic.Bool // the server was asked who it is, and was not refused
+	Identified atomic.Bool // the server was asked who it is, and was not refused
 }
 
 // New returns the pool of the caller's db.
@@ -127,13 +127,13 @@ const identitySQL = "SHOW VARIABLES WHERE Variable_name IN (" +
 // then no more: all servers of a pool are alike. One that does not take the question is an unknown
 // one. Where the question came in a bad moment, as in a transaction that another has ended, nothing
 // is known: a lock on Galera would be one of its node alone.
-func (p *Pool) Identify(ctx context.Context, q sqlconn.Querier) error {
-	if p.identified.Load() {
+func (p *Pool) Identify(ctx context.Context, c Conn) error {
+	if p.Identified.Load() {
 		return nil
 	}
-	lines, err := server.Grid(q.QueryContext(ctx, identitySQL))
+	lines, err := c.Grid(ctx, identitySQL)
 	if server.Interrupted(err) { // once, by what was meant for the statement before
-		lines, err = server.Grid(q.QueryContext(ctx, identitySQL))
+		lines, err = c.Grid(ctx, identitySQL)
 	}
 	if err != nil && (server.Number(err) == 0 || server.Outcome(err) != dialects.Final) {
 		return err
@@ -145,13 +145,10 @@ func (p *Pool) Identify(ctx context.Context, q sqlconn.Querier) error {
 	galera, err := refuse(identity)
 	if err == nil { // else it is not what others on this pool may be locking on
 		p.Galera.Store(galera)
-		p.identified.Store(true)
+		p.Identified.Store(true)
 	}
 	return err
 }
-
-// Forget has the next call of Identify ask again.
-func (p *Pool) Forget() { p.identified.Store(false) }
 
 // refuse is an error for a server that is known not to exclude, else it says whether that is a node
 // of Galera. Others are left to the proof of Check.

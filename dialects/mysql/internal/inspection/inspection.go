@@ -46,8 +46,8 @@ func (i Inspector) Inspect(ctx context.Context, of dialects.Inspection) (entries
 // look begins a picture, and adds to the error of taking it which privilege that requires.
 func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
 	return i.Pool.With(ctx, func(conn client.Conn) error {
-		p, grant := &picture{conn: conn, views: mysql}, "SELECT ON performance_schema.*"
-		lines, err := p.ask(ctx, "SELECT @@version LIKE '%MariaDB%', @@performance_schema, @@lower_case_table_names")
+		p, grant := &picture{Conn: conn, views: mysql}, "SELECT ON performance_schema.*"
+		lines, err := p.Grid(ctx, "SELECT @@version LIKE '%MariaDB%', @@performance_schema, @@lower_case_table_names")
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 		if err := p.readPeople(ctx); err != nil {
 			return err
 		}
-		transactions, err := p.ask(ctx, "SELECT number FROM ("+p.ownersSQL+") o WHERE session = "+party.ID)
+		transactions, err := p.Grid(ctx, "SELECT number FROM ("+p.ownersSQL+") o WHERE session = "+party.ID)
 		for _, line := range transactions {
 			switch s := p.people[party.ID]; {
 			case s == nil || pin(line[0], s.begun) != party.Transaction:
@@ -95,7 +95,7 @@ func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 
 // kill ends a session, and waits until the server has rolled its transaction back.
 func (p *picture) kill(ctx context.Context, session string) error {
-	_, err := p.ask(ctx, "KILL "+session)
+	_, err := p.Grid(ctx, "KILL "+session)
 	switch server.Number(err) {
 	case server.NoSuchThread:
 		return dialects.ErrChanged
@@ -110,7 +110,7 @@ func (p *picture) kill(ctx context.Context, session string) error {
 			return fmt.Errorf("session %s was told to end, and had not done so yet: %w", session, patience.Err())
 		}
 		var people [][]string
-		people, err = p.ask(ctx, p.peopleSQL)
+		people, err = p.Grid(ctx, p.peopleSQL)
 		lives = slices.ContainsFunc(people, func(line []string) bool { return line[0] == session })
 	}
 	return err
@@ -120,12 +120,12 @@ func (p *picture) kill(ctx context.Context, session string) error {
 // reads until it sees its own statement, a few times at most, since others may read all the time.
 func (p *picture) renew(ctx context.Context) error {
 	const looks, cached, spread = 4, 105 * time.Millisecond, 30 * time.Millisecond // so that two do not stay in step
-	if _, err := p.ask(ctx, "START TRANSACTION WITH CONSISTENT SNAPSHOT"); err != nil {
+	if _, err := p.Grid(ctx, "START TRANSACTION WITH CONSISTENT SNAPSHOT"); err != nil {
 		return err
 	}
 	for look := range looks {
 		interrupt.ClosedWithin(ctx.Done(), cached+rand.N(spread<<look))
-		found, err := p.ask(ctx, fmt.Sprintf("SELECT 1 FROM information_schema.innodb_trx WHERE "+
+		found, err := p.Grid(ctx, fmt.Sprintf("SELECT 1 FROM information_schema.innodb_trx WHERE "+
 			"trx_mysql_thread_id = CONNECTION_ID() AND LOCATE('look %d', trx_query) > 0", rand.Uint64()))
 		if err != nil || len(found) > 0 {
 			return err
@@ -179,14 +179,14 @@ func (p *picture) held(ctx context.Context, rows []named) (held []named, err err
 		if isHeld(p.entries, row.Entry) {
 			continue
 		}
-		free, err := p.ask(ctx, sqltext.OnMariaDB(sqltext.SomeWait)+row.lockSQL()+sqltext.SkipLocked)
+		free, err := p.Grid(ctx, sqltext.OnMariaDB(sqltext.SomeWait)+row.lockSQL()+sqltext.SkipLocked)
 		switch {
 		case server.Number(err) == server.OnlyReads:
 			return nil, nil // nobody locks there
 		case err == nil && len(free) == 0:
 			held = append(held, row)
 		case err == nil:
-			_, err = p.ask(ctx, "ROLLBACK")
+			_, err = p.Grid(ctx, "ROLLBACK")
 		}
 		if err != nil {
 			return nil, err
@@ -208,7 +208,7 @@ func (n named) await(ctx context.Context, pool *client.Pool) {
 		clean, cancel := interrupt.Detached(ctx)
 		defer cancel()
 		limits := sqltext.OnMariaDB(sqltext.SomeWait, fmt.Sprintf("max_statement_time=%.1f", probeFor.Seconds()))
-		_, err := server.Grid(conn.QueryContext(clean, limits+n.lockSQL()))
+		_, err := conn.Grid(clean, limits+n.lockSQL())
 		return err
 	})
 }

@@ -20,7 +20,7 @@ import (
 // picture is what the server's views show: sessions, and the rows that they have or wait for.
 type picture struct {
 	views
-	conn    client.Conn
+	client.Conn
 	folds   bool // the server keeps names of tables in small letters
 	of      dialects.Inspection
 	slots   sqltext.Table            // the lock table
@@ -44,10 +44,6 @@ type person struct {
 	dialects.Party
 	label                    label.Label
 	waits, lasts, now, begun string // as peopleSQL has them
-}
-
-func (p *picture) ask(ctx context.Context, query string) ([][]string, error) {
-	return server.Grid(p.conn.QueryContext(ctx, query))
 }
 
 // table is the table of a name in backquotes as the views name it.
@@ -79,7 +75,7 @@ func (p *picture) readTables(ctx context.Context) error {
 		{p.of.Table.Kinds.Leaders.Table, "0, 'election' FROM %s WHERE part = 'seat'"},
 	} {
 		quoted := of[0]
-		lines, err := p.ask(ctx, "SELECT id, hash, COALESCE(name, ''), "+fmt.Sprintf(of[1], quoted)+asked)
+		lines, err := p.Grid(ctx, "SELECT id, hash, COALESCE(name, ''), "+fmt.Sprintf(of[1], quoted)+asked)
 		switch number := server.Number(err); {
 		case number == server.NoSuchTable, number == server.NoPrivilege:
 			continue // of an older version, whose users were granted what they needed
@@ -113,7 +109,7 @@ func (p *picture) read(ctx context.Context) error {
 	if !p.mariadb {
 		query = "WITH o AS (" + p.ownersSQL + ") " + query + strings.Join(p.where, " UNION ALL "+query)
 	}
-	locks, err := p.ask(ctx, query)
+	locks, err := p.Grid(ctx, query)
 	before := p.entries
 	for _, line := range locks {
 		if e, known := p.entryOf(line); known && !isHeld(before, e) {
@@ -132,7 +128,7 @@ func (p *picture) readPeople(ctx context.Context) error {
 			return err
 		}
 	}
-	lines, err := p.ask(ctx, p.peopleSQL)
+	lines, err := p.Grid(ctx, p.peopleSQL)
 	p.people = map[string]*person{"": {}} // of whom nothing is known
 	for _, line := range lines {
 		s := &person{
@@ -148,7 +144,7 @@ func (p *picture) readPeople(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	said, _ := p.ask(ctx, saidSQL) // MariaDB's default is not to show it
+	said, _ := p.Grid(ctx, saidSQL) // MariaDB's default is not to show it
 	for _, line := range said {
 		if s := p.people[line[0]]; s != nil {
 			s.Statement = cmp.Or(s.Statement, line[1])
@@ -180,7 +176,7 @@ func (p *picture) readCallers(ctx context.Context) error {
 		})
 	}
 	for table, rows := range callers {
-		indexes, err := p.ask(ctx, "SELECT INDEX_NAME, LOWER(COLUMN_NAME) FROM information_schema.statistics WHERE "+
+		indexes, err := p.Grid(ctx, "SELECT INDEX_NAME, LOWER(COLUMN_NAME) FROM information_schema.statistics WHERE "+
 			"SEQ_IN_INDEX = 1 AND "+table.Is("TABLE_SCHEMA", "TABLE_NAME"))
 		if err != nil {
 			return err

@@ -1,5 +1,5 @@
-// Package server reads the answers of MySQL and MariaDB: rows, errors by their numbers, and what
-// those mean for a lock.
+// Package server reads the errors of MySQL and MariaDB by their numbers, and what those mean for a
+// lock.
 package server
 
 import (
@@ -55,15 +55,6 @@ func Number(err error) uint16 {
 		return server.Number
 	}
 	return 0
-}
-
-// Grid is all of a query's result, with "" for NULL.
-func Grid(rows *sql.Rows, err error) ([][]string, error) {
-	grids, err := sqlconn.Grids(rows, err)
-	if err != nil || len(grids) == 0 {
-		return nil, err
-	}
-	return grids[0], nil
 }
 
 // IsDeadlock tells whether the server has rolled the whole transaction back for another's sake.
