@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // On a node of Galera a row lock excludes the sessions of that node. To exclude others, the rows
@@ -25,36 +26,6 @@ import (
 // galeraWait is how long a joined wait lasts at a time: a limit on the server ends it, for KILL
 // QUERY would end the transaction (error 1213).
 const galeraWait = 250 * time.Millisecond
-
-// lockInCluster is lock.
-func (s *session) lockInCluster(ctx context.Context, request dialects.Request, front []string) (got dialects.Grant,
-	err error,
-) {
-	if err = keptInCluster(request); err != nil {
-		return got, err
-	}
-	here, alone, wait := *s, request, ctx
-	alone.Fence, alone.Work = "", nil // behind the change
-	if s.joined {
-		wait, here.limit = context.WithoutCancel(ctx), galeraWait
-		if deadline, ok := ctx.Deadline(); ok {
-			here.limit = max(min(galeraWait, time.Until(deadline)), time.Millisecond)
-		}
-	}
-	got, err = here.lockHere(wait, alone, front)
-	switch {
-	case errors.Is(err, errWaitOn) && ended(ctx):
-		return got, fmt.Errorf("%w: another session holds it; no node of Galera sees whether that waits for locks of "+
-			"this one", dialects.ErrNotAcquired)
-	case err == nil && request.Ours:
-		got.Token, err = s.certifyAndDraw(ctx, request)
-		err = server.Classify(err, request)
-	}
-	if err == nil && request.Work.Looks() {
-		got.Answer, err = s.run(ctx, *request.Work.Look)
-	}
-	return got, err
-}
 
 // keptInCluster refuses what does not reach the other nodes.
 func keptInCluster(request dialects.Request) error {
@@ -103,7 +74,7 @@ func (s *session) certify(ctx context.Context, request dialects.Request) error {
 		ctx = context.WithoutCancel(ctx)
 	}
 	return s.driver.Pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) error {
-		comment := sqltext.Comment(labelOf(request), tag)
+		comment := sqltext.Comment(label.Begin+request.Label, tag)
 		changed, err := s.Conn.Run(ctx, certifySQL(request, comment, request.Values))
 		switch number := server.Number(err); {
 		case err == nil && changed != int64(len(request.Values)),

@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -70,11 +71,34 @@ func (d *Driver) numbered(ctx context.Context, table string, lock func() error) 
 }
 
 // lock locks the rows of request, behind what goes in front.
-func (s *session) lock(ctx context.Context, request dialects.Request, front ...string) (dialects.Grant, error) {
-	if s.driver.Pool.Galera.Load() {
-		return s.lockInCluster(ctx, request, front)
+func (s *session) lock(ctx context.Context, request dialects.Request, front ...string) (got dialects.Grant, err error) {
+	if !s.driver.Pool.Galera.Load() {
+		return s.lockHere(ctx, request, front)
 	}
-	return s.lockHere(ctx, request, front)
+	if err = keptInCluster(request); err != nil {
+		return got, err
+	}
+	here, alone, wait := *s, request, ctx
+	alone.Fence, alone.Work = "", nil // behind the change
+	if s.joined {
+		wait, here.limit = context.WithoutCancel(ctx), galeraWait
+		if deadline, ok := ctx.Deadline(); ok {
+			here.limit = max(min(galeraWait, time.Until(deadline)), time.Millisecond)
+		}
+	}
+	got, err = here.lockHere(wait, alone, front)
+	switch {
+	case errors.Is(err, errWaitOn) && ended(ctx):
+		return got, fmt.Errorf("%w: another session holds it; no node of Galera sees whether that waits for locks of "+
+			"this one", dialects.ErrNotAcquired)
+	case err == nil && request.Ours:
+		got.Token, err = s.certifyAndDraw(ctx, request)
+		err = server.Classify(err, request)
+	}
+	if err == nil && request.Work.Looks() {
+		got.Answer, err = s.run(ctx, *request.Work.Look)
+	}
+	return got, err
 }
 
 // lockHere locks the rows of request at this server.
@@ -137,7 +161,7 @@ func (s *session) await(ctx, running context.Context, request dialects.Request,
 		limit = s.limit
 	}
 	err := s.driver.Pool.Await(running, isDeadline, s.patience, s.cut, func(ctx context.Context, tag string) error {
-		comment := sqltext.Comment(labelOf(request), tag)
+		comment := sqltext.Comment(label.Begin+request.Label, tag)
 		query, err := s.lockSQL(request, clause, limit, comment)
 		if err == nil {
 			err = send(ctx, query, comment)

@@ -23,6 +23,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/internal/label"
 )
 
 // Driver holds locks on connections of a sql.DB, in sessions that speak *sql.Tx. It implements
@@ -86,7 +87,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (_ dialect
 ) {
 	var s *session
 	err = d.numbered(ctx, request.Fence, func() (err error) {
-		s = &session{driver: d, request: request, label: labelOf(request)}
+		s = &session{driver: d, request: request, label: label.Begin + request.Label}
 		got, err = s.begin(ctx)
 		return err
 	})

@@ -97,15 +97,19 @@ func (s *session) begin(ctx context.Context) (got dialects.Grant, err error) {
 }
 
 func (s *session) lockFirst(ctx context.Context) (got dialects.Grant, err error) {
-	owned, work, settings, save := s.Owned, s.request.Work != nil, s.settings(s.request.Lease), ""
-	if owned == nil { // where they come before the BEGIN of the client library
-		if err = s.exec(ctx, settings); err == nil && work {
+	owned, lease, work, settings, save := s.Owned, s.request.Lease, s.request.Work != nil, "", ""
+	switch {
+	case owned == nil: // the settings come before the BEGIN of the client library
+		if err = s.exec(ctx, guardSQL+leaseSQL(lease)); err == nil && work {
 			err = s.Begin(ctx)
 		}
 		if err != nil {
 			return got, server.Classify(err, s.request)
 		}
-		settings = ""
+	case owned.Lease != lease: // they stay, so most locks need none
+		settings = client.Settings + leaseSQL(lease)
+		s.driver.Pool.DB.SetConnMaxIdleTime(lease / 2) // the pool lets them go before the server does
+		owned.Lease = 0                                // until it is known what the session has
 	}
 	if work {
 		save = proof
@@ -116,27 +120,12 @@ func (s *session) lockFirst(ctx context.Context) (got dialects.Grant, err error)
 		got, err = s.lock(ctx, s.request, settings, save)
 	}
 	if err == nil && owned != nil {
-		owned.Lease = s.request.Lease
+		owned.Lease = lease
 		if work && got.Affected == nil { // last: database/sql has a goroutine for each query in a transaction
 			err = s.Begin(context.WithoutCancel(ctx)) // which sends nothing
 		}
 	}
 	return got, err
-}
-
-// settings is the statement that gives the session what a lock needs. On a pool of Open that stays:
-// it is empty for most locks.
-func (s *session) settings(lease time.Duration) string {
-	owned := s.Owned
-	switch {
-	case owned == nil:
-		return guardSQL + leaseSQL(lease)
-	case owned.Lease == lease:
-		return ""
-	}
-	s.driver.Pool.DB.SetConnMaxIdleTime(lease / 2) // the pool lets them go before the server does
-	owned.Lease = 0                                // until it is known what the session has
-	return client.Settings + leaseSQL(lease)
 }
 
 func (s *session) exec(ctx context.Context, statements ...string) error {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
-	"github.com/txlock/txlock/internal/label"
 )
 
 // nowait has a lock that is not free fail at once, and draws no token. SKIP LOCKED leaves it out.
@@ -171,6 +170,3 @@ const (
 func leaseSQL(lease time.Duration) string {
 	return fmt.Sprintf(", wait_timeout = %[1]d, net_write_timeout = %[1]d", (lease+time.Second-1)/time.Second)
 }
-
-// labelOf is what a session shows that locks the rows of request. Labels have no * and no quotes.
-func labelOf(request dialects.Request) string { return label.Begin + request.Label }

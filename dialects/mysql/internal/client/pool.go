@@ -71,7 +71,15 @@ func (p *Pool) Close() {
 
 // Acquire takes a connection from the pool, to a server that is not refused.
 func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
-	if c.Conn, err = sqlconn.Take(ctx, p.DB, c.find); err != nil {
+	c.Conn, err = sqlconn.Take(ctx, p.DB, func(to *sqlconn.Conn, pooled any) (known bool) {
+		if c.Owned, known = pooled.(*owned); known {
+			to.Socket = c.Owned.socket
+		}
+		// Behind a goodbye a router may keep the session, with all that is locked in it.
+		to.Farewell = "KILL CONNECTION_ID()"
+		return known
+	})
+	if err != nil {
 		return c, err
 	}
 	identified := false
@@ -83,16 +91,6 @@ func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
 	err = server.Classify(p.Identify(ctx, c), dialects.Request{Ours: true})
 	identified = err == nil
 	return c, err
-}
-
-// find is what Take is given.
-func (c *Conn) find(to *sqlconn.Conn, pooled any) (known bool) {
-	if c.Owned, known = pooled.(*owned); known {
-		to.Socket = c.Owned.socket
-	}
-	// Behind a goodbye a router may keep the session, with all that is locked in it.
-	to.Farewell = "KILL CONNECTION_ID()"
-	return known
 }
 
 // With runs work on a connection of the pool. What that was left with is committed, as START

@@ -61,7 +61,7 @@ func (i Inspector) look(ctx context.Context, take func(*picture) error) error {
 		}
 		err = take(p)
 		switch server.Number(err) {
-		case server.NoPrivilege, server.NoDatabasePrivilege, server.NoGlobalPrivilege:
+		case server.NoPrivilege, 1044, 1227: // for a table, a database, all of them
 			err = fmt.Errorf("this user may not see who holds locks (GRANT %s TO …): %w", grant, err)
 		}
 		return err
@@ -97,9 +97,9 @@ func (i Inspector) End(ctx context.Context, party dialects.Party) error {
 func (p *picture) kill(ctx context.Context, session string) error {
 	_, err := p.Grid(ctx, "KILL "+session)
 	switch server.Number(err) {
-	case server.NoSuchThread:
+	case 1094: // there is no such session
 		return dialects.ErrChanged
-	case server.KillDenied:
+	case 1095: // it is not this user's
 		return fmt.Errorf("only the session's own user, and users with CONNECTION_ADMIN (MariaDB: CONNECTION ADMIN), "+
 			"may end it; on MySQL that takes SYSTEM_USER as well when the session's user has it, as root does: %w", err)
 	}

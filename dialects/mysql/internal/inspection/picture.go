@@ -37,8 +37,6 @@ type place struct {
 	index, record string
 }
 
-const primary = "PRIMARY" // key, in every table
-
 // person is a session.
 type person struct {
 	dialects.Party
@@ -87,7 +85,7 @@ func (p *picture) readTables(ctx context.Context) error {
 		for _, line := range lines {
 			row := dialects.Entry{Kind: dialects.Kind(line[4]), Hash: line[1], Name: line[2], Value: line[0]}
 			row.Permit, _ = strconv.Atoi(line[3])
-			p.rows[place{table, primary, row.Value}] = row
+			p.rows[place{table, "PRIMARY", row.Value}] = row
 			if asked != "" {
 				p.named = append(p.named, named{row, quoted, "id"})
 			}
@@ -206,7 +204,7 @@ func (p *picture) readCallers(ctx context.Context) error {
 func (p *picture) entryOf(line []string) (e dialects.Entry, known bool) {
 	record, _, _ := strings.Cut(line[6], ",")
 	at := place{p.table(line[2], ""), strings.Trim(line[3], "`"), record}
-	if e, known = p.rows[at]; at.Table == p.slots && at.index == primary {
+	if e, known = p.rows[at]; at.Table == p.slots && at.index == "PRIMARY" {
 		_, err := strconv.Atoi(record) // else it is the end of the index, or not in memory
 		e.Value, known = record, err == nil
 	}

@@ -19,33 +19,29 @@ import (
 // Numbers of errors (MySQL: server error reference; MariaDB: error codes) that mean something to a
 // lock.
 const (
-	RowChanged          = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
-	NoDatabasePrivilege = 1044
-	NodeNotReady        = 1047 // Galera
-	UnknownDatabase     = 1049
-	ServerShutdown      = 1053
-	UnknownColumn       = 1054
-	NoSuchThread        = 1094
-	KillDenied          = 1095
-	UnknownError        = 1105
-	NoPrivilege         = 1142
-	NoSuchTable         = 1146
-	LockWaitTimeout     = 1205 // on MariaDB also NOWAIT
-	LockDeadlock        = 1213 // the transaction is rolled back
-	WrongArguments      = 1210
-	NoGlobalPrivilege   = 1227
-	WrongValue          = 1231 // of a variable
-	SeveralRows         = 1242 // of a subquery that must have one
-	OnlyReads           = 1290 // read_only, as ReadOnlyMode
-	NoSuchSavepoint     = 1305
-	QueryInterrupted    = 1317 // KILL QUERY
-	InTransaction       = 1568 // so that its characteristics cannot be changed
-	ReadOnlyMode        = 1836
-	ConnectionKilled    = 1927 // MariaDB
-	StatementTimeout    = 1969 // MariaDB, max_statement_time
-	QueryTimeout        = 3024 // MySQL, MAX_EXECUTION_TIME
-	SessionKilled       = 3169 // MySQL
-	lockNowait          = 3572 // MySQL, NOWAIT
+	RowChanged       = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
+	NodeNotReady     = 1047 // Galera
+	UnknownDatabase  = 1049
+	ServerShutdown   = 1053
+	UnknownColumn    = 1054
+	UnknownError     = 1105
+	NoPrivilege      = 1142
+	NoSuchTable      = 1146
+	LockWaitTimeout  = 1205 // on MariaDB also NOWAIT
+	LockDeadlock     = 1213 // the transaction is rolled back
+	WrongArguments   = 1210
+	WrongValue       = 1231 // of a variable
+	SeveralRows      = 1242 // of a subquery that must have one
+	OnlyReads        = 1290 // read_only, as ReadOnlyMode
+	NoSuchSavepoint  = 1305
+	QueryInterrupted = 1317 // KILL QUERY
+	InTransaction    = 1568 // so that its characteristics cannot be changed
+	ReadOnlyMode     = 1836
+	ConnectionKilled = 1927 // MariaDB
+	StatementTimeout = 1969 // MariaDB, max_statement_time
+	QueryTimeout     = 3024 // MySQL, MAX_EXECUTION_TIME
+	SessionKilled    = 3169 // MySQL
+	lockNowait       = 3572 // MySQL, NOWAIT
 )
 
 // Number is the server's number of an error, 0 of an error that no server sent.

@@ -110,7 +110,8 @@ func (t Table) Is(database, name string) string {
 // CommentMark begins the comments of txlock's statements. Behind it is a label, or a purpose.
 const CommentMark = "/* txlock "
 
-// Comment is the comment of a locking statement. Tag names the statement in the process list.
+// Comment is the comment of a locking statement. Labels have no * and no quotes. Tag names the
+// statement in the process list.
 func Comment(label, tag string) string { return CommentMark + tag + label + " */ " }
 
 // LabelIn is the label in a statement's comment, or empty.
