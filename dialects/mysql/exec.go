@@ -18,9 +18,6 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
-// longestFlight is far below what servers take in one query, by default (max_allowed_packet).
-const longestFlight = 1 << 20
-
 // travelling are the texts of the statements of an Exec, with their arguments, if they travel in
 // one query with the lock and the COMMIT. Nil: there are none, or they go one by one.
 func (s *session) travelling() (texts []string) {
@@ -28,10 +25,11 @@ func (s *session) travelling() (texts []string) {
 	if !s.request.Work.IsExec() || s.Owned == nil || severalRows || s.driver.Pool.Galera.Load() {
 		return nil
 	}
+	const longest = 1 << 20 // far below what servers take in one query, by default (max_allowed_packet)
 	size := 0
 	for _, statement := range s.request.Work.Statements {
 		text := travelling(statement)
-		if size += len(text); text == "" || size > longestFlight {
+		if size += len(text); text == "" || size > longest {
 			return nil
 		}
 		texts = append(texts, text)
@@ -81,9 +79,8 @@ var (
 	operands = regexp.MustCompile(`(?i)[<>=]\s*([\w.` + "`" + `]+\s*[+-]\s*)?\?(\s*$|\s*[,)]|\s+(and|or|where|on)\b)`)
 )
 
-// fly locks, runs the statements and commits in one query. An error of one of them, and a number of
-// rows that is not the one that is asked for, ends the query. None of them can end the transaction,
-// so no proof goes before COMMIT.
+// fly locks, runs the statements and commits in one query. An error of one of them, and another
+// number of rows than it must affect, ends it. None can end the transaction: COMMIT needs no proof.
 func (s *session) fly(ctx context.Context, settings string, texts []string) (affected []int64, err error) {
 	running := s.request.Work.Context
 	err = s.await(ctx, running, s.request, func(ctx context.Context, query, comment string) (err error) {

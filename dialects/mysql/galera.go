@@ -23,10 +23,6 @@ import (
 // other transaction back. Every other node applies it, and so has the row locked until the
 // transaction ends. What is read behind a fragment is not older than the lock.
 
-// galeraWait is how long a joined wait lasts at a time: a limit on the server ends it, for KILL
-// QUERY would end the transaction (error 1213).
-const galeraWait = 250 * time.Millisecond
-
 // keptInCluster refuses what does not reach the other nodes.
 func keptInCluster(request dialects.Request) error {
 	if request.Callers || request.AnyOne != "" || request.Shared {
@@ -36,9 +32,8 @@ func keptInCluster(request dialects.Request) error {
 	return nil
 }
 
-// overtakenBy turns the end of a transaction for another's sake into a wait that goes on, where
-// that has nothing but its first lock to lose. A try goes on ten times: who was first may have the
-// lock, or have ended.
+// overtakenBy turns the end of a transaction for another's sake, which had its first lock to lose
+// alone, into a wait that goes on. A try goes on ten times: who was first may have ended.
 func overtakenBy(err error, request dialects.Request, times int) error {
 	if isOfWork(err) || !server.IsDeadlock(err) {
 		return err
@@ -67,8 +62,7 @@ func certifySQL(request dialects.Request, comment string, values []dialects.Valu
 		request.Column, numbersOf(values))
 }
 
-// certify makes the lock of the rows of request one of the cluster. A session that has nothing else
-// to lose may be interrupted.
+// certify makes a lock of rows one of the cluster. Who has nothing else to lose may be interrupted.
 func (s *session) certify(ctx context.Context, request dialects.Request) error {
 	if s.joined {
 		ctx = context.WithoutCancel(ctx)
@@ -124,8 +118,7 @@ func (s *session) certifyAndDraw(ctx context.Context, request dialects.Request) 
 	return token, err
 }
 
-// drawInCluster commits a count, and returns its token. Of nodes that count at once all but one
-// have to do so again.
+// drawInCluster commits a count, and is its token. Of nodes that count at once all but one repeat.
 func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err error) {
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()

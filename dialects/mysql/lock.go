@@ -21,12 +21,12 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// errWaitOn says that a limit of the session, and not the caller's, has ended a wait.
+// errWaitOn says that a limit of the session, and not the caller's, has ended a wait: ours, or
+// max_execution_time, max_statement_time, innodb_lock_wait_timeout.
 var errWaitOn = errors.New("a limit of the session has ended the wait")
 
 // joinRows locks rows in a transaction that began before, whoever began it. InnoDB rolls that back
-// for a deadlock, and with innodb_rollback_on_timeout for a wait that was too long, and else for no
-// error of a statement.
+// for a deadlock, with innodb_rollback_on_timeout for a wait that was too long, for no other error.
 func (s *session) joinRows(ctx context.Context, request dialects.Request, front string) (got dialects.Grant,
 	err error,
 ) {
@@ -78,12 +78,14 @@ func (s *session) lock(ctx context.Context, request dialects.Request, front ...s
 	if err = keptInCluster(request); err != nil {
 		return got, err
 	}
+	// So long a joined wait lasts at a time. KILL QUERY would end the transaction (error 1213).
+	const atOnce = 250 * time.Millisecond
 	here, alone, wait := *s, request, ctx
 	alone.Fence, alone.Work = "", nil // behind the change
 	if s.joined {
-		wait, here.limit = context.WithoutCancel(ctx), galeraWait
+		wait, here.limit = context.WithoutCancel(ctx), atOnce
 		if deadline, ok := ctx.Deadline(); ok {
-			here.limit = max(min(galeraWait, time.Until(deadline)), time.Millisecond)
+			here.limit = max(min(atOnce, time.Until(deadline)), time.Millisecond)
 		}
 	}
 	got, err = here.lockHere(wait, alone, front)
@@ -174,7 +176,10 @@ func (s *session) await(ctx, running context.Context, request dialects.Request,
 	if isOfWork(err) || errors.Is(err, dialects.ErrNotInstalled) {
 		return err
 	}
-	if err = server.Classify(err, request); s.waitsOn(ctx, request, err) {
+	number := server.Number(err)
+	limited := number == server.StatementTimeout || number == server.QueryTimeout || number == server.LockWaitTimeout
+	err = server.Classify(err, request)
+	if limited && !request.Try && !ended(ctx) && (!s.joined || s.limit > 0) {
 		err = fmt.Errorf("%w: %w", errWaitOn, err)
 	}
 	return err
@@ -228,17 +233,8 @@ func (s *session) lockable(ctx context.Context, request dialects.Request) error 
 	return nil
 }
 
-// inInnoDB is how the definition begins, and ends, of a table whose rows can be locked. MySQL names
-// a tablespace in a comment.
+// inInnoDB is the definition of a table with row locks. MySQL names a tablespace in a comment.
 var inInnoDB = regexp.MustCompile(`(?s)^CREATE TABLE .*\n\) (/\*.*\*/ )?ENGINE=InnoDB\b`)
-
-// waitsOn tells whether a limit that is not the caller's has ended a wait: the session's own, or
-// max_execution_time, max_statement_time, innodb_lock_wait_timeout.
-func (s *session) waitsOn(ctx context.Context, request dialects.Request, err error) bool {
-	number := server.Number(err)
-	limited := number == server.StatementTimeout || number == server.QueryTimeout || number == server.LockWaitTimeout
-	return limited && !request.Try && !ended(ctx) && (!s.joined || s.limit > 0)
-}
 
 func ended(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()

@@ -62,21 +62,19 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 
 // Info implements dialects.Driver. The server's timer counts whole seconds.
 func (d *Driver) Info() dialects.Info {
-	info := dialects.Info{System: "mysql", MinLease: time.Second, Layout: d.layout}
+	info := dialects.Info{System: "mysql", MinLease: time.Second, Layout: installation.Layout}
 	if d == nil || d.Pool == nil || d.Pool.DB == nil {
 		info.Err = errors.New("nil database: give mysql.New a *sql.DB")
-	} else {
-		info.PoolSize = d.Pool.DB.Stats().MaxOpenConnections
+		return info
 	}
+	info.PoolSize, info.Layout = d.Pool.DB.Stats().MaxOpenConnections, d.layout
 	return info
 }
 
 // layout has the server's identity asked for anew: a group may have another mode now.
 func (d *Driver) layout(table string) (dialects.Layout, error) {
+	d.Pool.Identified.Store(false)
 	layout, err := installation.Layout(table)
-	if d != nil && d.Pool != nil {
-		d.Pool.Identified.Store(false)
-	}
 	layout.Kinds = func(name string) (dialects.Kinds, error) { return kinds.Of(name, d.Pool.Galera.Load()) }
 	return layout, err
 }
@@ -180,8 +178,7 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 			settings = append(settings, "wsrep_sync_wait=1")
 		}
 	}
-	// The server of a caller's pool sees them one by one, and this process may be stopped in
-	// between: hence the lease.
+	// On a caller's pool they go one by one, and this process may stop in between: hence the lease.
 	script, begin, end := kinds.StatementsOf(q), guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
 	if s.Owned != nil { // where a function that work has called may have set another level
 		begin, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"

@@ -20,8 +20,7 @@ import (
 	"github.com/txlock/txlock/internal/peer"
 )
 
-// session is a transaction in which rows are locked, on a pooled connection or in one of the
-// caller's.
+// session is a transaction in which rows are locked, on a pooled connection, or the caller's.
 type session struct {
 	client.Conn
 	driver     *Driver

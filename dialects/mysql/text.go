@@ -100,7 +100,7 @@ func (s *session) selectsOf(request dialects.Request, clause string) ([]string, 
 	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
-	condition, locking := "", " "+sqltext.Owning+clause
+	condition, locking := "", " FOR UPDATE"+clause
 	if request.Shared {
 		condition, locking = " AND "+sqltext.Writable, " "+sqltext.Sharing+clause
 	}
@@ -151,8 +151,7 @@ const (
 	// guardSQL changes settings of a caller's session, which commitAndRestore restores. The level
 	// is the session's: that of a single transaction would outlive one that SET commits. What the
 	// session was left with is committed first, or it would keep its snapshot: SET commits when it
-	// switches autocommit on, which must be off before that. The server assigns from left to right,
-	// and reads all values before.
+	// switches autocommit from off to on. The server assigns from left to right, behind all reads.
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
 		"@txlock_net_write_timeout = @@net_write_timeout, " +
 		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +

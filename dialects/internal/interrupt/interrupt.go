@@ -100,8 +100,7 @@ func ClosedWithin(event <-chan struct{}, d time.Duration) bool {
 // Bound bounds statements that must be sent also after the end of ctx: cut closes the connection
 // unless done is called in time, with the error of the statements. Behind a cut, done says so in
 // the error, and has the connection destroyed. The context for the statements ends only where cut
-// is nil: go-sql-driver wakes a goroutine twice for each statement whose context can end, and that
-// is a tenth of what a lock costs.
+// is nil: for one that can end go-sql-driver wakes a goroutine twice, a tenth of what a lock costs.
 func Bound(ctx context.Context, by time.Time, cut, destroy func()) (statements context.Context, done func(*error)) {
 	ctx = context.WithoutCancel(ctx)
 	if cut == nil {
@@ -127,8 +126,7 @@ func Detached(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Limit is the server's bound on a wait: what is left until ctx's deadline, in whole milliseconds,
-// and 1 to 2 ms more, so that it is never the first to end. It is 0 without a deadline, and for a
-// try.
+// and 1 to 2 ms more, so that it never ends first. It is 0 without a deadline, and for a try.
 func Limit(ctx context.Context, request dialects.Request) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok || request.Try {

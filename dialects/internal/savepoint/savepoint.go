@@ -19,8 +19,7 @@ type Stack struct {
 // Name names the next savepoint. Names are few: client libraries may prepare what has them.
 func (s *Stack) Name() string { return "txlock_" + strconv.Itoa(s.open+1) }
 
-// Run runs work, and then calls end: with undo when work failed or panicked. It returns the error
-// of end, or else that of work.
+// Run runs work, and then end: with undo when work failed or panicked. Its error goes first.
 func (s *Stack) Run(work func() error, end func(undo bool) error) (err error) {
 	panicked, stuck := true, s.Stuck
 	s.open++

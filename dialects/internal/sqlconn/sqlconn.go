@@ -110,8 +110,7 @@ func (g guarded) QueryContext(ctx context.Context, query string, args ...any) (*
 	return rows, err
 }
 
-// Finish ends the transaction by how, its Commit or its Rollback. It is sql.ErrTxDone where the
-// work has done so.
+// Finish ends the transaction by how, its Commit or its Rollback: sql.ErrTxDone behind the work's.
 func (c *Conn) Finish(ctx context.Context, how func(*sql.Tx) error) error {
 	if c.tx == nil {
 		return nil
@@ -216,8 +215,7 @@ func Column(grids [][][]string, err error) (column []string, failed error) {
 	return column, err
 }
 
-// Failed tells whether the server was not reached, or the connection to it broke, or none came in
-// time: another attempt may succeed.
+// Failed tells whether no connection was made or came in time, or broke: one may succeed later.
 func Failed(err error) bool {
 	var way net.Error // also context.DeadlineExceeded
 	return errors.As(err, &way) || slices.ContainsFunc([]error{

@@ -21,8 +21,7 @@ var inFront = regexp.MustCompile(`^(\s|--[ \t][^\n]*\n|/\*[^*/!+]*\*/)*`)
 func Bare(text string) string { return text[len(inFront.FindString(text)):] }
 
 // Run runs a list in order by one, which is how many rows a statement has affected, up to the first
-// that fails. Behind the end of ctx each has: it may have taken an interrupt for its result, as
-// MySQL's SLEEP does.
+// that fails. Behind the end of ctx each has: it may return an interrupt, as MySQL's SLEEP does.
 func Run(ctx context.Context, list []dialects.Statement, one func(dialects.Statement) (int64, error)) (
 	affected []int64, err error,
 ) {

@@ -24,8 +24,7 @@ var (
 	tags    atomic.Uint64
 )
 
-// Await is interrupt.Await of a statement that carries tag: it is ended by KILL QUERY. No tag is
-// part of another.
+// Await is interrupt.Await by KILL QUERY of a statement that has tag, which is no part of another.
 func (p *Pool) Await(ctx context.Context, told bool, patience time.Duration, cut func(),
 	statement func(ctx context.Context, tag string) error,
 ) error {
@@ -79,8 +78,8 @@ func (p *Pool) tell(ctx context.Context, limit time.Duration, command, condition
 }
 
 // processes are the number and the address of each session that meets a condition. The view of
-// performance_schema may be empty. The other is error 3854 while a prepared statement of somebody's
-// has bytes for an argument.
+// performance_schema may be empty. The other is error 3854 while somebody's prepared statement has
+// bytes for an argument.
 func processes(ctx context.Context, c Conn, condition string) (lines [][]string, err error) {
 	for _, view := range []string{
 		"/*!80022 performance_schema.processlist */ /*M! information_schema.PROCESSLIST */",

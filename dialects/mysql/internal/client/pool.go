@@ -1,5 +1,4 @@
-// Package client has the connections to a server, as database/sql and go-sql-driver/mysql present
-// them. It knows nothing of locks.
+// Package client has the connections of database/sql and go-sql-driver/mysql. It knows no locks.
 package client
 
 import (
@@ -60,8 +59,7 @@ func Open(ctx context.Context, dsn string) (*Pool, error) {
 	return p, err
 }
 
-// Close closes a pool of Open. That a server cannot be told is no error: it has closed a connection
-// while that was idle.
+// Close closes a pool of Open. That a server has closed an idle connection before is no error.
 func (p *Pool) Close() {
 	if p.Control != p.DB {
 		_ = p.DB.Close()
@@ -71,15 +69,7 @@ func (p *Pool) Close() {
 
 // Acquire takes a connection from the pool, to a server that is not refused.
 func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
-	c.Conn, err = sqlconn.Take(ctx, p.DB, func(to *sqlconn.Conn, pooled any) (known bool) {
-		if c.Owned, known = pooled.(*owned); known {
-			to.Socket = c.Owned.socket
-		}
-		// Behind a goodbye a router may keep the session, with all that is locked in it.
-		to.Farewell = "KILL CONNECTION_ID()"
-		return known
-	})
-	if err != nil {
+	if c.Conn, err = sqlconn.Take(ctx, p.DB, c.find); err != nil {
 		return c, err
 	}
 	identified := false
@@ -91,6 +81,16 @@ func (p *Pool) Acquire(ctx context.Context) (c Conn, err error) {
 	err = server.Classify(p.Identify(ctx, c), dialects.Request{Ours: true})
 	identified = err == nil
 	return c, err
+}
+
+// find is what Take is given.
+func (c *Conn) find(to *sqlconn.Conn, pooled any) (known bool) {
+	if c.Owned, known = pooled.(*owned); known {
+		to.Socket = c.Owned.socket
+	}
+	// Behind a goodbye a router may keep the session, with all that is locked in it.
+	to.Farewell = "KILL CONNECTION_ID()"
+	return known
 }
 
 // With runs work on a connection of the pool. What that was left with is committed, as START
@@ -115,8 +115,7 @@ func (p *Pool) With(ctx context.Context, work func(Conn) error) error {
 	return err
 }
 
-// identitySQL asks who the server is, with what else is known once. A server leaves out the
-// variables that it does not have.
+// identitySQL asks who the server is. It leaves out the variables that it does not have.
 const identitySQL = "SHOW VARIABLES WHERE Variable_name IN (" +
 	"'version', 'version_comment', 'log_bin', 'binlog_format', 'wsrep_on', " +
 	"'wsrep_provider', 'group_replication_group_name', 'group_replication_single_primary_mode')"
@@ -153,8 +152,7 @@ func (p *Pool) Identify(ctx context.Context, c Conn) error {
 //
 // TiDB keeps locks in memory alone, and loses them when a store fails or after an hour, and COMMIT
 // goes on (pingcap/tidb#66571, #69720). In Vitess a KILL QUERY may hit another client. A binary log
-// of statements alone would take REPEATABLE READ, at which work may read what is older than its
-// second lock.
+// of statements alone would take REPEATABLE READ: work may read what is older than its second lock.
 func refuse(identity map[string]string) (galera bool, err error) {
 	const oneNode = ", where row locks exclude the sessions of one node only"
 	version, provider, what := identity["version"], identity["wsrep_provider"], ""

@@ -172,8 +172,7 @@ func (p *picture) probe(ctx context.Context, pool *client.Pool) error {
 	return err
 }
 
-// held are those of rows that somebody has, and nobody is shown to have. It takes the others for a
-// moment.
+// held are rows that somebody has, and nobody is shown to have. It takes the others for a moment.
 func (p *picture) held(ctx context.Context, rows []named) (held []named, err error) {
 	for _, row := range rows {
 		if isHeld(p.entries, row.Entry) {

@@ -159,8 +159,7 @@ func (s *person) hear(shown string) {
 }
 
 // readCallers finds the rows of callers' tables that sessions say they lock, among what may be
-// millions, in the indexes that begin with their column: none where this user may not read the
-// table.
+// millions, in the indexes that begin with their column: none of a table that is hidden.
 func (p *picture) readCallers(ctx context.Context) error {
 	callers := map[sqltext.Table][]dialects.Entry{}
 	for _, s := range p.people {
@@ -246,6 +245,5 @@ func pin(number, begun string) string {
 
 var asPrinted = strings.NewReplacer("'", "''", `\`, `\\`, "\x00", `\0`)
 
-// printed are a number and a text as InnoDB prints them: ut_str_sql_format in the sources of both
-// servers.
+// printed are a number and a text as InnoDB prints them: ut_str_sql_format in its sources.
 func printed(value string) []string { return []string{value, "'" + asPrinted.Replace(value) + "'"} }

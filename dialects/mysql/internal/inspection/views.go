@@ -27,8 +27,7 @@ const saidSQL = `(SELECT t.PROCESSLIST_ID, s.SQL_TEXT FROM performance_schema.th
 	WHERE h.SQL_TEXT LIKE '%` + sqltext.CommentMark + `%')`
 
 // mysql lists every row lock, in performance_schema. The privilege to see the locks also shows the
-// sessions of all users. TIMER_WAIT, in picoseconds, grows as long as a statement or a transaction
-// lasts.
+// sessions of all users. TIMER_WAIT, in picoseconds, grows until a statement or transaction ends.
 var mysql = views{
 	peopleSQL: `SELECT t.PROCESSLIST_ID, t.PROCESSLIST_USER, t.PROCESSLIST_HOST, t.PROCESSLIST_DB,
 		t.PROCESSLIST_COMMAND, t.PROCESSLIST_INFO, s.TIMER_WAIT / 1e12, x.TIMER_WAIT / 1e12, UNIX_TIMESTAMP(NOW(6)),

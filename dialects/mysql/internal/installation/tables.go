@@ -45,8 +45,7 @@ var tables = []struct{ suffix, from, definition string }{
     UNIQUE (hash, part)
 ) ENGINE=InnoDB`},
 
-	// The markers. Sweep finds old ones by the index. Run is the number of the call that wrote the
-	// marker last.
+	// The markers. Sweep finds old ones by the index. Run is the number of the last that wrote.
 	{locktable.Markers, "TABLES WHERE", ` (
     marker BINARY(32) NOT NULL PRIMARY KEY,
     done_at DATETIME(6) NOT NULL COMMENT 'UTC',
@@ -54,8 +53,7 @@ var tables = []struct{ suffix, from, definition string }{
     KEY done_at (done_at)
 ) ENGINE=InnoDB`},
 
-	// The claims. Sweep finds what ended long ago by the index. Holder is any bytes. A claim is its
-	// holder's by the secret.
+	// The claims. Sweep finds old ones by the index. Holder is any bytes, the secret proves it.
 	{locktable.Claims, "TABLES WHERE", ` (
     claim BINARY(32) NOT NULL PRIMARY KEY,
     name TEXT CHARACTER SET ascii NULL,
@@ -67,10 +65,9 @@ var tables = []struct{ suffix, from, definition string }{
     KEY until (until)
 ) ENGINE=InnoDB`},
 
-	// The rows of permits. Clients agree on the hash of a key. The name is for people. A row with a
-	// negative number is no permit. It stands behind rows that were made together: at REPEATABLE
-	// READ, who passes the last of them locks the gap in front of it, and not the end of the table,
-	// where the rows of other semaphores are made.
+	// The rows of permits, with hash and name likewise. A row with a negative number is no permit.
+	// It stands behind rows that were made together: at REPEATABLE READ, who passes the last of
+	// them locks the gap in front of it, and not the end of the table, where others are made.
 	{locktable.Permits, "COLUMNS WHERE COLUMN_NAME = 'hash' AND", ` (
     id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     hash CHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -80,8 +77,7 @@ var tables = []struct{ suffix, from, definition string }{
 ) ENGINE=InnoDB`},
 }
 
-// Layout is that of a lock table. CREATE TABLE commits at once, and waits for other clients that
-// create the same.
+// Layout is that of a lock table. CREATE TABLE commits at once, and waits for others who create it.
 func Layout(locks string) (l dialects.Layout, err error) {
 	beside, err := sqltext.Beside(locks)
 	for _, t := range tables {

@@ -1,5 +1,4 @@
-// Package kinds has the SQL of the kinds of locks that are clients of the others: texts, and no
-// branches.
+// Package kinds has the SQL of the kinds of locks that are clients of the others, as texts.
 package kinds
 
 import (
@@ -37,8 +36,7 @@ func reading(table, text string) dialects.Query {
 }
 
 // sweep deletes rows, known by their key, whose time is long ago: see dialects.OnceSQL. Each part
-// names its index: the server would read all of a small table otherwise, and would lock what it
-// reads.
+// names its index: else the server would read, and lock, all of a small table.
 func sweep(table, key, time string) dialects.Query {
 	old := " FROM {} FORCE INDEX (" + time + ") WHERE " + time + " >= " + at("$1")
 	return of(table, sqltext.OnMariaDB(sqltext.SomeWait)+"DELETE gone FROM (SELECT "+key+" AS it"+old+" AND "+time+
@@ -64,25 +62,22 @@ func Of(table string, galera bool) (k dialects.Kinds, err error) {
 func StatementsOf(q dialects.Query) []string {
 	var with []string
 	for i, arg := range q.Args {
-		with = append(with, argument+strconv.Itoa(i+1), literalOf(arg))
+		literal := ""
+		switch arg := arg.(type) {
+		case int64:
+			literal = strconv.FormatInt(arg, 10)
+		case []byte:
+			literal = fmt.Sprintf("x'%x'", arg)
+		case string:
+			literal, _ = sqltext.Literal(dialects.Value{Text: arg, Binary: !utf8.ValidString(arg)})
+		}
+		with = append(with, argument+strconv.Itoa(i+1), literal)
 	}
 	statements := strings.Split(q.SQL, ";\n")
 	for i, text := range statements {
 		statements[i] = strings.NewReplacer(with...).Replace(text)
 	}
 	return statements
-}
-
-func literalOf(arg any) (literal string) {
-	switch arg := arg.(type) {
-	case int64:
-		literal = strconv.FormatInt(arg, 10)
-	case []byte:
-		literal = fmt.Sprintf("x'%x'", arg)
-	case string:
-		literal, _ = sqltext.Literal(dialects.Value{Text: arg, Binary: !utf8.ValidString(arg)})
-	}
-	return literal
 }
 
 // onceOf has a marker that exists found by its primary key, so that no gap is locked at REPEATABLE
@@ -136,8 +131,7 @@ func leadersOf(table string) dialects.LeadersSQL {
 		Resign: of(table, "UPDATE {} SET identity = NULL WHERE hash = $1 AND part = 'record' AND term = $2;\n"+
 			"SELECT ROW_COUNT()"),
 		// The office is read with a column that is in no index: who has it has locked the row
-		// alone. The record is not looked up by a unique key: that would be read before the
-		// statement begins.
+		// alone. By a unique key the record would be read before the statement begins.
 		Leader: reading(table, "(SELECT IF(term < 0, '', 'free') FROM {} WHERE hash = $1 AND part = 'office' "+
 			sqltext.Sharing+sqltext.SkipLocked+") UNION ALL (SELECT CONCAT_WS(' ', IF("+sqltext.Writable+", 'writes', "+
 			"'reads'), term, "+micros("since")+", HEX(identity)) FROM {} WHERE hash = $1 AND CONCAT(part) = 'record')"),

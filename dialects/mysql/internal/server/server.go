@@ -1,5 +1,4 @@
-// Package server reads the errors of MySQL and MariaDB by their numbers, and what those mean for a
-// lock.
+// Package server reads the errors of MySQL and MariaDB, and what they mean for a lock.
 package server
 
 import (
@@ -16,8 +15,7 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 )
 
-// Numbers of errors (MySQL: server error reference; MariaDB: error codes) that mean something to a
-// lock.
+// Numbers of errors that mean something to a lock: see the servers' references.
 const (
 	RowChanged       = 1020 // MariaDB, innodb_snapshot_isolation: the transaction is rolled back
 	NodeNotReady     = 1047 // Galera

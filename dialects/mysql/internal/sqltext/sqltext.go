@@ -1,6 +1,5 @@
 // Package sqltext has the pieces of SQL that locks and pictures of them are made of: names,
-// literals, settings, what MariaDB alone reads, and the comments in which sessions say what they
-// lock.
+// literals, settings, what MariaDB alone reads, and comments in which sessions say what they lock.
 package sqltext
 
 import (
@@ -15,9 +14,7 @@ import (
 )
 
 const (
-	// Owning locks rows against everybody.
-	Owning = "FOR UPDATE"
-	// Sharing locks rows against writers only.
+	// Sharing locks rows against writers only, as FOR UPDATE does against everybody.
 	Sharing = "/*!80001 FOR SHARE */ /*M! LOCK IN SHARE MODE */"
 	// SkipLocked goes behind either of them.
 	SkipLocked = " SKIP LOCKED"
@@ -28,12 +25,10 @@ const (
 	// LongWait is the most that MariaDB takes: with the sql_mode TRADITIONAL, more is an error.
 	LongWait = "innodb_lock_wait_timeout=100000000"
 
-	// Isolation is the variable on MySQL, and on MariaDB, where only version 11.1 and later have it
-	// by the same name.
+	// Isolation is the variable on MySQL, and on MariaDB, where 11.1 is the first with that name.
 	Isolation = "/*!80001 @@session.transaction_isolation */ /*M! @@session.tx_isolation */"
 
-	// AtReadCommitted sets the isolation level of a lock's transaction: what is read under a lock
-	// is never older than the lock.
+	// AtReadCommitted sets the level at which what is read under a lock is not older than the lock.
 	AtReadCommitted = Isolation + " = 'READ-COMMITTED'"
 
 	// Writable is the condition under which a shared lock excludes. A server that is read_only
@@ -53,8 +48,7 @@ func OnMariaDB(settings ...string) string {
 var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)
 
 // Literal is a string literal, also for a number: a number compared with a string column would
-// defeat the column's index. Text that is not plain is written in hexadecimal, which every sql_mode
-// and character set reads alike.
+// defeat its index. All sql_modes and character sets read hexadecimal alike, and plain text.
 func Literal(value dialects.Value) (string, error) {
 	switch {
 	case value.Binary:
@@ -83,8 +77,7 @@ func Beside(table string) (beside func(suffix string) string, err error) {
 // Table is a table as the server's views name it.
 type Table struct{ Database, Name string }
 
-// TableOf reads a name in backquotes, whatever is behind it. Without a database of its own the
-// table is in that one.
+// TableOf reads a name in backquotes, whatever is behind it. Without a database it is in that one.
 func TableOf(quoted, database string) Table {
 	names := inBackquotes.FindStringSubmatch(quoted)
 	if names == nil {
@@ -99,19 +92,18 @@ var inBackquotes = regexp.MustCompile("^(?:`((?:[^`]|``)*)`\\.)?`((?:[^`]|``)*)`
 // Is is the condition that two columns name the table, whose names must be valid UTF-8. The bare
 // columns let the server look it up. Without a database it is in the session's.
 func (t Table) Is(database, name string) string {
-	first, second := "DATABASE()", ""
+	first := "DATABASE()"
 	if t.Database != "" {
 		first, _ = Literal(dialects.Value{Text: t.Database})
 	}
-	second, _ = Literal(dialects.Value{Text: t.Name})
+	second, _ := Literal(dialects.Value{Text: t.Name})
 	return database + " = " + first + " AND " + name + " = " + second
 }
 
 // CommentMark begins the comments of txlock's statements. Behind it is a label, or a purpose.
 const CommentMark = "/* txlock "
 
-// Comment is the comment of a locking statement. Labels have no * and no quotes. Tag names the
-// statement in the process list.
+// Comment is that of a statement, which tag names. Labels have no * and no quotes.
 func Comment(label, tag string) string { return CommentMark + tag + label + " */ " }
 
 // LabelIn is the label in a statement's comment, or empty.
