@@ -215,6 +215,18 @@ func Column(grids [][][]string, err error) (column []string, failed error) {
 	return column, err
 }
 
+// Beside runs work on another connection of a pool, if it has one to give within that time: else it
+// is interrupt.ErrNoConnection.
+func Beside(ctx context.Context, db *sql.DB, limit time.Duration, work func(*sql.Conn) error) error {
+	brief, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	conn, err := db.Conn(brief)
+	if err != nil { // the server is slow, or the pool is full
+		return cmp.Or(ctx.Err(), interrupt.ErrNoConnection)
+	}
+	return errors.Join(work(conn), conn.Close())
+}
+
 // Failed tells whether no connection was made or came in time, or broke: one may succeed later.
 func Failed(err error) bool {
 	var way net.Error // also context.DeadlineExceeded

@@ -1,9 +1,9 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -60,21 +60,18 @@ func (p *Pool) kill(ctx context.Context, tag string, limit time.Duration) (seen 
 		"LOCATE('%s', SUBSTRING_INDEX(INFO, x'%[1]x', 1)) = 0", tag, separator))
 }
 
-// tell sends a command for each session that meets a condition, on another connection, if there is
-// one within that time. Without PROCESS a user sees the own sessions.
+// tell sends a command for each session that meets a condition, on another connection. Without
+// PROCESS a user sees the own sessions.
 func (p *Pool) tell(ctx context.Context, limit time.Duration, command, condition string) (seen bool, err error) {
-	brief, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	conn, err := p.Control.Conn(brief)
-	if err != nil { // the server is slow, or the pool is full
-		return false, cmp.Or(ctx.Err(), interrupt.ErrNoConnection)
-	}
-	defer conn.Close()
-	found, err := processes(ctx, Conn{Conn: &sqlconn.Conn{Conn: conn}}, condition)
-	for _, session := range found {
-		_, err = conn.ExecContext(ctx, command+session[0])
-	}
-	return len(found) > 0, err
+	err = sqlconn.Beside(ctx, p.Control, limit, func(conn *sql.Conn) error {
+		found, err := processes(ctx, Conn{Conn: &sqlconn.Conn{Conn: conn}}, condition)
+		for _, session := range found {
+			_, err = conn.ExecContext(ctx, command+session[0])
+		}
+		seen = len(found) > 0
+		return err
+	})
+	return seen, err
 }
 
 // processes are the number and the address of each session that meets a condition. The view of
