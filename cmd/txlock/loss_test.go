@@ -4,7 +4,6 @@ package main_test
 
 import (
 	"database/sql"
-	"errors"
 	"io"
 	"net"
 	"net/url"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 func TestLost(t *testing.T) { each(t, lost) }
@@ -286,68 +284,4 @@ func TestTryUnanswered(t *testing.T) {
 	require.Empty(t, r.stdout)
 	require.Contains(t, r.stderr, "txlock: trying k: no answer within 5s: ")
 	require.NoError(t, tx.Rollback())
-}
-
-// A release that the server does not confirm differs from a loss. A signal ends the wait for it.
-func TestReleaseUnconfirmed(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
-	for _, last := range []struct{ code, want int }{{0, 76}, {3, 3}, {0, 128 + int(syscall.SIGINT)}} {
-		u, err := url.Parse(f.url)
-		require.NoError(t, err)
-		proxy, err := wire.Listen(u.Host)
-		require.NoError(t, err)
-		u.Host = proxy.Addr()
-		key := strconv.Itoa(last.want)
-		p := start(t, command([]string{"TXLOCK_DSN=" + u.String(), roleVariable + "=patient"}, "run", key, "--",
-			os.Args[0]))
-		require.Equal(t, "ready", p.line(t))
-		p.send(t, "pid")
-		pid, err := strconv.Atoi(p.line(t))
-		require.NoError(t, err)
-		release := proxy.Hold()
-		p.send(t, strconv.Itoa(last.code))
-		gone(t, pid)
-		if last.want > 128 {
-			eventually.True(t, "the end by a signal", func() bool {
-				return errors.Is(
-					p.Process.Signal(syscall.SIGINT), os.ErrProcessDone)
-			})
-		}
-		require.Equal(t, last.want, p.wait(t))
-		if last.want < 128 {
-			require.Regexp(t, `^txlock: the release of \d+ was not confirmed, and it may have been lost meanwhile: `+
-				`.*; the command ended with code \d\n$`, p.stderr.String())
-		}
-		release()
-		require.NoError(t, proxy.Close())
-	}
-}
-
-func TestReleaseUnanswered(t *testing.T) { each(t, releaseUnanswered) }
-
-// The server falls silent, and the command ends before the lease does. The lock was held until
-// then, so the exit code is the command's.
-func releaseUnanswered(t *testing.T, e *engine) {
-	f := installed(t, e)
-	u, err := url.Parse(f.url)
-	require.NoError(t, err)
-	proxy, err := wire.Listen(u.Host)
-	require.NoError(t, err)
-	u.Host = proxy.Addr()
-	f.url = u.String()
-	p := f.play(t, "patient", "k", "--lease", "15s") // it sends a heartbeat within 2.5 s
-	release := proxy.Hold()
-	held, before := time.Now(), proxy.Bursts()
-	// After 3 s without a burst, the heartbeat was sent before the hold.
-	eventually.True(t, "a heartbeat", func() bool {
-		return proxy.Bursts() > before ||
-			time.Since(held) > 3*time.Second
-	})
-	p.send(t, "5")
-	require.Equal(t, 5, p.wait(t), p.stderr)
-	require.Regexp(t, `^txlock: the release of k was not confirmed, and it may have been lost meanwhile: .*; `+
-		`the command ended with code 5\n$`, p.stderr.String())
-	release()
-	require.NoError(t, proxy.Close())
 }

@@ -3,10 +3,6 @@
 package main_test
 
 import (
-	"context"
-	"database/sql"
-	"fmt"
-	"net/url"
 	"os"
 	"regexp"
 	"strconv"
@@ -15,12 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -237,95 +230,6 @@ func TestIgnoredSignals(t *testing.T) {
 	require.Zero(t, p.wait(t))
 }
 
-// dropFence drops what tokens are drawn from.
-func (f *fixture) dropFence(t *testing.T) {
-	t.Helper()
-	if !f.postgres {
-		f.do(t, "DROP TABLE "+f.database+".txlock_slots_runs, "+f.database+".txlock_slots_epochs")
-		return
-	}
-	db, err := sql.Open("pgx", f.url)
-	require.NoError(t, err)
-	defer db.Close()
-	_, err = db.Exec("DROP TABLE txlock_slots_runs, txlock_slots_epochs")
-	require.NoError(t, err)
-}
-
-func TestNotInstalled(t *testing.T) { each(t, notInstalled) }
-
-// The error names what is missing, and says what to do.
-func notInstalled(t *testing.T, e *engine) {
-	f := newFixture(t, e)
-	for _, arguments := range [][]string{
-		{"run", "k", "--", "true"},
-		{"run", "--no-token", "k", "--", "true"},
-		{"status"},
-		{"break", "--yes", "k"},
-	} {
-		r := f.run(t, arguments...)
-		require.Equal(t, 78, r.code, "%v: %s", arguments, r.stderr)
-		require.Contains(t, r.stderr, `run "txlock install" once`)
-		require.Equal(t, 1, strings.Count(strings.ToLower(r.stderr), "install\""), r.stderr)
-		require.NotContains(t, strings.ToLower(r.stderr), "run install", "it is for programs")
-	}
-	require.Zero(t, f.run(t, "install", "--slots", "4").code)
-	f.dropFence(t) // as before tokens came
-	r := f.run(t, "run", "k", "--", "true")
-	require.Equal(t, 78, r.code)
-	require.Contains(t, r.stderr, "--no-token")
-	require.Equal(t, "1", f.run(t, "run", "--no-token", "k", "--", "sh", "-c", "echo ${TXLOCK_TOKEN-1}").stdout)
-	// A second install adds what was missing. The number of slots stays.
-	require.Zero(t, f.run(t, "install").code)
-	require.Zero(t, f.run(t, "run", "k", "--", "true").code)
-	r = f.run(t, "install", "--slots", "5")
-	require.Equal(t, 1, r.code)
-	require.Contains(t, r.stderr, "4")
-	// The advice repeats the name of another table.
-	r = f.run(t, "run", "--table", "other_locks", "k", "--", "true")
-	require.Equal(t, 78, r.code)
-	require.Contains(t, r.stderr, "--table other_locks")
-	require.Zero(t, f.run(t, "install", "--table", "other_locks", "--slots", "2").code)
-	require.Zero(t, f.run(t, "run", "--table", "other_locks", "k", "--", "true").code)
-	// install creates neither a database nor a schema.
-	nowhere := []string{"TXLOCK_DSN=" + strings.Replace(f.url, "/"+f.database, "/no_such_database", 1)}
-	for _, r := range []result{
-		run(t, nowhere, "run", "k", "--", "true"), run(t, nowhere, "install"), run(t, nowhere, "status"),
-		f.run(t, "install", "--table", "no_such_schema.locks"),
-	} {
-		require.Equal(t, 78, r.code, r.stderr)
-		require.Contains(t, r.stderr, "no_such_")
-		require.True(t, strings.HasSuffix(r.stderr, "; create it, or correct its name\n"), r.stderr)
-	}
-	if e.Kind == servers.MySQL { // the others report a missing table
-		r = f.run(t, "run", "--table", "no_such_schema.locks", "k", "--", "true")
-		require.Equal(t, 78, r.code, r.stderr)
-		require.Contains(t, r.stderr, "create it, or correct its name")
-	}
-}
-
-func TestUnprivileged(t *testing.T) { each(t, unprivileged) }
-
-// A user who may not lock is sent to the doctor, which names the missing grant. A user who may not
-// log in has mistyped something.
-func unprivileged(t *testing.T, e *engine) {
-	f := installed(t, e)
-	user := f.database
-	if e.postgres {
-		f.do(t, "CREATE ROLE "+user+" LOGIN")
-		f.leave = append(f.leave, "DROP ROLE "+user)
-	} else {
-		f.do(t, "CREATE USER "+user+" IDENTIFIED BY ''")
-		f.do(t, "GRANT INSERT ON "+f.database+".* TO "+user)
-		f.leave = append(f.leave, "DROP USER "+user)
-	}
-	r := run(t, []string{"TXLOCK_DSN=" + f.urlWith(t, url.User(user))}, "run", "--no-token", "k", "--", "true")
-	require.Equal(t, 77, r.code, r.stderr)
-	require.True(t, strings.HasSuffix(r.stderr, `; "txlock doctor" says which grant is missing`+"\n"), r.stderr)
-	r = run(t, []string{"TXLOCK_DSN=" + f.urlWith(t, url.User("nobody_here"))}, "run", "--no-token", "k", "--", "true")
-	require.Equal(t, 77, r.code, r.stderr)
-	require.True(t, strings.HasSuffix(r.stderr, "; check user, password and grants\n"), r.stderr)
-}
-
 func TestCommandNotFound(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -364,60 +268,6 @@ func TestServersLimit(t *testing.T) {
 	require.Zero(t, holder.wait(t))
 }
 
-// In containers many processes have the same number. A holder or waiter with txlock's own number is
-// not taken for txlock.
-func TestSameProcess(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
-	driver, err := postgres.Open(background, f.url)
-	require.NoError(t, err)
-	locks := txlock.New(driver)
-	defer locks.Close()
-	for _, keys := range [][]string{{"k"}, {"k", "other"}} {
-		c := command([]string{"TXLOCK_DSN=" + f.url}, append(
-			append([]string{"run", "-v"}, keys...), "--", "echo", "mine")...)
-		c.Args = append([]string{"sh", "-c", `read go; exec "$@"`, "sh", binary}, c.Args[1:]...)
-		c.Path = "/bin/sh"
-		p := start(t, c)
-		held, ahead := make(chan error, 1), make(chan error, 1)
-		locked, release := make(chan struct{}), make(chan struct{})
-		go func() { held <- as(p.Process.Pid, locks, "k", locked, release) }()
-		<-locked
-		go func() {
-			joins := make(chan struct{})
-			close(joins)
-			ahead <- as(p.Process.Pid, locks, "first", make(chan struct{}), joins, "k")
-		}()
-		f.waiters(t, 1)
-		began := time.Now()
-		// The wait of 5 s tells the two apart.
-		eventually.True(t, "a second that passes", func() bool { return time.Since(began) > 5*time.Second })
-		p.send(t, "go")
-		eventually.True(t, "a word about both", func() bool {
-			return regexp.MustCompile(`held for \S+ by session .*, 1 waiting ahead`).MatchString(p.stderr.String())
-		})
-		close(release)
-		require.NoError(t, <-held)
-		require.NoError(t, <-ahead)
-		require.Equal(t, "mine", p.line(t))
-		require.Zero(t, p.wait(t))
-	}
-}
-
-// as locks a key in a session that shows another process number, closes locked, waits for release,
-// and then locks further keys.
-func as(process int, locks *txlock.Locker[pgx.Tx], key string, locked, release chan struct{}, further ...string) error {
-	return locks.Mutex(key).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, fmt.Sprintf("set local application_name = '#%d [%s]'", process, key))
-		close(locked)
-		<-release
-		if err == nil && further != nil {
-			_, err = locks.Mutex(further...).Lock(ctx) // ends with the Do
-		}
-		return err
-	})
-}
-
 // A lease that the server cannot keep is refused before anything is sent.
 func TestLeaseLimits(t *testing.T) {
 	t.Parallel()
@@ -426,18 +276,4 @@ func TestLeaseLimits(t *testing.T) {
 		require.Equal(t, 64, r.code, r.stderr)
 		require.Contains(t, r.stderr, "it must be from ")
 	}
-}
-
-// A txlock inside another one with the same key says what it is about to wait for.
-func TestNested(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
-	const warning = "holds k: if that is the same lock, this one waits for itself"
-	r := f.run(t, "run", "a", "k", "--", binary, "run", "--wait", "100ms", "b", "k", "--", "echo", "never")
-	require.Equal(t, 75, r.code)
-	require.Contains(t, r.stderr, warning)
-	r = f.run(t, "run", "a", "k", "--", binary, "run", "b", "--", "true")
-	require.Equal(t, result{}, r)
-	require.Equal(t, result{}, f.run(t, "run", "k", "--", binary, "run", "--try", "-E", "0", "k", "--", "echo",
-		"never"))
 }

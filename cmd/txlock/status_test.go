@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"regexp"
 	"strings"
 	"syscall"
@@ -16,8 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -145,49 +142,6 @@ func TestStatusStream(t *testing.T) {
 	require.Empty(t, p.stderr.String())
 }
 
-// Another ordinary user sees who holds a lock, but on PostgreSQL not since when. That user may not
-// end the session.
-func TestBreakRefused(t *testing.T) { each(t, breakRefused) }
-
-func breakRefused(t *testing.T, e *engine) {
-	e.oneAtATime(t)
-	f := installed(t, e)
-	holder := f.play(t, "patient", "k")
-	user := f.database
-	f.leave = append(f.leave, "DROP USER "+user)
-	for _, statement := range map[bool][]string{
-		true: {"CREATE USER " + user},
-		false: {
-			"CREATE USER " + user, "GRANT SELECT, UPDATE ON " + f.database + ".* TO " + user,
-			"GRANT PROCESS ON *.* TO " + user, "GRANT SELECT ON performance_schema.* TO " + user,
-		},
-	}[e.postgres] {
-		f.do(t, statement)
-	}
-	if e.postgres {
-		admin, err := sql.Open("pgx", f.url)
-		require.NoError(t, err)
-		defer admin.Close()
-		_, err = admin.Exec("GRANT SELECT, UPDATE ON txlock_slots TO " + user)
-		require.NoError(t, err)
-	}
-	f.url = f.urlWith(t, url.User(user))
-	r := f.run(t, "break", "--yes", "k")
-	require.Equal(t, 77, r.code, r.stdout+r.stderr)
-	if e.postgres {
-		require.Contains(t, r.stdout, "k is held by session ")
-		hidden := f.status(t, "k").Locks[0].Holder
-		require.NotEmpty(t, hidden.ID)
-		require.Nil(t, hidden.Since)
-		require.Nil(t, hidden.For, "it is not 0")
-		require.Nil(t, hidden.Idle)
-	} else {
-		require.Contains(t, r.stdout, "k is held for ")
-	}
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
-}
-
 func TestSilentServer(t *testing.T) { each(t, silentServer) }
 
 // If a server falls silent, status and break end when their time is over. ctrl-C ends them at once.
@@ -305,84 +259,6 @@ func TestWatchTrouble(t *testing.T) {
 }
 
 var duration = regexp.MustCompile(`[0-9.]+m?s`)
-
-func TestBreak(t *testing.T) { each(t, breaks) }
-
-// Break ends the holder's session and so its command, and says who has the lock then.
-func breaks(t *testing.T, e *engine) {
-	e.oneAtATime(t)
-	f := installed(t, e)
-	r := f.run(t, "break", "--yes", "k")
-	require.Equal(t, result{3, "", "txlock: nobody holds k\n"}, r)
-
-	holder := f.play(t, "polite", "k", "--lease", "1h") // a heartbeat would be a statement in between
-	next := f.start(t, "run", "k", "--", "sh", "-c", "echo mine; cat")
-	f.waiters(t, 1)
-	require.Equal(t, 64, f.run(t, "break", "k").code)
-	k := f.status(t).Locks[0]
-	code, complaint := runInto(unread(t), "--dsn", f.url, "break", "--yes", "k")
-	require.Equal(t, 141, code, "nobody could see whose session it is")
-	require.Empty(t, complaint)
-	require.Equal(t, k.Holder.ID, f.status(t).Locks[0].Holder.ID)
-	r = f.run(t, "break", "--yes", "k")
-	require.Zero(t, r.code, r.stderr)
-	require.Equal(t, fmt.Sprintf("k is held for X by session %s (", k.Holder.ID),
-		duration.ReplaceAllString(r.stdout[:strings.Index(r.stdout, "(")+1], "X"))
-	require.Contains(t, r.stdout, "1. waiting for ")
-	require.NotContains(t, r.stdout, "Statement: ", "that it is idle is none")
-	require.Contains(t, r.stdout, fmt.Sprintf("Session %s was ended. k is now held by session %s (", k.Holder.ID,
-		k.Waiters[0].ID))
-	require.Equal(t, "SIGTERM", holder.line(t))
-	require.Equal(t, 76, holder.wait(t))
-	require.Equal(t, "mine", next.line(t))
-	r = f.run(t, "break", "-y", "k")
-	require.Zero(t, r.code, r.stderr)
-	require.Contains(t, r.stdout, "k is free now.")
-	require.Equal(t, 76, next.wait(t))
-}
-
-// Of several sessions that share a lock, break ends the one that it is told.
-func TestBreakReader(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
-	driver, err := postgres.Open(context.Background(), f.url)
-	require.NoError(t, err)
-	locks := txlock.New(driver)
-	defer locks.Close()
-	shared := locks.Mutex("k").Shared()
-	first, err := shared.Lock(context.Background())
-	require.NoError(t, err)
-	second, err := shared.Lock(context.Background())
-	require.NoError(t, err)
-	readers := f.status(t).Locks[0].Readers
-	require.Len(t, readers, 2)
-	require.Contains(t, f.run(t, "status").stdout, "shared")
-	r := f.run(t, "break", "--yes", "k")
-	require.Equal(t, 64, r.code)
-	require.Contains(t, r.stderr, readers[0].ID+", "+readers[1].ID)
-	r = f.run(t, "break", "--yes", "--session", readers[1].ID, "k")
-	require.Zero(t, r.code, r.stderr)
-	require.Contains(t, r.stdout, "1 more share it, and keep it.")
-	require.Contains(t, r.stdout, "Session "+readers[1].ID+" was ended. k is shared by 1 sessions now.")
-	r = f.run(t, "break", "--yes", "k")
-	require.Zero(t, r.code, r.stderr)
-	require.Contains(t, r.stdout, "k is free now.")
-	require.ErrorIs(t, first.Unlock(context.Background()), txlock.ErrLost)
-	require.ErrorIs(t, second.Unlock(context.Background()), txlock.ErrLost)
-}
-
-// Another key in the same slot is not taken for the named one.
-func TestBreakShared(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, engines[0])
-	require.Zero(t, f.run(t, "install", "--slots", "1").code)
-	holder := f.play(t, "patient", "k")
-	r := f.run(t, "break", "--yes", "other")
-	require.Equal(t, 3, r.code)
-	require.Contains(t, r.stderr, `one who named it "k"`)
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
-}
 
 func TestDoctor(t *testing.T) { each(t, doctor) }
 

@@ -51,17 +51,6 @@ type Result struct {
 	Killed  bool // SIGKILL was needed
 }
 
-// tree is a running command and the processes that it has started, as far as the system lets us
-// find them.
-type tree interface {
-	// signal sends a signal to all of them.
-	signal(os.Signal)
-	// pass hands a signal on that this process got.
-	pass(os.Signal)
-	// left reports, after the end of the command itself, whether others still run.
-	left() bool
-}
-
 // Run runs a command with this process's standard input and outputs, and returns when it has ended.
 // If it was stopped, Run also waits for the processes that it has started. An error means that the
 // command could not be started.
@@ -78,7 +67,7 @@ func Run(c Command) (Result, error) {
 }
 
 type started struct {
-	tree tree
+	tree *tree
 	err  error
 }
 
@@ -104,7 +93,7 @@ func start(c Command, report chan<- started, exited chan<- Result) {
 }
 
 // attend passes signals on until the command has ended. If Stop is closed, it stops the command.
-func (c Command) attend(running tree, stops halt, exited <-chan Result) Result {
+func (c Command) attend(running *tree, stops halt, exited <-chan Result) Result {
 	for {
 		select {
 		case sig := <-c.Signals:
@@ -132,7 +121,7 @@ const (
 )
 
 // stop ends the command and what it has started.
-func (c Command) stop(running tree, exited <-chan Result) Result {
+func (c Command) stop(running *tree, exited <-chan Result) Result {
 	running.signal(terminate)
 	told := make(chan struct{})
 	go func() { // a terminal that ctrl-S has halted must not delay the end of the command

@@ -19,20 +19,21 @@ var Passed = []os.Signal{os.Interrupt}
 
 func attributes() *syscall.SysProcAttr { return nil }
 
-func prepare() func(*os.Process) tree {
-	return func(process *os.Process) tree { return alone{process} }
+func prepare() func(*os.Process) *tree {
+	return func(process *os.Process) *tree { return &tree{process} }
 }
 
-type alone struct{ process *os.Process }
+// tree is a running command: what it has started cannot be found.
+type tree struct{ process *os.Process }
 
-func (a alone) signal(sig os.Signal) { _ = a.process.Signal(sig) }
-func (a alone) pass(os.Signal)       {}
-func (a alone) left() bool           { return false }
+func (t *tree) signal(sig os.Signal) { _ = t.process.Signal(sig) }
+func (t *tree) pass(os.Signal)       {}
+func (t *tree) left() bool           { return false }
 
 func codeOf(state *os.ProcessState) int { return state.ExitCode() }
 
 type halt struct{ asked, resumed chan os.Signal }
 
-func newHalt() halt        { return halt{} }
-func (h halt) follow(tree) {}
-func (h halt) close()      {}
+func newHalt() halt         { return halt{} }
+func (h halt) follow(*tree) {}
+func (h halt) close()       {}

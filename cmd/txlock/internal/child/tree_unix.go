@@ -52,112 +52,90 @@ func attributes() *syscall.SysProcAttr {
 const nobody = -1
 
 // prepare is called before the command starts. The function that it returns is called after that.
-func prepare() func(*os.Process) tree {
+func prepare() func(*os.Process) *tree {
 	parent := nobody
 	if adopt() {
 		parent = os.Getpid()
 	}
-	return func(process *os.Process) tree {
-		below := descendants{process: process, parent: parent, group: nobody, found: runningAt(process.Pid)}
-		go bury(process.Pid)
+	return func(process *os.Process) *tree {
+		t := &tree{process: process, parent: parent, group: nobody, found: runningAt(process.Pid)}
 		if terminal == nil {
-			below.group = process.Pid
-			return &group{below}
+			t.group = process.Pid
 		}
-		return &family{below}
+		go bury(process.Pid)
+		return t
 	}
 }
 
-// descendants are a command and the processes below it.
-type descendants struct {
+// tree is a running command and the processes below it, as far as the system lets us find them.
+// Some may have left its group: by timeout, setsid, or a shell's job control.
+type tree struct {
 	process *os.Process
 	// the process whose only children are the command and its orphans; nobody if it has others
 	parent int
-	group  int // of the command alone, or nobody
+	group  int // that the command leads; nobody if it is in the group of this process
 	found  []descendant
 	known  bool // whether processes are visible
 }
 
-func (d *descendants) look() { d.found, d.known = find(d.found, d.parent, d.group, d.numbered()) }
+func (t *tree) look() { t.found, t.known = find(t.found, t.parent, t.group, t.numbered()) }
 
 // numbered reports whether the command was not waited for yet: until then the kernel gives its
 // number to no other process or group. A signal that is not permitted does not mean that the
 // command has ended.
-func (d *descendants) numbered() bool {
-	return !errors.Is(d.process.Signal(syscall.Signal(0)), os.ErrProcessDone)
+func (t *tree) numbered() bool {
+	return !errors.Is(t.process.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
-// left looks again when all known processes have ended: they may have started others.
-func (d *descendants) left() bool {
-	if d.run() {
+// left reports, after the end of the command itself, whether others still run. It looks again when
+// all known processes have ended: they may have started others.
+func (t *tree) left() bool {
+	if t.run() {
 		return true
 	}
-	d.look()
-	return d.run()
+	t.look()
+	return t.run() || t.group != nobody && !t.known && syscall.Kill(-t.group, 0) == nil
 }
 
-func (d *descendants) run() bool { return slices.ContainsFunc(d.found, descendant.runs) }
+func (t *tree) run() bool { return slices.ContainsFunc(t.found, descendant.runs) }
 
-// group is a command that leads a group of processes. Processes that it has started may have left
-// the group: by timeout, setsid, or a shell's job control.
-type group struct{ descendants }
-
-func (g *group) signal(sig os.Signal) {
-	g.look()
-	g.send(sig)
+// signal sends a signal to all of them.
+func (t *tree) signal(sig os.Signal) {
+	t.look()
+	t.send(sig)
 	if sig == terminate { // a stopped process would not see it
-		g.send(continued)
+		t.send(continued)
 	}
 }
 
 // send does not need to see the command in /proc, which may hide it, for example if it is setuid or
 // not readable.
-func (g *group) send(sig os.Signal) {
-	inside := !g.known || g.numbered()
-	for _, d := range g.found {
-		if d.group == g.group {
+func (t *tree) send(sig os.Signal) {
+	leads := t.group != nobody
+	inside := !leads || !t.known || t.numbered()
+	for _, d := range t.found {
+		switch {
+		case leads && d.group == t.group:
 			inside = true
-		} else {
+		case leads || d.pid != t.process.Pid:
 			d.signal(sig.(syscall.Signal))
 		}
 	}
 	if inside { // otherwise the group may have ended, and its number may be another's
-		g.pass(sig)
+		t.pass(sig)
 	}
 }
 
-func (g *group) pass(sig os.Signal) { _ = syscall.Kill(-g.group, sig.(syscall.Signal)) }
-
-func (g *group) left() bool {
-	return g.descendants.left() || !g.known && syscall.Kill(-g.group, 0) == nil
-}
-
-// family is a command in the group of this process, with its descendants.
-type family struct{ descendants }
-
-func (f *family) signal(sig os.Signal) {
-	f.look()
-	f.send(sig.(syscall.Signal))
-	if sig == terminate {
-		f.send(continued)
+// pass hands a signal on that this process got. It leaves out signals that were typed: the terminal
+// has sent them to the command as well.
+func (t *tree) pass(sig os.Signal) {
+	switch {
+	case t.group != nobody:
+		_ = syscall.Kill(-t.group, sig.(syscall.Signal))
+	case (sig == syscall.SIGINT || sig == syscall.SIGQUIT) && foreground():
+	default:
+		_ = t.process.Signal(sig)
 	}
-}
-
-func (f *family) send(sig syscall.Signal) {
-	_ = f.process.Signal(sig)
-	for _, d := range f.found {
-		if d.pid != f.process.Pid {
-			d.signal(sig)
-		}
-	}
-}
-
-// pass leaves out signals that were typed: the terminal has sent them to the command as well.
-func (f *family) pass(sig os.Signal) {
-	if (sig == syscall.SIGINT || sig == syscall.SIGQUIT) && foreground() {
-		return
-	}
-	_ = f.process.Signal(sig)
 }
 
 // codeOf returns the exit code as shells do.
@@ -181,7 +159,7 @@ func newHalt() halt {
 	return h
 }
 
-func (h halt) follow(running tree) {
+func (h halt) follow(running *tree) {
 	running.pass(syscall.SIGTSTP)
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 }

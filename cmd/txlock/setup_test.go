@@ -1,0 +1,103 @@
+//go:build unix
+
+package main_test
+
+import (
+	"database/sql"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/test/servers"
+)
+
+// dropFence drops what tokens are drawn from.
+func (f *fixture) dropFence(t *testing.T) {
+	t.Helper()
+	if !f.postgres {
+		f.do(t, "DROP TABLE "+f.database+".txlock_slots_runs, "+f.database+".txlock_slots_epochs")
+		return
+	}
+	db, err := sql.Open("pgx", f.url)
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.Exec("DROP TABLE txlock_slots_runs, txlock_slots_epochs")
+	require.NoError(t, err)
+}
+
+func TestNotInstalled(t *testing.T) { each(t, notInstalled) }
+
+// The error names what is missing, and says what to do.
+func notInstalled(t *testing.T, e *engine) {
+	f := newFixture(t, e)
+	for _, arguments := range [][]string{
+		{"run", "k", "--", "true"},
+		{"run", "--no-token", "k", "--", "true"},
+		{"status"},
+		{"break", "--yes", "k"},
+	} {
+		r := f.run(t, arguments...)
+		require.Equal(t, 78, r.code, "%v: %s", arguments, r.stderr)
+		require.Contains(t, r.stderr, `run "txlock install" once`)
+		require.Equal(t, 1, strings.Count(strings.ToLower(r.stderr), "install\""), r.stderr)
+		require.NotContains(t, strings.ToLower(r.stderr), "run install", "it is for programs")
+	}
+	require.Zero(t, f.run(t, "install", "--slots", "4").code)
+	f.dropFence(t) // as before tokens came
+	r := f.run(t, "run", "k", "--", "true")
+	require.Equal(t, 78, r.code)
+	require.Contains(t, r.stderr, "--no-token")
+	require.Equal(t, "1", f.run(t, "run", "--no-token", "k", "--", "sh", "-c", "echo ${TXLOCK_TOKEN-1}").stdout)
+	// A second install adds what was missing. The number of slots stays.
+	require.Zero(t, f.run(t, "install").code)
+	require.Zero(t, f.run(t, "run", "k", "--", "true").code)
+	r = f.run(t, "install", "--slots", "5")
+	require.Equal(t, 1, r.code)
+	require.Contains(t, r.stderr, "4")
+	// The advice repeats the name of another table.
+	r = f.run(t, "run", "--table", "other_locks", "k", "--", "true")
+	require.Equal(t, 78, r.code)
+	require.Contains(t, r.stderr, "--table other_locks")
+	require.Zero(t, f.run(t, "install", "--table", "other_locks", "--slots", "2").code)
+	require.Zero(t, f.run(t, "run", "--table", "other_locks", "k", "--", "true").code)
+	// install creates neither a database nor a schema.
+	nowhere := []string{"TXLOCK_DSN=" + strings.Replace(f.url, "/"+f.database, "/no_such_database", 1)}
+	for _, r := range []result{
+		run(t, nowhere, "run", "k", "--", "true"), run(t, nowhere, "install"), run(t, nowhere, "status"),
+		f.run(t, "install", "--table", "no_such_schema.locks"),
+	} {
+		require.Equal(t, 78, r.code, r.stderr)
+		require.Contains(t, r.stderr, "no_such_")
+		require.True(t, strings.HasSuffix(r.stderr, "; create it, or correct its name\n"), r.stderr)
+	}
+	if e.Kind == servers.MySQL { // the others report a missing table
+		r = f.run(t, "run", "--table", "no_such_schema.locks", "k", "--", "true")
+		require.Equal(t, 78, r.code, r.stderr)
+		require.Contains(t, r.stderr, "create it, or correct its name")
+	}
+}
+
+func TestUnprivileged(t *testing.T) { each(t, unprivileged) }
+
+// A user who may not lock is sent to the doctor, which names the missing grant. A user who may not
+// log in has mistyped something.
+func unprivileged(t *testing.T, e *engine) {
+	f := installed(t, e)
+	user := f.database
+	if e.postgres {
+		f.do(t, "CREATE ROLE "+user+" LOGIN")
+		f.leave = append(f.leave, "DROP ROLE "+user)
+	} else {
+		f.do(t, "CREATE USER "+user+" IDENTIFIED BY ''")
+		f.do(t, "GRANT INSERT ON "+f.database+".* TO "+user)
+		f.leave = append(f.leave, "DROP USER "+user)
+	}
+	r := run(t, []string{"TXLOCK_DSN=" + f.urlWith(t, url.User(user))}, "run", "--no-token", "k", "--", "true")
+	require.Equal(t, 77, r.code, r.stderr)
+	require.True(t, strings.HasSuffix(r.stderr, `; "txlock doctor" says which grant is missing`+"\n"), r.stderr)
+	r = run(t, []string{"TXLOCK_DSN=" + f.urlWith(t, url.User("nobody_here"))}, "run", "--no-token", "k", "--", "true")
+	require.Equal(t, 77, r.code, r.stderr)
+	require.True(t, strings.HasSuffix(r.stderr, "; check user, password and grants\n"), r.stderr)
+}
