@@ -22,8 +22,8 @@ func (j *job) acquire(ctx context.Context, locks locker) (held, error) {
 	announced := notice.end()
 	switch {
 	case err == nil:
-		if announced {
-			j.sayBriefly("%s is ours after %v", j.name(), round(time.Since(j.asked)))
+		if announced { // standard error may be blocked
+			briefly(func() { j.say("%s is ours after %v", j.name(), round(time.Since(j.asked))) })
 		}
 		return lock, nil
 	case ctx.Err() != nil:
@@ -95,7 +95,7 @@ func (j *job) missed(ctx context.Context, locks locker) error {
 		return end
 	}
 	end.text = j.name() + " was not acquired"
-	if !j.try {
+	if j.wait > 0 {
 		end.text += " within " + j.wait.String()
 	}
 	if holders := j.holders(holdings); holders != "" {

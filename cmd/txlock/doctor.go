@@ -105,7 +105,7 @@ func writeFindings(out io.Writer, findings []doctor.Finding, quiet bool, style t
 	var b strings.Builder
 	count := make(map[doctor.Severity]int)
 	width := terminal.Width(os.Stdout)
-	for _, severity := range []doctor.Severity{doctor.OK, doctor.Note, doctor.Warning, doctor.Failure} {
+	for _, severity := range doctor.Severities {
 		for _, f := range findings {
 			if f.Severity != severity {
 				continue

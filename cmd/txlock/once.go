@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -130,8 +129,13 @@ func (j *onceJob) markAndRun(ctx context.Context) error {
 	if err == nil && !ran {
 		_, err = j.before(ctx, once)
 	}
-	if errors.Is(err, txlock.ErrNotAcquired) && ctx.Err() == nil {
-		err = j.missedMark(ctx, locks)
+	if errors.Is(err, txlock.ErrNotAcquired) && ctx.Err() == nil { // the lock that belongs to the marker
+		key := j.keys[0]
+		if j.per > 0 {
+			key = j.per.String() + ":" + key
+		}
+		j.keys, j.asked = []string{"once:" + key}, time.Now()
+		err = j.missed(ctx, locks)
 	}
 	leave(locks)
 	switch {
@@ -157,23 +161,6 @@ func (j *onceJob) markAndRun(ctx context.Context) error {
 		return nil
 	}
 	return &ending{code: result.Code, own: true}
-}
-
-// missedMark is missed for the lock that belongs to the marker.
-func (j *onceJob) missedMark(ctx context.Context, locks locker) error {
-	marker, key := j.job, j.keys[0]
-	if j.per > 0 {
-		key = j.per.String() + ":" + key
-	}
-	marker.keys, marker.asked = []string{"once:" + key}, time.Now()
-	end := &ending{code: j.conflict, own: true}
-	switch holdings := marker.look(ctx, locks, 2*patience); {
-	case slices.ContainsFunc(holdings, marker.isOther(holdings)):
-		end.text = j.name() + " was not acquired: " + marker.holders(holdings)
-	case j.conflict != 0 || j.verbose:
-		end.text = j.name() + " was not acquired: another marks it just now"
-	}
-	return end
 }
 
 // errOtherWindow says that the command has ended in another window than it began in.

@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -86,15 +87,7 @@ func leadersOf(locks locker, elections []string) map[string]func(context.Context
 // leave closes a Locker that holds no lock. It does not wait for a silent server: the connections
 // end with the process.
 func leave(locks locker) {
-	closed := make(chan struct{})
-	go func() {
-		_ = locks.Close()
-		close(closed)
-	}()
-	select {
-	case <-closed:
-	case <-time.After(patience):
-	}
+	briefly(func() { _ = locks.Close() })
 }
 
 // find reads the URL of the server.
@@ -120,24 +113,12 @@ func (o *options) findTable() error {
 	if err := o.find(); err != nil {
 		return err
 	}
-	if o.server.System == dsn.MySQL && o.server.Database == "" && !qualified(o.table) {
+	quoted, _ := identifier.Quote(o.table, '`', 2) // checkTable has its error
+	if o.server.System == dsn.MySQL && o.server.Database == "" && !strings.Contains(quoted, "`.`") {
 		return usage("the URL of the server names no database, in which %s is: write mysql://…/database, or --table "+
 			"database.%[1]s", o.table)
 	}
 	return nil
-}
-
-// qualified reports whether the name of a table has a schema.
-func qualified(table string) bool {
-	inside := false
-	for _, character := range table {
-		if character == '`' {
-			inside = !inside
-		} else if character == '.' && !inside {
-			return true
-		}
-	}
-	return false
 }
 
 // open connects to the server, within the time that the URL allows.

@@ -92,14 +92,14 @@ func (n *notice) end() bool {
 	return begun && closedSoon(n.done)
 }
 
-// sayBriefly is say, but does not wait for a blocked standard error.
-func (j *job) sayBriefly(format string, arguments ...any) {
-	said := make(chan struct{})
+// briefly does something, but does not wait for it longer than patience.
+func briefly(do func()) {
+	done := make(chan struct{})
 	go func() {
-		defer close(said)
-		j.say(format, arguments...)
+		defer close(done)
+		do()
 	}()
-	closedSoon(said)
+	closedSoon(done)
 }
 
 func closedSoon(done <-chan struct{}) bool {
