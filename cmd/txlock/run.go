@@ -60,8 +60,8 @@ COMMAND's, but 76 instead of 0.
 
 When txlock itself is killed with SIGKILL, COMMAND is killed on Linux, but not what it has started,
 and not what it has become as another user (su, sudo, setpriv, chroot --userspec): rather run txlock
-as that user. These, and COMMAND elsewhere, go on without the lock. A txlock that was stopped, by SIGSTOP or ctrl-Z, for
-longer than the lease has lost the lock, and acts on that when it goes on.`
+as that user. These, and COMMAND elsewhere, go on without the lock. A txlock that was stopped, by
+SIGSTOP or ctrl-Z, for longer than the lease has lost the lock, and acts on that when it goes on.`
 
 const runExample = `  txlock run nightly-report -- ./report.sh
   txlock run --try -E 0 nightly-report -- ./report.sh   # skip if it still runs
