@@ -192,10 +192,15 @@ func SwallowedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		require.Zero(t, f.Total(t, "SELECT n FROM "+table+" WHERE id = 6"))
 		f.Free(t, f.Key("deadlock"))
 	}
+	records := log.Records(t)
 	if e.Postgres {
-		require.Empty(t, log.Records(t))
-	} else { // only of the nested Do, whose error the work may swallow
-		log.One(t, "WARN", "lost a lock")
+		require.Empty(t, records)
+	} else { // of each Do
+		require.Len(t, records, 2)
+		for _, record := range records {
+			require.Equal(t, "WARN", record["level"])
+			require.Contains(t, record["msg"], "lost a lock")
+		}
 	}
 	require.Error(t, f.Locks.Mutex(f.Key("deadlock")).Do(background, func(ctx context.Context, tx Tx) error {
 		_ = deadlock(t, f, ctx, tx, table)
