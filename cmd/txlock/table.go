@@ -45,10 +45,7 @@ const (
 )
 
 // table is what status shows: a row for each holder or reader, and one for each waiter below it.
-type table struct {
-	rows    []row
-	unnamed bool // a holder is unnamed
-}
+type table []row
 
 type row struct {
 	kind  rowKind
@@ -67,18 +64,9 @@ const (
 // unnamed stands for a holder whom the server does not name.
 const unnamed = "?"
 
-// legend explains what is in the rows, below them.
-func (t *table) legend() (lines []string) {
-	if t.unnamed {
-		lines = append(lines, unnamed+"  held, but the server did not say by whom")
-	}
-	return lines
-}
-
 // tableOf makes the table. The locks that others wait for come first, longest wait first; then the
 // rest, longest held first. asked has the keys of the command line by slot number.
-func tableOf(all []txlock.Holding, asked map[string][]string) *table {
-	t := &table{}
+func tableOf(all []txlock.Holding, asked map[string][]string) (t table) {
 	for _, h := range slices.SortedStableFunc(slices.Values(all), holdings.ByUrgency) {
 		kind, name, waiting := rowLock, lockName(h, asked[h.Row]), ""
 		if len(h.Waiters) > 0 {
@@ -87,7 +75,7 @@ func tableOf(all []txlock.Holding, asked map[string][]string) *table {
 		holders := holdings.Holders(h)
 		if len(holders) == 0 {
 			cells := [columns]string{colLock: name, colState: "passes on", colWaiting: waiting}
-			t.rows = append(t.rows, row{kind, cells})
+			t = append(t, row{kind, cells})
 		}
 		for i, holder := range holders {
 			if i > 0 && len(h.Readers) > 0 {
@@ -154,12 +142,11 @@ func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session)
 		cells[colSession] = terminal.Clean(s.Prepared)
 	case s.ID == "":
 		cells[colSession] = unnamed
-		t.unnamed = true
 	}
 	if s.Process > 0 {
 		cells[colProcess] = strconv.Itoa(s.Process)
 	}
-	t.rows = append(t.rows, row{kind, cells})
+	*t = append(*t, row{kind, cells})
 }
 
 // ownMarks occur in the statements with which txlock locks, releases and sends heartbeats. Such
@@ -201,7 +188,7 @@ func clock(at, now time.Time) string {
 
 // lines writes the table into the given columns and lines; 0 means no limit. It counts the rows for
 // which there is no room.
-func (t *table) lines(width, height int, style terminal.Style) []string {
+func (t table) lines(width, height int, style terminal.Style) []string {
 	shown, widths := t.fit(width)
 	fit := func(line string) string {
 		if width > 0 {
@@ -218,8 +205,11 @@ func (t *table) lines(width, height int, style terminal.Style) []string {
 		}
 		return fit(strings.TrimRight(b.String(), " "))
 	}
-	rows, hidden := t.rows, []row(nil)
-	legend := t.legend()
+	rows, hidden := t, table(nil)
+	var legend []string
+	if slices.ContainsFunc(t, func(r row) bool { return r.cells[colSession] == unnamed }) {
+		legend = []string{unnamed + "  held, but the server did not say by whom"}
+	}
 	if height > 0 {
 		legend = legend[:min(len(legend), max(height-2, 0))]
 	}
@@ -246,7 +236,7 @@ func (t *table) lines(width, height int, style terminal.Style) []string {
 }
 
 // summary says how many rows were left out, by kind.
-func summary(hidden []row) string {
+func summary(hidden table) string {
 	var count [rowWaiter + 1]int
 	for _, r := range hidden {
 		count[r.kind]++
@@ -256,12 +246,12 @@ func summary(hidden []row) string {
 }
 
 // fit chooses the columns to show and their widths.
-func (t *table) fit(width int) (shown [columns]bool, widths [columns]int) {
+func (t table) fit(width int) (shown [columns]bool, widths [columns]int) {
 	var filled [columns]bool
 	for c := range columns {
 		shown[c] = true
 		widths[c] = terminal.Columns(headings[c])
-		for _, r := range t.rows {
+		for _, r := range t {
 			widths[c] = max(widths[c], terminal.Columns(r.cells[c]))
 			filled[c] = filled[c] || r.cells[c] != ""
 		}
