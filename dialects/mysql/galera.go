@@ -119,7 +119,10 @@ func (s *session) certifyAndDraw(ctx context.Context, request dialects.Request) 
 }
 
 // drawInCluster commits a count, and is its token. Of nodes that count at once all but one repeat.
+// Of a Driver one session counts at a time: else a busy node leaves others no turn.
 func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err error) {
+	d.drawing.Lock()
+	defer d.drawing.Unlock()
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), fencing.SecondConn)
 	defer cancel()
 	for again := true; again; again = server.IsDeadlock(err) && brief.Err() == nil {
@@ -138,7 +141,7 @@ func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err e
 			return err
 		})
 	}
-	if server.IsDeadlock(err) || server.Broken(err) { // not of the session that locks
+	if server.Broken(err) || err != nil && brief.Err() != nil { // not of the session that locks
 		err = fmt.Errorf("%w: %v", fencing.ErrNoRun, err)
 	}
 	return token, err

@@ -30,6 +30,7 @@ import (
 // dialects.Driver.
 type Driver struct {
 	inspector
+	drawing  sync.Mutex
 	inInnoDB sync.Map // names of tables whose rows the server is known to lock
 }
 

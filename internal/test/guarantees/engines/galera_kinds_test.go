@@ -108,15 +108,16 @@ func claimsOnAllNodes(t *testing.T, g *cluster) {
 	require.Equal(t, done.Load(), g.value(t, 0, key))
 }
 
-// Callers on all nodes draw tokens at once, each for a key of its own.
+// Callers on all nodes draw tokens at once, each for a key of its own. No node is so busy that
+// another gets none.
 func tokensOfManyKeys(t *testing.T, g *cluster) {
 	var drawn sync.Map
 	var all sync.WaitGroup
 	for node, locks := range g.locks {
-		for caller := range 8 {
+		for caller := range 12 {
 			all.Go(func() {
 				m, last := locks.Mutex(fmt.Sprintf("of %d on %d", caller, node)), int64(0)
-				for range tier.Pick(10, 10, 100) {
+				for range tier.Pick(40, 40, 100) {
 					lock, err := m.Lock(background)
 					if err != nil {
 						t.Error(err)
