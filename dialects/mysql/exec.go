@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -72,7 +73,7 @@ var (
 	// plain has no comment, no second statement, and in quotes nothing that is read outside.
 	plain = regexp.MustCompile(`(?i)^(insert|update|delete|replace)\s([\w\s.,()<>=!+*?-]|` + "`\\w+`" +
 		`|'[^'\\()?]*')*$`)
-	unclear = regexp.MustCompile(`(?i)--|\b(returning|get_lock)\b`)
+	unclear = regexp.MustCompile(`(?i)--|\b(returning|get_lock|row_count|found_rows)\b`)
 
 	lists    = regexp.MustCompile(`(?i)\b(values|in)\s*\(([^()]|\(\))*\)(\s*,\s*\(([^()]|\(\))*\))*`)
 	elements = regexp.MustCompile(`[(,]\s*\?(\s*,\s*\?)*\s*[,)]`)
@@ -103,11 +104,10 @@ func (s *session) script(settings, query, comment string, texts []string) []stri
 	script := []string{settings, query, fmt.Sprintf(judge, "FOUND_ROWS() >=", len(s.request.Values))}
 	for i, text := range texts {
 		script = append(script, comment+text)
-		if rows := s.request.Work.Statements[i].Rows; rows == 0 {
+		if n := s.request.Work.Statements[i].Rows; n == 0 {
 			script = append(script, "SELECT ROW_COUNT()")
 		} else {
-			judged := fmt.Sprintf(judge, "@txlock =", rows)
-			script = append(script, "SET @txlock = ROW_COUNT()", "SELECT @txlock", judged)
+			script = append(script, "SET @txlock = ROW_COUNT()", "SELECT @txlock", fmt.Sprintf(judge, "@txlock =", n))
 		}
 	}
 	return append(script, "COMMIT")
@@ -127,11 +127,10 @@ func (s *session) landed(results [][][]string, failed error) (affected []int64, 
 		return affected, nil
 	case errors.Is(failed, driver.ErrBadConn), errors.Is(failed, library.ErrPktTooLarge): // nothing was sent
 		return nil, failed
-	case failed == nil: // a KILL QUERY fell between two statements
+	case number == 0, server.Ended(failed): // without an error, a KILL QUERY fell between two statements
 		s.Destroy()
-		return nil, fmt.Errorf("%w: the server has run %d of the statements", dialects.ErrUnknown, done)
-	case number == 0, server.Ended(failed):
-		return nil, fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, failed)
+		return nil, fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown,
+			cmp.Or(failed, driver.ErrBadConn))
 	case len(results) == 0:
 		return nil, failed
 	case judged && len(valuesOf(s.request, locked)) < len(s.request.Values):
@@ -148,8 +147,7 @@ func (s *session) landed(results [][][]string, failed error) (affected []int64, 
 
 // isOfWork tells whether an error is that of the work, and not of its lock.
 func isOfWork(err error) bool {
-	var statement *dialects.StatementError
-	return errors.As(err, &statement) || errors.Is(err, dialects.ErrLost)
+	return errors.As(err, new(*dialects.StatementError)) || errors.Is(err, dialects.ErrLost)
 }
 
 // runAll runs statements in the transaction.
@@ -178,10 +176,9 @@ func affected(ctx context.Context, tx *sql.Tx, s dialects.Statement) (int64, err
 		return statements.Exec(ctx, tx, s)
 	}
 	count, err := statements.Query(ctx, tx, s)
-	if err != nil || count > 0 || s.Into != nil {
-		return count, err
+	if err == nil && count == 0 && s.Into == nil {
+		err = tx.QueryRowContext(ctx, "SELECT GREATEST(ROW_COUNT(), 0)").Scan(&count)
 	}
-	err = tx.QueryRowContext(ctx, "SELECT GREATEST(ROW_COUNT(), 0)").Scan(&count)
 	return count, err
 }
 

@@ -25,6 +25,7 @@ func TestTravelling(t *testing.T) {
 		"INSERT INTO t VALUES (?, ROUND(?, 1))", "INSERT INTO t SELECT id, ? FROM u",
 		"UPDATE t SET n = 1 WHERE s = '?'",
 		"UPDATE t SET n = 1 /* , m = 2 */ WHERE id", "SELECT 1",
+		"INSERT INTO t VALUES (ROW_COUNT())", "UPDATE t SET n = found_rows()",
 	}
 	sent := func(text string, arg any) string {
 		args := slices.Repeat([]any{arg}, strings.Count(text, "?"))
