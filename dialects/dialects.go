@@ -121,10 +121,10 @@ type Session[Tx any] interface {
 	// held, unless it matches ErrLost: where no work runs, Join first has the server answer that
 	// the transaction goes on, and with that the lease begins anew.
 	//
-	// For Request.Work, where the request may have no rows, it sets a savepoint behind the lock, in
-	// one flight where it can, and runs there the statements of an Exec, or else work. Ctx bounds
-	// the wait alone. When those fail or panic, their changes are undone. The error is that of the
-	// lock, of the work, or of undoing it. After the last, also in a panic, End must commit
+	// For Request.Work, where the request may have no rows, it sets a savepoint in front of the
+	// lock, in one flight where it can, and runs there the statements of an Exec, or else work. Ctx
+	// bounds the wait alone. When those fail or panic, their changes are undone. The error is that
+	// of the lock, of the work, or of undoing it. After the last, also in a panic, End must commit
 	// nothing.
 	Join(ctx context.Context, request Request, work func(tx Tx) error) (Grant, error)
 
