@@ -119,7 +119,6 @@ func (s *session) certifyAndDraw(ctx context.Context, request dialects.Request) 
 }
 
 // drawInCluster commits a count, and is its token. Of nodes that count at once all but one repeat.
-// Of a Driver one session counts at a time: else a busy node leaves others no turn.
 func (d *Driver) drawInCluster(ctx context.Context, f fence) (token int64, err error) {
 	d.drawing.Lock()
 	defer d.drawing.Unlock()

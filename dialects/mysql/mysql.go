@@ -30,8 +30,8 @@ import (
 // dialects.Driver.
 type Driver struct {
 	inspector
-	drawing  sync.Mutex
-	inInnoDB sync.Map // names of tables whose rows the server is known to lock
+	drawing  sync.Mutex // one token at a time, on Galera: else a busy node leaves others no turn
+	inInnoDB sync.Map   // names of tables whose rows the server is known to lock
 }
 
 type inspector = inspection.Inspector
