@@ -120,9 +120,8 @@ func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*C
 }
 
 // Take is TryTake that waits, without a connection, while another has the claim, until ctx or
-// Within ends that. Those in a Locker wait in line: the first tries once a second, and when the
-// claim ends or is released here. Where more than nine claims are awaited they are tried in turn,
-// ten a second. Of several processes, any may be next.
+// Within ends that. Those in a Locker wait in line: the first tries once a second at most, and when
+// the claim ends or is released here. Of several processes, any may be next.
 func (c *Claim[Tx]) Take(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
 	return c.take(ctx, "Claim.Take", by, d, true)
 }
@@ -142,7 +141,7 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 	var row claimRow
 	err = c.mutex.bounded(ctx, verb, func(ctx context.Context) (err error) {
 		if row, err = c.try(ctx, by, d); wait && errors.Is(err, ErrNotAcquired) {
-			row, err = c.await(ctx, by, d, err)
+			row, err = c.await(ctx, by, d, row, err)
 		}
 		return err
 	})
@@ -157,15 +156,19 @@ func (c *Claim[Tx]) take(ctx context.Context, verb, by string, d time.Duration, 
 }
 
 // await waits in line behind a miss, and then tries. An error that passes by itself ends no wait.
-func (c *Claim[Tx]) await(ctx context.Context, by string, d time.Duration, miss error) (row claimRow, err error) {
-	l := c.mutex.locker
-	place := l.candidates.Enter(lineName{column: string(dialects.KindClaim), values: c.hash}, false)
-	defer place.GoOn(queue.Left)
-	if err = l.awaitPlace(ctx, ctx, place); err != nil {
-		return row, joinErrors(err, miss)
+// Who has the claim waits for a call of his own, and apart from those that wait for him.
+func (c *Claim[Tx]) await(ctx context.Context, by string, d time.Duration, row claimRow, err error) (claimRow, error) {
+	l, line := c.mutex.locker, c.hash
+	if row.By == by && row.left > 0 {
+		line += by
 	}
-	freed := l.firstFor(c.hash)
-	defer l.first.Delete(c.hash)
+	place := l.candidates.Enter(lineName{column: string(dialects.KindClaim), values: line}, false)
+	defer place.GoOn(queue.Left)
+	if left := l.awaitPlace(ctx, ctx, place); left != nil {
+		return row, joinErrors(left, err)
+	}
+	freed := l.firstFor(line)
+	defer l.first.Delete(line)
 	defer l.awaited.Add(-1)
 	for claims := l.awaited.Add(1); ; claims = l.awaited.Load() {
 		row, err = c.try(ctx, by, d)

@@ -249,9 +249,8 @@ func (m *Mutex[Tx]) retry(ctx context.Context, run func(*Mutex[Tx]) error) error
 			}
 			return err
 		}
-		m.locker.pause(ctx, rand.N(5*time.Millisecond<<min(n, 5)), nil) // up to 160 ms
-		if ended := ctx.Err(); ended != nil {
-			return joinErrors(err, ended)
+		if !m.locker.pause(ctx, rand.N(5*time.Millisecond<<min(n, 5)), nil) { // up to 160 ms
+			return joinErrors(err, ctx.Err())
 		}
 	}
 }

@@ -47,11 +47,9 @@ func (l *Locker[Tx]) pause(ctx context.Context, longest time.Duration, freed <-c
 	case <-time.After(longest):
 	case <-freed:
 	case <-ctx.Done():
-		return false
 	case <-l.closing.Done():
-		return false
 	}
-	return true
+	return ctx.Err() == nil && l.closing.Err() == nil
 }
 
 // untilClose has Close end a wait: callers whose own contexts say nothing of it queue behind a

@@ -288,13 +288,19 @@ func ClaimNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 }
 
 // ClaimOwn shows that who has a claim takes it again behind another call of his, and keeps its
-// token.
+// token, also where others of the process wait for it.
 func ClaimOwn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newSeat(t, testbed.NewFixture(t, e, c))
 	held := s.take(t, "cart")
-	again := make(chan error, 1)
+	again, next := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := s.claim.Take(background, "next", time.Minute)
+		next <- err
+	}()
 	require.NoError(t, held.Do(background, func(context.Context, Tx) error {
-		_, err := s.claim.TryTake(background, "cart", time.Minute)
+		_, err := s.claim.Within(500*time.Millisecond).Take(background, "third", time.Minute) // then the first waits
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = s.claim.TryTake(background, "cart", time.Minute)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		var by *txlock.HeldError
 		require.ErrorAs(t, err, &by)
@@ -312,14 +318,16 @@ func ClaimOwn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		return nil
 	}))
 	require.NoError(t, testbed.Receive(t, again))
+	require.Empty(t, next)
 
 	// A context that has ended does not keep it from its release. Nor does a limit of Take.
 	ended, cancel := context.WithCancel(background)
 	cancel()
 	require.NoError(t, held.Release(ended))
+	require.NoError(t, testbed.Receive(t, next))
 	state, err := s.claim.State(background)
 	require.NoError(t, err)
-	require.Zero(t, state)
+	require.Equal(t, "next", state.By)
 }
 
 // ClaimShown shows that Inspect shows a claim, and that Break takes it away.
@@ -375,12 +383,13 @@ func ClaimShown[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func ClaimWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newSeat(t, testbed.NewFixture(t, e, c))
 	held := s.take(t, "first")
-	_, err := s.claim.Within(100*time.Millisecond).Take(background, "second", time.Minute)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	var by *txlock.HeldError
-	require.ErrorAs(t, err, &by)
-	require.Equal(t, "first", by.By)
+	eventually.Every(t, "a wait ends between two tries", testbed.PollEvery, func() bool {
+		_, err := s.claim.Within(500*time.Millisecond).Take(background, "second", time.Minute)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var by *txlock.HeldError
+		return errors.As(err, &by) && by.By == "first"
+	})
 	ctx, cancel := context.WithCancel(background)
 	taken := make(chan *txlock.Claimed[Tx], 1)
 	later := func(locks *txlock.Locker[Tx], by string, d time.Duration) <-chan error {
@@ -397,7 +406,7 @@ func ClaimWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	done := later(s.Locks, "second", time.Minute)
 	s.Unused(t)
 	cancel()
-	err = testbed.Receive(t, done)
+	err := testbed.Receive(t, done)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, err, context.Canceled)
 
