@@ -113,8 +113,8 @@ func (e *HeldError) Error() string {
 // TryTake takes the claim for d, from 1 s to 366 days, unless another has it: that is
 // [ErrNotAcquired] with a [HeldError]. It waits for nobody, also not for a Do of the claim. By is 1
 // to 255 bytes of UTF-8 without NUL; the same By keeps its token, and moves the end to d from now.
-// After an error that is no HeldError the claim may have been taken all the same: take it again by
-// the same By. In a Do or a Lock it is an error: take the claim before, or with [Apart].
+// After an error that is no HeldError take it again by the same By: it may have been taken. In a Do
+// or a Lock it is an error: take the claim before, or with [Apart].
 func (c *Claim[Tx]) TryTake(ctx context.Context, by string, d time.Duration) (*Claimed[Tx], error) {
 	return c.take(ctx, "Claim.TryTake", by, d, false)
 }

@@ -56,8 +56,7 @@ func (h *Claimed[Tx]) Key() string { return h.made().key }
 // By is who has taken the claim.
 func (h *Claimed[Tx]) By() string { return h.by }
 
-// Token increases with every claim of this key that is taken: see [Lock.Token]. Extending a claim
-// does not change it. Tokens of other keys, and of locks, count on their own.
+// Token increases with every claim of this key that is taken, see [Lock.Token], not with Extend.
 func (h *Claimed[Tx]) Token() int64 { return h.token }
 
 // Until is when the claim ends, by the database's clock, as far as this value has heard: another
@@ -66,8 +65,7 @@ func (h *Claimed[Tx]) Until() time.Time { return time.UnixMicro(h.until.Load()) 
 
 // Do is [Mutex.Do] of the claim. That it is still this holder's is read behind the grant of the
 // lock, and nobody takes what is locked: a claim that runs out in the middle of work does no harm.
-// One that was over before is [ErrClaimEnded], and work does not run. In the work of another Do it
-// is part of that Do's transaction, in a savepoint.
+// One that was over before is [ErrClaimEnded], and work does not run.
 func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) error {
 	const verb = "Claimed.Do"
 	_, err := h.under(verb, h.keep, func(m *Mutex[Tx]) error { return m.do(ctx, verb, false, work) })
@@ -75,8 +73,8 @@ func (h *Claimed[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx 
 }
 
 // LockTx does in the caller's transaction what Do does: when it returns nil, the claim is this
-// holder's until that transaction ends. It is [ErrClaimEnded] when the claim is over, and then the
-// transaction is usable. Otherwise it is as [Mutex.LockTx].
+// holder's until that transaction ends. Of a claim that is over it is [ErrClaimEnded], and leaves
+// the transaction usable, else as [Mutex.LockTx].
 func (h *Claimed[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	const verb = "Claimed.LockTx"
 	_, err := h.under(verb, h.keep, func(m *Mutex[Tx]) error { return m.lockTx(ctx, verb, tx, false) })
@@ -120,7 +118,7 @@ func (h *Claimed[Tx]) Extend(ctx context.Context, d time.Duration) (until time.T
 
 // Release gives the claim back. It waits for a Do of the claim that is under way, with a ctx that
 // has ended for 5 s at most. One that was over, or released before, is [ErrClaimEnded]. Who waits
-// here learns of it at once, in other processes, and in the work of a Do, within a second.
+// here learns of it at once.
 func (h *Claimed[Tx]) Release(ctx context.Context) error {
 	if ctx.Err() != nil {
 		var cancel context.CancelFunc

@@ -119,9 +119,9 @@ func (l *Locker[Tx]) Schema() string {
 }
 
 // Ping asks whether locks can be taken at this server, in one round trip and without a lock: for
-// readiness probes. After nil the server has answered, takes writes, and has the lock table. A
-// table that is missing or empty is [ErrNotInstalled], a standby or a server that is read only
-// [ErrUnsafeEngine]. Slots that are missing, a privilege and a full pool show with a lock alone.
+// readiness probes. A table that is missing or empty is [ErrNotInstalled], a standby or a server
+// that is read only [ErrUnsafeEngine]. Slots that are missing, a privilege and a full pool show
+// with a lock alone.
 func (l *Locker[Tx]) Ping(ctx context.Context) error {
 	lines, err := l.askKind(ctx, func(k dialects.Kinds) dialects.Query { return k.Ping })
 	switch {

@@ -46,8 +46,8 @@ func (l *Locker[Tx]) once(key, kind string, period time.Duration) *Once[Tx] {
 
 // Per returns a copy for work that is to be done once in each window of length d, at least a second
 // and whole microseconds. Windows count from the Unix epoch, by the database's clock, which is read
-// behind the lock. There is one marker for each key and d: Once(k), Once(k).Per(d) and
-// Once(k).Per(e) are different work. docs/once.md says what a clock that is set back does.
+// behind the lock. Once(k), Once(k).Per(d) and Once(k).Per(e) are different work. docs/once.md says
+// what a clock that is set back does.
 func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 	m := o.made()
 	per := m.locker.once(o.key, "once:"+d.String()+":", max(d, 0))
@@ -191,8 +191,8 @@ func (o *Once[Tx]) Done(ctx context.Context) (at time.Time, done bool, err error
 }
 
 // Forget deletes the marker, if there is one, so that the next Do runs. It waits for work that is
-// under way. In the work of a Do, it is part of that Do's transaction. In the work of this very
-// Once, behind which the marker comes, it is an error.
+// under way. In the work of a Do it is part of that transaction; in that of this very Once it is an
+// error.
 func (o *Once[Tx]) Forget(ctx context.Context) error {
 	const verb = "Once.Forget"
 	if o.isRunning(ctx) {

@@ -74,9 +74,9 @@ const (
 
 // WithLease is how long a holder may be silent, stopped or cut off, before the server ends its
 // session: 30 s by default, at most 24 days, at least 1 ms on PostgreSQL, and 1 s on MySQL and
-// MariaDB, rounded up to seconds. A crash frees the lock at once. A heartbeat, every twelfth to
-// sixth of d, keeps a Lock alive, whose Context ends a tenth of d, at most a second, before the
-// session can. Work of a Do that sends no statement for d loses the lock. LockTx does not read d.
+// MariaDB, rounded up to seconds. A heartbeat, every twelfth to sixth of d, keeps a Lock alive,
+// whose Context ends a tenth of d, at most a second, before the session can. Work of a Do that
+// sends no statement for d loses the lock.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.lease = d
@@ -87,11 +87,11 @@ func WithLease(d time.Duration) Option {
 // WithFencing makes Lock.Token a fencing token.
 func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true }) }
 
-// WithQueue lets at most n sessions of this Locker wait for or hold the same set of rows at the
-// server, at least 1; by default a quarter of the pool's connections, at least 2. Other callers
-// wait in the process, first come, first served, without a connection; with n above two, callers on
-// their way to the server at the same moment may overtake each other. A Try misses when somebody
-// waits in the process, or all n are in use. Calls that join a session, LockTx and Shared pass by.
+// WithQueue lets at most n sessions of this Locker wait for or hold the same rows at the server; by
+// default a quarter of the pool's connections, at least 2. Other callers wait in the process, in
+// order, without a connection; with n above two, those on their way to the server may overtake each
+// other. A Try misses when somebody waits in the process, or all n are in use. Calls that join a
+// session, LockTx and Shared pass by.
 func WithQueue(n int) Option {
 	return optionFunc(func(c *config) {
 		c.queue = n
