@@ -32,7 +32,9 @@ func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (lock *Lock
 				_ = lock.session.leave(ctx)
 			}
 		}()
-		trace.follow(lock)
+		trace.answer(nil)
+		held := lock.Context()
+		trace.unfollow = context.AfterFunc(held, func() { trace.end(unlessReleased(context.Cause(held))) })
 		told = true
 	}
 	return lock, nil

@@ -43,8 +43,7 @@ func (c lockContext) Value(key any) any {
 	return cmp.Or(context.WithoutCancel(c.values).Value(key), c.Context.Value(key))
 }
 
-// enter counts one more that holds the session, but for that of a Do. It is false when the session
-// is over.
+// enter counts one more holder of a session that a Lock began. It is false when that is over.
 func (s *session[Tx]) enter() bool {
 	for n := s.depth.Load(); n > 0; n = s.depth.Load() {
 		if s.do != nil || s.depth.CompareAndSwap(n, n+1) {
@@ -76,9 +75,8 @@ func (m *Mutex[Tx]) join(wait context.Context, s *session[Tx], of *ownership, tr
 }
 
 // errBeside is the error of a call for which the connection of a Do is not free.
-var errBeside = errors.New("another call, or a nested Do, is running in this transaction, or the nested Do whose " +
-	"context this is has returned: a call inside the work of a Do must use the context that the work got, a call " +
-	"beside it must wait until it has returned")
+var errBeside = errors.New("another call, or a nested Do, runs in this transaction, or the nested Do whose context " +
+	"this is has returned: inside the work of a Do use the context that it got, and let one call follow the other")
 
 // call does what uses the connection. In the session of a Lock calls take turns. In the work of a
 // Do the second of two calls side by side is an error at once: one savepoint would undo the

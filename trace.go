@@ -94,13 +94,6 @@ func (t *trace) end(err error) {
 	}
 }
 
-// follow says that a Lock was granted, and when its end comes.
-func (t *trace) follow(lock *Lock) {
-	t.answer(nil)
-	held := lock.Context()
-	t.unfollow = context.AfterFunc(held, func() { t.end(unlessReleased(context.Cause(held))) })
-}
-
 // unlessReleased is nil for a lock that was released with the Do in which it was taken, else err.
 func unlessReleased(err error) error {
 	if errors.Is(err, ErrNotHeld) && !errors.Is(err, ErrLost) {

@@ -29,15 +29,13 @@
 // [Mutex.Shared] is for readers, [Locker.Semaphore] lets n hold a lock at once, [Locker.Once] is
 // for work that must not be done twice, [Locker.Claim] for what is held without a connection,
 // [Locker.Election] for leaders. Making these sends nothing: a bad argument is an error from the
-// call that locks. They hold no state: many goroutines may use one value. The first call of a
-// Locker looks for the lock table as well.
+// call that locks. Many goroutines may use one value.
 //
 // # Order
 //
-// Callers of one process wait in line in it, see [WithQueue]. The server serves the sessions of all
-// processes in the order in which they arrive: on PostgreSQL for waits of up to a minute, on MySQL
-// and MariaDB but for waiters that hold other rows. A waiter that gives up leaves its queue at
-// once. One that dies delays the next by half a second at most.
+// Callers of one process wait in line, see [WithQueue]. The server serves sessions in the order in
+// which they arrive: on PostgreSQL for waits of up to a minute, on MySQL and MariaDB but for those
+// that hold other rows. A waiter that dies delays the next by half a second at most.
 //
 // # Reentry
 //

@@ -16,7 +16,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 // travelling are the texts of the statements of an Exec, with their arguments, if they travel in
@@ -61,9 +60,8 @@ func travelling(s dialects.Statement) string {
 }
 
 // elsewhere is a text without the arguments in plain places: a column is set to them or compared
-// with them, alone or added to a column, or they are elements of VALUES or IN. Elsewhere, as in
-// ROUND(?, 1), MySQL gives an argument another type than a literal, which behind ORDER BY is the
-// number of a column.
+// with them, alone or added to a column, or they are elements of VALUES or IN. Elsewhere, MySQL
+// gives an argument another type than a literal, as in ROUND(?, 1) and ORDER BY ?.
 func elsewhere(text string) string {
 	text = lists.ReplaceAllStringFunc(text, func(list string) string { return elements.ReplaceAllString(list, "") })
 	return operands.ReplaceAllString(text, "")
@@ -157,7 +155,7 @@ func (s *session) runAll(ctx context.Context, list []dialects.Statement) (counts
 			if err := ctx.Err(); err != nil {
 				return 0, err
 			}
-			statement.SQL = sqltext.Comment("", tag) + statement.SQL
+			statement.SQL = server.Comment("", tag) + statement.SQL
 			n, err := affected(running, s.Tx(), statement)
 			if server.Broken(err) {
 				err = server.Lost(err)

@@ -8,7 +8,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -34,7 +33,7 @@ const (
 )
 
 func fenceOf(table string) fence {
-	beside, _ := sqltext.Beside(table)
+	beside, _ := server.Beside(table)
 	return fence{epochs: beside(locktable.Epochs), runs: beside(locktable.Runs)}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // What the locking statement answers is a token, or an error, and never a wrong number.
@@ -37,13 +37,13 @@ func FuzzFenceOf(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		quoted, err := sqltext.QuoteTable(name)
+		quoted, err := server.QuoteTable(name)
 		if err != nil {
 			return
 		}
 		names := fenceOf(name)
 		require.Equal(t, strings.TrimSuffix(quoted, "`")+"_runs`", names.runs)
-		again, err := sqltext.QuoteTable(names.runs)
+		again, err := server.QuoteTable(names.runs)
 		require.NoError(t, err)
 		require.Equal(t, names.runs, again, "it is read back as what it is")
 	})

@@ -13,7 +13,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -51,14 +50,14 @@ func overtakenBy(err error, request dialects.Request, times int) error {
 // with binlog_format = STATEMENT, where MariaDB 10.11 sends no fragment at REPEATABLE READ. By the
 // index: else many numbers wait for others' rows.
 func certifySQL(request dialects.Request, comment string, values []dialects.Value) string {
-	table, _ := sqltext.QuoteTable(request.Table)
+	table, _ := server.QuoteTable(request.Table)
 	count := "taken"
 	if request.Slots == 0 { // of an election, whose term is in another row
 		count = "term"
 	}
 	return fmt.Sprintf("%sUPDATE %s%s FORCE INDEX (PRIMARY) SET %s = %[4]s + 1 WHERE %s IN (%s) AND @@wsrep_on AND "+
 		"'STATEMENT' NOT IN (@@binlog_format, @@wsrep_forced_binlog_format) ORDER BY %[5]s",
-		sqltext.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1"), comment, table, count,
+		server.OnMariaDB("wsrep_trx_fragment_unit='rows'", "wsrep_trx_fragment_size=1"), comment, table, count,
 		request.Column, numbersOf(values))
 }
 
@@ -68,7 +67,7 @@ func (s *session) certify(ctx context.Context, request dialects.Request) error {
 		ctx = context.WithoutCancel(ctx)
 	}
 	return s.driver.Pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) error {
-		comment := sqltext.Comment(label.Begin+request.Label, tag)
+		comment := server.Comment(label.Begin+request.Label, tag)
 		changed, err := s.Conn.Run(ctx, certifySQL(request, comment, request.Values))
 		switch number := server.Number(err); {
 		case err == nil && changed != int64(len(request.Values)),

@@ -14,9 +14,8 @@ import (
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
-	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
+	"github.com/txlock/txlock/dialects/mysql/internal/installation"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/locktable"
 )
@@ -109,7 +108,7 @@ func (s *session) lockHere(ctx context.Context, request dialects.Request, front 
 ) {
 	var further, locked []string
 	if request.Work.Looks() {
-		further = kinds.StatementsOf(*request.Work.Look)
+		further = installation.StatementsOf(*request.Work.Look)
 	}
 	err = s.await(ctx, ctx, request, func(ctx context.Context, query, _ string) error {
 		script := slices.Concat(front, []string{query}, further)
@@ -158,12 +157,12 @@ func (s *session) await(ctx, running context.Context, request dialects.Request,
 	isDeadline := limit > 0 && (s.limit == 0 || limit <= s.limit)
 	switch {
 	case request.Try:
-		clause = sqltext.SkipLocked
+		clause = server.SkipLocked
 	case !isDeadline:
 		limit = s.limit
 	}
 	err := s.driver.Pool.Await(running, isDeadline, s.patience, s.cut, func(ctx context.Context, tag string) error {
-		comment := sqltext.Comment(label.Begin+request.Label, tag)
+		comment := server.Comment(label.Begin+request.Label, tag)
 		query, err := s.lockSQL(request, clause, limit, comment)
 		if err == nil {
 			err = send(ctx, query, comment)
@@ -204,7 +203,7 @@ func (s *session) lockable(ctx context.Context, request dialects.Request) error 
 		if _, known := s.driver.inInnoDB.Load(name); known {
 			continue
 		}
-		quoted, err := sqltext.QuoteTable(name)
+		quoted, err := server.QuoteTable(name)
 		if err != nil {
 			return err
 		}
@@ -212,7 +211,7 @@ func (s *session) lockable(ctx context.Context, request dialects.Request) error 
 		// information_schema does. MariaDB leaves the engine out in some sql_modes.
 		var lines [][]string
 		err = s.driver.Pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) (err error) {
-			lines, err = s.Grid(ctx, sqltext.OnMariaDB("sql_mode=''")+"SHOW "+sqltext.Comment("", tag)+
+			lines, err = s.Grid(ctx, server.OnMariaDB("sql_mode=''")+"SHOW "+server.Comment("", tag)+
 				"CREATE TABLE "+quoted)
 			return err
 		})
@@ -247,7 +246,7 @@ func (s *session) explain(ctx context.Context, request dialects.Request) error {
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
 	if request.Shared {
-		name, err := s.Ask(clean, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+sqltext.Writable+")")
+		name, err := s.Ask(clean, "SELECT CONCAT(@@hostname, ':', @@port) FROM DUAL WHERE NOT ("+server.Writable+")")
 		if err == nil && len(name) > 0 {
 			return fmt.Errorf("%w: the server %s is read_only, where a shared lock excludes nobody: connect to the "+
 				"server that takes the writes", dialects.ErrUnsafeEngine, name[0])

@@ -20,9 +20,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/inspection"
 	"github.com/txlock/txlock/dialects/mysql/internal/installation"
-	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -76,7 +74,7 @@ func (d *Driver) Info() dialects.Info {
 func (d *Driver) layout(table string) (dialects.Layout, error) {
 	d.Pool.Identified.Store(false)
 	layout, err := installation.Layout(table)
-	layout.Kinds = func(name string) (dialects.Kinds, error) { return kinds.Of(name, d.Pool.Galera.Load()) }
+	layout.Kinds = func(name string) (dialects.Kinds, error) { return installation.Of(name, d.Pool.Galera.Load()) }
 	return layout, err
 }
 
@@ -132,7 +130,7 @@ const readOnly = "/*!80001 @@transaction_read_only */ /*M! @@tx_read_only */"
 // With autocommit the server would then release each row in the statement that locks it, and
 // without it a lock would begin another transaction: the answer must not depend on that.
 func (s *session) inTransaction(ctx context.Context, value string) error {
-	err := s.exec(ctx, "SET "+sqltext.Comment(s.label, "")+readOnly+" = "+value)
+	err := s.exec(ctx, "SET "+server.Comment(s.label, "")+readOnly+" = "+value)
 	switch {
 	case err == nil:
 		return fmt.Errorf("%w: the transaction has ended, by a statement that commits implicitly (as DDL), by COMMIT "+
@@ -174,18 +172,18 @@ func (d *Driver) Run(ctx context.Context, q dialects.Query, in ...*sql.Tx) (line
 	defer s.close()
 	var settings []string
 	if q.Reads { // it skips what is locked, also where the session would not wait, and may read a million slots
-		settings = append(settings, sqltext.SomeWait, "max_statement_time=0")
+		settings = append(settings, server.SomeWait, "max_statement_time=0")
 		if d.Pool.Galera.Load() { // it reads what other nodes have committed
 			settings = append(settings, "wsrep_sync_wait=1")
 		}
 	}
 	// On a caller's pool they go one by one, and this process may stop in between: hence the lease.
-	script, begin, end := kinds.StatementsOf(q), guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
+	script, begin, end := installation.StatementsOf(q), guardSQL+leaseSQL(interrupt.CleanUp), commitAndRestore
 	if s.Owned != nil { // where a function that work has called may have set another level
 		begin, end = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "COMMIT"
 	}
 	err = d.Pool.Await(ctx, false, s.patience, s.cut, func(ctx context.Context, tag string) (err error) {
-		front := sqltext.OnMariaDB(settings...) + sqltext.Comment("", tag)
+		front := server.OnMariaDB(settings...) + server.Comment("", tag)
 		if q.Reads && s.Owned == nil { // few sessions need other settings
 			if lines, err = s.Ask(ctx, front+readsNow(script[0])); err == nil {
 				return nil
@@ -211,7 +209,7 @@ func readsNow(query string) string {
 	if !strings.HasPrefix(query, "(") {
 		query = "(" + query + ")"
 	}
-	return "(SELECT NULL FROM DUAL WHERE IF(@@autocommit AND " + sqltext.Isolation + " <> 'READ-UNCOMMITTED', 0, " +
+	return "(SELECT NULL FROM DUAL WHERE IF(@@autocommit AND " + server.Isolation + " <> 'READ-UNCOMMITTED', 0, " +
 		"(SELECT 1 UNION ALL SELECT 2))) UNION ALL " + query
 }
 
@@ -224,7 +222,7 @@ func (s *session) Run(ctx context.Context, q dialects.Query) ([]string, error) {
 func (s *session) run(ctx context.Context, q dialects.Query, front ...string) ([]string, error) {
 	clean, cancel := interrupt.Detached(ctx) // the connection is closed when ctx ends
 	defer cancel()
-	lines, err := s.Ask(clean, append(front, kinds.StatementsOf(q)...)...)
+	lines, err := s.Ask(clean, append(front, installation.StatementsOf(q)...)...)
 	if server.Broken(err) {
 		return nil, server.Lost(err)
 	}

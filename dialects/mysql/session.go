@@ -14,9 +14,8 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
-	"github.com/txlock/txlock/dialects/mysql/internal/kinds"
+	"github.com/txlock/txlock/dialects/mysql/internal/installation"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -138,7 +137,7 @@ func (s *session) Socket() net.Conn { return s.Conn.Socket }
 func (s *session) Ping(ctx context.Context) error {
 	err := s.prove(ctx)
 	if err == nil && s.driver.Pool.Galera.Load() {
-		err = s.exec(ctx, certifySQL(s.request, sqltext.Comment(s.label, ""), s.request.Values[:1]))
+		err = s.exec(ctx, certifySQL(s.request, server.Comment(s.label, ""), s.request.Values[:1]))
 	}
 	return err
 }
@@ -146,7 +145,7 @@ func (s *session) Ping(ctx context.Context) error {
 // prove is an error unless the transaction of the session goes on, and on a server that has become
 // read only: that ends no session, and another server may take the writes, and grant the lock.
 func (s *session) prove(ctx context.Context) error {
-	err := s.inTransaction(ctx, "IF("+sqltext.Writable+", 0, (SELECT 1 UNION ALL SELECT 2))")
+	err := s.inTransaction(ctx, "IF("+server.Writable+", 0, (SELECT 1 UNION ALL SELECT 2))")
 	if server.Number(err) == server.SeveralRows {
 		// Its tokens may be of the run of a server that another has taken over from.
 		s.Destroy()
@@ -238,7 +237,7 @@ func (s *session) End(ctx context.Context, by time.Time, commit bool, last ...di
 func (s *session) commit(ctx context.Context, last []dialects.Query) error {
 	script := []string{"RELEASE " + proof}
 	for _, q := range last {
-		script = append(script, kinds.StatementsOf(q)...)
+		script = append(script, installation.StatementsOf(q)...)
 	}
 	sent, err := false, driver.ErrBadConn
 	switch socket := (peer.Conn{Conn: s.Conn.Socket}); {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // nowait has a lock that is not free fail at once, and draws no token. SKIP LOCKED leaves it out.
@@ -40,10 +40,10 @@ func (s *session) lockSQL(request dialects.Request, clause string, limit time.Du
 	selects[0] = comment + selects[0]
 	var settings []string
 	switch {
-	case clause == sqltext.SkipLocked:
-		settings = []string{sqltext.SomeWait}
+	case clause == server.SkipLocked:
+		settings = []string{server.SomeWait}
 	case s.patient():
-		settings = []string{sqltext.LongWait}
+		settings = []string{server.LongWait}
 	}
 	if limit > 0 {
 		settings = append(settings, fmt.Sprintf("max_statement_time=%.3f", limit.Seconds()))
@@ -53,7 +53,7 @@ func (s *session) lockSQL(request dialects.Request, clause string, limit time.Du
 	if len(selects) > 1 {
 		query = "(SELECT " + strings.Join(selects, ") UNION ALL (SELECT ") + ")"
 	}
-	return sqltext.OnMariaDB(settings...) + query, nil
+	return server.OnMariaDB(settings...) + query, nil
 }
 
 // patient says that innodb_lock_wait_timeout is the caller's, and ours to overrule: at 0 nobody
@@ -65,15 +65,15 @@ func (s *session) patient() bool { return !s.joined && s.Owned == nil }
 // range would lock gaps, and by the other index MariaDB would lock more than it returns. MySQL
 // wants to know that the list is not to be locked. The hash tells rows of a table made anew.
 func permitSQL(request dialects.Request, comment string) (string, error) {
-	table, err := sqltext.QuoteTable(request.Table)
+	table, err := server.QuoteTable(request.Table)
 	result := "p.id"
 	if request.Fence != "" {
 		result = fenceOf(request.Fence).counted(result)
 	}
-	return sqltext.OnMariaDB(sqltext.SomeWait) + "SELECT " + comment + result + " FROM JSON_TABLE('[" +
+	return server.OnMariaDB(server.SomeWait) + "SELECT " + comment + result + " FROM JSON_TABLE('[" +
 		numbersOf(request.Values) + "]', '$[*]' COLUMNS (id INT PATH '$')) AS list STRAIGHT_JOIN " + table +
 		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE p.hash = '" + request.AnyOne +
-		"' LIMIT 1 FOR UPDATE /*!80001 OF p */" + sqltext.SkipLocked, err
+		"' LIMIT 1 FOR UPDATE /*!80001 OF p */" + server.SkipLocked, err
 }
 
 func numbersOf(values []dialects.Value) string {
@@ -95,14 +95,14 @@ func numbersOf(values []dialects.Value) string {
 // query reads a column that is not in that index; else a writer could have the row by its primary
 // key. Hence a query inside that reads all columns, and a LIMIT, so that the two are not merged.
 func (s *session) selectsOf(request dialects.Request, clause string) ([]string, error) {
-	table, err := sqltext.QuoteTable(request.Table)
-	column, failed := sqltext.QuoteColumn(request.Column)
+	table, err := server.QuoteTable(request.Table)
+	column, failed := server.QuoteColumn(request.Column)
 	if err = cmp.Or(err, failed); err != nil {
 		return nil, err
 	}
 	condition, locking := "", " FOR UPDATE"+clause
 	if request.Shared {
-		condition, locking = " AND "+sqltext.Writable, " "+sqltext.Sharing+clause
+		condition, locking = " AND "+server.Writable, " "+server.Sharing+clause
 	}
 	if request.Slots > 0 {
 		numbers := numbersOf(request.Values)
@@ -120,7 +120,7 @@ func (s *session) selectsOf(request dialects.Request, clause string) ([]string, 
 	}
 	selects := make([]string, len(request.Values))
 	for i, value := range request.Values {
-		literal, err := sqltext.Literal(value)
+		literal, err := server.Literal(value)
 		if err != nil {
 			return nil, dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: %w", value.Text, column, err)}
 		}
@@ -154,13 +154,13 @@ const (
 	// switches autocommit from off to on. The server assigns from left to right, behind all reads.
 	guardSQL = "SET @txlock_autocommit = @@autocommit, @txlock_wait_timeout = @@wait_timeout, " +
 		"@txlock_net_write_timeout = @@net_write_timeout, " +
-		"@txlock_isolation = " + sqltext.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
-		sqltext.AtReadCommitted
+		"@txlock_isolation = " + server.Isolation + ", autocommit = 0, autocommit = 1, autocommit = 0, " +
+		server.AtReadCommitted
 	// commitAndRestore ends the transaction in the statement that restores the settings: a server
 	// that is told to switch autocommit on commits (MySQL manual, section 15.3.1). A commit that
 	// the server refuses is the statement's error. It costs a trip less than COMMIT.
 	commitAndRestore = "SET autocommit = 1, autocommit = @txlock_autocommit, wait_timeout = @txlock_wait_timeout, " +
-		"net_write_timeout = @txlock_net_write_timeout, " + sqltext.Isolation + " = @txlock_isolation, " +
+		"net_write_timeout = @txlock_net_write_timeout, " + server.Isolation + " = @txlock_isolation, " +
 		"@txlock_autocommit = NULL, @txlock_wait_timeout = NULL, @txlock_net_write_timeout = NULL, " +
 		"@txlock_isolation = NULL"
 )

@@ -45,8 +45,7 @@ func (s *session[Tx]) renewable() bool {
 	return s.mark == "" && !slices.ContainsFunc(s.held, func(r dialects.Request) bool { return !r.Ours })
 }
 
-// mustRenew tells whether it is time, and the transaction has a number, or may have one: a token
-// takes one now and then.
+// mustRenew tells whether it is time, and the transaction may have a number: a token takes one.
 func (s *session[Tx]) mustRenew() bool {
 	if s.renewAt.IsZero() { // it is the first heartbeat
 		s.planRenewal()

@@ -16,7 +16,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/internal/statements"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -26,7 +25,7 @@ type connector struct{ config *mysql.Config }
 // Settings gives a connection of Open its settings. A lease may follow. With autocommit = 0 the
 // first statement begins a transaction, without a trip for BEGIN, and behind a deadlock, whose
 // error the work may swallow, statements do not commit one by one.
-const Settings = "SET autocommit = 0, " + sqltext.LongWait + ", " + sqltext.AtReadCommitted + ", " +
+const Settings = "SET autocommit = 0, " + server.LongWait + ", " + server.AtReadCommitted + ", " +
 	"/*!80001 @@session.transaction_read_only */ /*M! @@session.tx_read_only */ = 0"
 
 func (connector) Driver() driver.Driver { return &mysql.MySQLDriver{} }

@@ -16,7 +16,6 @@ import (
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/sqlconn"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 )
 
 var (
@@ -104,7 +103,7 @@ func (c Conn) Thread(ctx context.Context) (at Thread) {
 	if err != nil || len(lines) != 1 {
 		return ""
 	}
-	host, _ := sqltext.Literal(dialects.Value{Text: lines[0][1]})
+	host, _ := server.Literal(dialects.Value{Text: lines[0][1]})
 	at = Thread("ID = " + lines[0][0] + " AND HOST = " + host)
 	if c.Owned != nil {
 		socket, is := c.Socket.(*net.TCPConn)

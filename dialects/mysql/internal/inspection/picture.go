@@ -13,7 +13,6 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql/internal/client"
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
 	"github.com/txlock/txlock/internal/label"
 )
 
@@ -23,7 +22,7 @@ type picture struct {
 	client.Conn
 	folds   bool // the server keeps names of tables in small letters
 	of      dialects.Inspection
-	slots   sqltext.Table            // the lock table
+	slots   server.Table             // the lock table
 	rows    map[place]dialects.Entry // but for those of the lock table
 	where   []string                 // conditions on locks, that all these rows meet
 	named   []named                  // rows that are looked for alone
@@ -33,7 +32,7 @@ type picture struct {
 
 // place is where a row is, as the views name it: an index, and how a record begins, up to a comma.
 type place struct {
-	sqltext.Table
+	server.Table
 	index, record string
 }
 
@@ -45,8 +44,8 @@ type person struct {
 }
 
 // table is the table of a name in backquotes as the views name it.
-func (p *picture) table(quoted, database string) sqltext.Table {
-	table := sqltext.TableOf(quoted, database)
+func (p *picture) table(quoted, database string) server.Table {
+	table := server.TableOf(quoted, database)
 	if p.folds {
 		table.Database, table.Name = strings.ToLower(table.Database), strings.ToLower(table.Name)
 	}
@@ -55,7 +54,7 @@ func (p *picture) table(quoted, database string) sqltext.Table {
 
 // readTables finds the lock table and those beside it, and which of their rows to look for.
 func (p *picture) readTables(ctx context.Context) error {
-	quoted, err := sqltext.QuoteTable(p.of.Table.Name)
+	quoted, err := server.QuoteTable(p.of.Table.Name)
 	p.slots, p.rows = p.table(quoted, ""), map[place]dialects.Entry{}
 	p.where = []string{p.slots.Is("l.OBJECT_SCHEMA", "l.OBJECT_NAME")}
 	for _, slot := range p.of.Slots {
@@ -136,7 +135,7 @@ func (p *picture) readPeople(ctx context.Context) error {
 			},
 			waits: line[6], lasts: line[7], now: line[8], begun: line[9],
 		}
-		s.hear(sqltext.LabelIn(s.Statement))
+		s.hear(server.LabelIn(s.Statement))
 		p.people[s.ID] = s
 	}
 	if err != nil {
@@ -146,7 +145,7 @@ func (p *picture) readPeople(ctx context.Context) error {
 	for _, line := range said {
 		if s := p.people[line[0]]; s != nil {
 			s.Statement = cmp.Or(s.Statement, line[1])
-			s.hear(sqltext.LabelIn(line[1]))
+			s.hear(server.LabelIn(line[1]))
 		}
 	}
 	return nil
@@ -161,10 +160,10 @@ func (s *person) hear(shown string) {
 // readCallers finds the rows of callers' tables that sessions say they lock, among what may be
 // millions, in the indexes that begin with their column: none of a table that is hidden.
 func (p *picture) readCallers(ctx context.Context) error {
-	callers := map[sqltext.Table][]dialects.Entry{}
+	callers := map[server.Table][]dialects.Entry{}
 	for _, s := range p.people {
 		s.label.Rows(func(name, column, value string) {
-			quoted, err := sqltext.QuoteTable(name)
+			quoted, err := server.QuoteTable(name)
 			table := p.table(quoted, s.Database)
 			// Its name may have come in this session's character set.
 			if err == nil && table.Database != "" && utf8.ValidString(table.Database) {
@@ -180,15 +179,15 @@ func (p *picture) readCallers(ctx context.Context) error {
 		}
 		records := []string{"''"}
 		for _, row := range rows {
-			column, _ := sqltext.QuoteColumn(row.Column)
+			column, _ := server.QuoteColumn(row.Column)
 			for _, text := range printed(row.Value) {
 				record, _, _ := strings.Cut(text, ",")
 				for _, index := range indexes {
-					if index[1] == strings.ToLower(sqltext.TableOf(column, "").Name) {
+					if index[1] == strings.ToLower(server.TableOf(column, "").Name) {
 						p.rows[place{table, index[0], record}] = row
 					}
 				}
-				if literal, err := sqltext.Literal(dialects.Value{Text: record}); err == nil {
+				if literal, err := server.Literal(dialects.Value{Text: record}); err == nil {
 					records = append(records, literal)
 				}
 			}

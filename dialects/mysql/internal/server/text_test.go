@@ -1,4 +1,4 @@
-package sqltext_test
+package server_test
 
 import (
 	"encoding/hex"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/mysql/internal/sqltext"
+	"github.com/txlock/txlock/dialects/mysql/internal/server"
 )
 
 // A literal is read back as the text it was made of, and holds nothing that a server could read as
@@ -20,7 +20,7 @@ func FuzzLiteral(f *testing.F) {
 		f.Add(text, false)
 	}
 	f.Fuzz(func(t *testing.T, text string, binary bool) {
-		sql, err := sqltext.Literal(dialects.Value{Text: text, Binary: binary})
+		sql, err := server.Literal(dialects.Value{Text: text, Binary: binary})
 		if err != nil {
 			require.False(t, utf8.ValidString(text))
 			return
