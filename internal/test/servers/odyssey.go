@@ -15,7 +15,7 @@ import (
 // value", as for a user in its configuration.
 func StartOdyssey(ctx context.Context, server *Server, settings ...string) (*Server, error) {
 	if !server.Kind.Postgres() {
-		return nil, fmt.Errorf("Odyssey is for PostgreSQL, not for %s", server.Name)
+		return nil, fmt.Errorf("%s is no PostgreSQL, which Odyssey is for", server.Name)
 	}
 	target, err := url.Parse(server.DSN)
 	if err != nil {
