@@ -154,8 +154,8 @@ func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		} {
 			require.NotErrorIs(t, err, txlock.ErrNotAcquired, verb)
 			require.NotErrorIs(t, err, txlock.ErrLost, verb)
-			require.ErrorContains(t, err, "must use the context that the work got", verb)
-			require.ErrorContains(t, err, "must wait until it has returned", verb)
+			require.ErrorContains(t, err, "use the context that it got", verb)
+			require.ErrorContains(t, err, "let one call follow the other", verb)
 		}
 		require.Less(t, time.Since(start), 20*time.Second, "the nested Do runs for as long as the test")
 	}
