@@ -66,5 +66,5 @@ func (s *status) draw(seen view, at time.Time, trouble error) {
 	} else {
 		lines = append(lines, s.lines(seen, width, max(1, height-len(lines)), style)...)
 	}
-	fmt.Print("\x1b[H" + strings.Join(lines[:min(len(lines), height)], "\x1b[K\r\n") + "\x1b[K\x1b[J")
+	fmt.Print("\x1b[H" + strings.Join(lines[:min(len(lines), height)], "\x1b[K\n") + "\x1b[K\x1b[J")
 }
