@@ -34,7 +34,8 @@ type manyLocks struct {
 func TestManyLocksAreRenewed(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		manyRenewed(t, e.Kind, manyLocks{300, 6 * time.Second, 40 * time.Second, 24 * time.Second, time.Second})
+		many := manyLocks{tier.Pick(100, 100, 300), 6 * time.Second, 40 * time.Second, 24 * time.Second, time.Second}
+		manyRenewed(t, e.Kind, many)
 	})
 }
 
