@@ -14,10 +14,7 @@ import (
 // gives each of at most 150 transactions a session of the server's. Settings have the form "name
 // value", as for a user in its configuration.
 func StartOdyssey(ctx context.Context, server *Server, settings ...string) (*Server, error) {
-	if !server.Kind.Postgres() {
-		return nil, fmt.Errorf("%s is no PostgreSQL, which Odyssey is for", server.Name)
-	}
-	target, err := url.Parse(server.DSN)
+	target, at, err := inFrontOf(server, "Odyssey")
 	if err != nil {
 		return nil, err
 	}
@@ -28,13 +25,10 @@ func StartOdyssey(ctx context.Context, server *Server, settings ...string) (*Ser
 	}
 	return startPrivate(ctx, "", func(folder string, port int) plan {
 		file := filepath.Join(folder, "odyssey.conf")
-		address := *target
-		address.Host = fmt.Sprintf("127.0.0.1:%d", port)
-		address.RawQuery = "sslmode=disable"
 		return plan{
 			kind: server.Kind, name: "Odyssey before " + server.Name, origin: found.Origin,
 			run:   append(found.Line, file),
-			files: map[string]string{file: odysseyFile(target, port, settings)}, dsn: address.String(),
+			files: map[string]string{file: odysseyFile(target, port, settings)}, dsn: at(port),
 			answers: server.Kind.answers, ending: syscall.SIGTERM,
 		}
 	})

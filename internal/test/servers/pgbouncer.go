@@ -13,10 +13,7 @@ import (
 // and prepared statements work. Settings have the form "name=value", as in section [pgbouncer] of
 // its configuration. They come last, so they win.
 func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*Server, error) {
-	if !server.Kind.Postgres() {
-		return nil, fmt.Errorf("PgBouncer is for PostgreSQL, not for %s", server.Name)
-	}
-	target, err := url.Parse(server.DSN)
+	target, at, err := inFrontOf(server, "PgBouncer")
 	if err != nil {
 		return nil, err
 	}
@@ -26,15 +23,29 @@ func StartPgBouncer(ctx context.Context, server *Server, settings ...string) (*S
 	}
 	return startPrivate(ctx, "", func(folder string, port int) plan {
 		file := filepath.Join(folder, "pgbouncer.ini")
-		address := *target
-		address.Host = fmt.Sprintf("127.0.0.1:%d", port)
-		address.RawQuery = "sslmode=disable"
 		return plan{
 			kind: server.Kind, name: "PgBouncer before " + server.Name, origin: origin, run: append(program, file),
-			files: map[string]string{file: pgBouncerFile(target, port, settings)}, dsn: address.String(),
+			files: map[string]string{file: pgBouncerFile(target, port, settings)}, dsn: at(port),
 			answers: server.Kind.answers, ending: quickly,
 		}
 	})
+}
+
+// inFrontOf is the address of a PostgreSQL server that a pooler stands in front of, and the
+// pooler's, by its port.
+func inFrontOf(server *Server, pooler string) (target *url.URL, at func(port int) string, err error) {
+	if !server.Kind.Postgres() {
+		return nil, nil, fmt.Errorf("%s is for PostgreSQL, not for %s", pooler, server.Name)
+	}
+	if target, err = url.Parse(server.DSN); err != nil {
+		return nil, nil, err
+	}
+	return target, func(port int) string {
+		address := *target
+		address.Host = fmt.Sprintf("127.0.0.1:%d", port)
+		address.RawQuery = "sslmode=disable"
+		return address.String()
+	}, nil
 }
 
 // pgBouncerFile is the configuration. Any client may connect. It acts as the user in the address of

@@ -13,10 +13,7 @@ import (
 // many clients a session of the server's, for as long as the client stays. Settings have the form
 // "name = value", as in its configuration. They come last, so they win.
 func StartPgpool(ctx context.Context, server *Server, clients int, settings ...string) (*Server, error) {
-	if !server.Kind.Postgres() {
-		return nil, fmt.Errorf("pgpool-II is for PostgreSQL, not for %s", server.Name)
-	}
-	target, err := url.Parse(server.DSN)
+	target, at, err := inFrontOf(server, "pgpool-II")
 	if err != nil {
 		return nil, err
 	}
@@ -26,13 +23,10 @@ func StartPgpool(ctx context.Context, server *Server, clients int, settings ...s
 	}
 	return startPrivate(ctx, "", func(folder string, port int) plan {
 		file := filepath.Join(folder, "pgpool.conf")
-		address := *target
-		address.Host = fmt.Sprintf("127.0.0.1:%d", port)
-		address.RawQuery = "sslmode=disable"
 		return plan{
 			kind: server.Kind, name: "pgpool-II before " + server.Name, origin: origin,
 			run:   append(program, "-n", "-f", file, "-F", filepath.Join(folder, "pcp.conf")),
-			files: map[string]string{file: pgpoolFile(target, folder, port, clients, settings)}, dsn: address.String(),
+			files: map[string]string{file: pgpoolFile(target, folder, port, clients, settings)}, dsn: at(port),
 			answers: server.Kind.answers, ending: syscall.SIGINT,
 		}
 	})
