@@ -17,8 +17,7 @@ import (
 )
 
 // Claim is something that one holder at a time has for a while, without a connection: a seat in a
-// checkout, an article that somebody edits, a step of a workflow. A row in the database says who
-// has it, and until when, by the database's clock.
+// checkout, an article that somebody edits. The database's clock says until when.
 type Claim[Tx any] struct {
 	mutex     *Mutex[Tx] // of its row
 	key, hash string     // the hash is how the table knows the key
@@ -32,7 +31,7 @@ const (
 	maxClaim = 366 * 24 * time.Hour
 )
 
-// Claim names something to be had for a while. A key is any bytes, from 1 to 255 of them.
+// Claim names something to be had for a while, by a key of 1 to 255 bytes.
 func (l *Locker[Tx]) Claim(key string) *Claim[Tx] {
 	hash := sha256.Sum256([]byte(key)) // as label.Hash
 	c := l.claim(key, string(hash[:]))
@@ -52,11 +51,11 @@ func (c *Claim[Tx]) Within(d time.Duration) *Claim[Tx] {
 	return &Claim[Tx]{c.made().Within(d), c.key, c.hash}
 }
 
-// ClaimState is who has a claim. It is zero when nobody has it. The times are the database's.
+// ClaimState is who has a claim. It is zero when nobody has it.
 type ClaimState struct {
 	By           string
 	Token        int64
-	Since, Until time.Time
+	Since, Until time.Time // by the database's clock
 }
 
 // State reads who has the claim now, in one round trip. It waits for nobody.
@@ -96,7 +95,7 @@ func claimRowOf(line string) (r claimRow) {
 	return r
 }
 
-// HeldError says who has a claim that was not to be had. It comes with [ErrNotAcquired].
+// HeldError comes with [ErrNotAcquired] of a claim, and says who has it.
 type HeldError struct {
 	By    string    // empty: nobody had it a moment ago
 	Until time.Time // by the database's clock; over while another call for the claim is under way

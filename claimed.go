@@ -26,9 +26,8 @@ func (h *Claimed[Tx]) made() *Claim[Tx] { return made(h.claim, "Claimed: Claim.T
 const claimText = "claim1.%d.%d.%x.%x.%d"
 
 // String is the claim as a text of letters, digits and ".", for a cookie, a job's payload or
-// another process: [Locker.Claimed] reads it, and whoever has it can use the claim. Nobody guesses
-// another's: it has a random number of 63 bits, which readers of the table of claims, or of all
-// sessions' statements, see.
+// another process: [Locker.Claimed] reads it, and whoever has it can use the claim. It has a random
+// number of 63 bits, which readers of the table of claims, or of all sessions' statements, see.
 func (h *Claimed[Tx]) String() string {
 	return fmt.Sprintf(claimText, h.token, h.until.Load(), h.made().key, h.by, h.secret)
 }
@@ -56,7 +55,7 @@ func (h *Claimed[Tx]) Key() string { return h.made().key }
 // By is who has taken the claim.
 func (h *Claimed[Tx]) By() string { return h.by }
 
-// Token increases with every claim of this key that is taken, see [Lock.Token], not with Extend.
+// Token increases with each claim of the key, not with Extend: see [Lock.Token].
 func (h *Claimed[Tx]) Token() int64 { return h.token }
 
 // Until is when the claim ends, by the database's clock, as far as this value has heard: another

@@ -14,7 +14,7 @@ import (
 )
 
 // Combined does the work of many callers at once: their orders share one transaction, one lock and
-// one commit. Many goroutines may use it. What is not called on the same Combined is not combined.
+// one commit. Many goroutines may use it.
 type Combined[Tx, In, Out any] struct {
 	lock func(in []In) *Mutex[Tx]
 	work func(ctx context.Context, tx Tx, in []In) ([]Result[Out], error)
@@ -269,14 +269,13 @@ func (c *Combined[Tx, In, Out]) attempt(b *batch[In, Out]) {
 			return b.err
 		})
 	}
-	var refused dialects.RefusedError
 	switch {
 	case err == nil || asked < 2:
 	case begun:
 		b.halve = !errors.Is(err, ErrLost) && !errors.Is(err, errMiscounted)
 	default: // a lock may fail for one of the rows that it names
 		b.halve = m == nil || errors.Is(err, m.err) || errors.Is(err, ErrNoRow) || errors.Is(err, ErrDeadlock) ||
-			errors.As(err, &refused)
+			errors.As(err, new(dialects.RefusedError))
 	}
 	b.err, returned = err, true
 }

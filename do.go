@@ -219,15 +219,14 @@ func check(statements []Statement) error {
 
 // isOfWork tells whether an error is that of a statement of Exec, for which the lock was granted.
 func isOfWork(err error) bool {
-	var of *dialects.StatementError
-	return errors.As(err, &of)
+	return errors.As(err, new(*dialects.StatementError))
 }
 
 // Retry returns a copy whose Do, TryDo, Exec and TryExec run again, up to n times, at least 1,
 // after an error with which nothing is committed and which another attempt may not meet: a
 // deadlock, and the [ErrLost] of a Do before COMMIT was sent. Any error in the work of another Do
 // is final: that has to run again as a whole. The work must be fit to run twice, and must not end
-// its transaction. Within bounds the wait of each attempt, ctx all. The error is that of the last.
+// its transaction. Within bounds the wait of each attempt, ctx all.
 func (m *Mutex[Tx]) Retry(n int) *Mutex[Tx] {
 	again := *m
 	again.retries = n

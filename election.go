@@ -203,18 +203,15 @@ func (e *Election[Tx]) takeOffice(ctx, held context.Context, office *Mutex[Tx], 
 	case len(former) == 0:
 		return nil, fmt.Errorf("%w: the record of the election has a later term than %d, or is gone", ErrLost, term)
 	case former[0] != "resigned":
-		select {
-		case <-time.After(gracePeriod - time.Since(granted)):
-		case <-held.Done():
-		}
+		e.locker.pause(held, gracePeriod-time.Since(granted), nil)
 	}
 	return office.hold(held, false) // behind the grace: it proves the session
 }
 
 // Leader tells who leads now, or [ErrNoLeader]: nobody does from the death of a leader until its
-// successor's term is written, which takes some round trips. It asks the server each time, in one
-// round trip, and not one that only reads. The answer may be old when it arrives: it is for finding
-// the leader, not for excluding anybody.
+// successor's term is written. It asks the server each time, in one round trip, and not one that
+// only reads. The answer may be old when it arrives: it is for finding the leader, not for
+// excluding anybody.
 func (e *Election[Tx]) Leader(ctx context.Context) (l Leader, err error) {
 	var lines []string
 	if err = e.made().err; err == nil {

@@ -26,9 +26,8 @@ type Holding struct {
 	Key string
 	// Holder is nil while the row passes from one session to the next. On MariaDB it may be empty:
 	// the row is held, and the server did not say by whom, see [Locker.Inspect].
-	Holder *Session
-	// Readers share the row, see [Mutex.Shared]. On MariaDB some may be empty, as Holder may.
-	Readers []Session
+	Holder  *Session
+	Readers []Session // see [Mutex.Shared]; on MariaDB some may be empty, as Holder may
 	Waiters []Session // in the order of the queue
 	// Permits are the sessions that hold a permit each, of a [Locker.Semaphore]: Column is
 	// "semaphore", Row a hash of its key. Of a [Locker.Election], Column is "election", and Holder
@@ -185,9 +184,9 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, hash
 }
 
 // Break ends the session of the Holder, and the lock with it. Of several Readers or Permits, make
-// one the Holder first. A claim has no session: Break ends it, behind a Do of its holder that is
-// under way. It is [ErrNotHeld], and nothing ends, when the session has left the transaction that
-// Inspect showed. docs/operations.md says who may do it.
+// one the Holder first. A claim ends behind a Do of its holder that is under way. It is
+// [ErrNotHeld], and nothing ends, when the session has left the transaction that Inspect showed.
+// docs/operations.md says who may do it.
 func (l *Locker[Tx]) Break(ctx context.Context, holding Holding) (err error) {
 	where := "break"
 	if holding.Table != "" {

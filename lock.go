@@ -87,9 +87,9 @@ type heldSession interface {
 
 // Context carries ownership of the lock, for reentry, and the values of the context that Lock was
 // called with. It ends when the lock is unlocked, and with cause [ErrLost] when it is lost or the
-// Locker is closed: at once on Linux when the server has closed the connection, elsewhere with the
-// next heartbeat; before the lease is over when the network has gone silent. Until then, nothing
-// but [Lock.Token] protects what is done outside the database.
+// Locker is closed: within milliseconds on Linux when the server has closed the connection,
+// elsewhere with the next heartbeat; before the lease is over when the network has gone silent.
+// Until then, nothing but [Lock.Token] protects what is done outside the database.
 func (l *Lock) Context() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,8 +108,7 @@ func (l *Lock) Context() context.Context {
 // Token returns a fencing token with [WithFencing], else 0. It is larger than that of every lock
 // granted before by the same lock table, also across crashes, restarts, and a failover that loses
 // no committed transaction. Send it with every write to another system, and with every read that a
-// write depends on, and have one refused that is smaller than one seen before. A lock that joined a
-// session has its own token, or the one with which its rows were locked there before.
+// write depends on, and have one refused that is smaller than one seen before.
 func (l *Lock) Token() int64 { return l.token }
 
 // Permit tells which permit of a [Locker.Semaphore] was taken, from 0. No other session holds it.

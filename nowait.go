@@ -19,7 +19,7 @@ func (m *Mutex[Tx]) TryExec(ctx context.Context, statements ...Statement) (affec
 	return m.exec(ctx, "TryExec", true, statements)
 }
 
-// TryLockTx is LockTx without waiting. After [ErrNotAcquired] the transaction stays usable.
+// TryLockTx is LockTx without waiting. A miss leaves the transaction usable.
 func (m *Mutex[Tx]) TryLockTx(ctx context.Context, tx Tx) error {
 	return m.lockTx(ctx, "TryLockTx", tx, true)
 }

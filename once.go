@@ -14,7 +14,7 @@ import (
 )
 
 // Once is work that must not be done twice, by whichever process: an order, a message that is
-// delivered again, a job of each day. A marker in the database says that it was done.
+// delivered again, a job of each day.
 type Once[Tx any] struct {
 	mutex  *Mutex[Tx] // of key
 	key    string
@@ -62,7 +62,7 @@ func (o *Once[Tx]) Per(d time.Duration) *Once[Tx] {
 // of the pool. d must be positive.
 func (o *Once[Tx]) Within(d time.Duration) *Once[Tx] { return o.by(o.made().Within(d)) }
 
-// Retry returns a copy whose Do, TryDo and Forget run again, up to n times, as [Mutex.Retry] says.
+// Retry returns a copy whose Do, TryDo and Forget run again: see [Mutex.Retry].
 func (o *Once[Tx]) Retry(n int) *Once[Tx] { return o.by(o.made().Retry(n)) }
 
 func (o *Once[Tx]) by(m *Mutex[Tx]) *Once[Tx] { return &Once[Tx]{m, o.key, o.period, o.marker} }
@@ -70,14 +70,13 @@ func (o *Once[Tx]) by(m *Mutex[Tx]) *Once[Tx] { return &Once[Tx]{m, o.key, o.per
 // Do runs work unless it was done before. Work, the lock and the marker are one transaction: ran is
 // true when that is committed. It is false without an error when the work was done before, which
 // takes one round trip and no lock. Who comes meanwhile waits. After an error or a panic there is
-// no marker, also when work has sent COMMIT: it is written behind work, with the rights and
-// settings that work leaves. After [ErrUnknown] call again to learn the outcome. In the work of a
-// Do, both are part of its transaction.
+// no marker, also when work has sent COMMIT. After [ErrUnknown] call again to learn the outcome. In
+// the work of a Do, both are part of its transaction.
 func (o *Once[Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx) error) (ran bool, err error) {
 	return o.do(ctx, "Once.Do", false, work)
 }
 
-// TryDo is Do without waiting: while another does the work, it is [ErrNotAcquired].
+// TryDo is Do without waiting: [ErrNotAcquired] while another does the work.
 func (o *Once[Tx]) TryDo(ctx context.Context, work func(ctx context.Context, tx Tx) error) (ran bool, err error) {
 	return o.do(ctx, "Once.TryDo", true, work)
 }
@@ -165,8 +164,8 @@ func (o *Once[Tx]) doneAt(answer []string) (now int64, at time.Time) {
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it
 // was not done before: do it then, in the same transaction. DoTx waits for others that mark it,
 // with the errors and conditions of [Mutex.LockTx]; a rollback takes the marker away, so the next
-// one is first. A second DoTx in the same transaction is false, in the same window of Per. The key
-// stays locked until the transaction ends. In the work of this very Once it is an error.
+// one is first. A second DoTx in the same transaction is false, in the same window of Per. In the
+// work of this very Once it is an error.
 func (o *Once[Tx]) DoTx(ctx context.Context, tx Tx) (first bool, err error) {
 	const verb = "Once.DoTx"
 	if o.isRunning(ctx) {

@@ -46,9 +46,8 @@ type optionFunc func(*config)
 
 func (f optionFunc) apply(c *config) { f(c) }
 
-// WithTable names the lock table, "txlock_slots" by default: name or schema.name, spelled and
-// quoted as in SQL. All clients must name the same table, with its schema where they differ in
-// search_path.
+// WithTable names the lock table, "txlock_slots" by default: name or schema.name, as in SQL. All
+// clients must name the same table, with its schema where they differ in search_path.
 func WithTable(name string) Option {
 	return optionFunc(func(c *config) {
 		c.table = name
@@ -89,9 +88,9 @@ func WithFencing() Option { return optionFunc(func(c *config) { c.fencing = true
 
 // WithQueue lets at most n sessions of this Locker wait for or hold the same rows at the server; by
 // default a quarter of the pool's connections, at least 2. Other callers wait in the process, in
-// order, without a connection; with n above two, those on their way to the server may overtake each
-// other. A Try misses when somebody waits in the process, or all n are in use. Calls that join a
-// session, LockTx and Shared pass by.
+// order, without a connection; with n above two, some may overtake each other. A Try misses when
+// somebody waits in the process, or all n are in use. Calls that join a session, LockTx and Shared
+// pass by.
 func WithQueue(n int) Option {
 	return optionFunc(func(c *config) {
 		c.queue = n
@@ -104,8 +103,7 @@ func WithQueue(n int) Option {
 // what it does not hide.
 func WithHiddenKeys() Option { return optionFunc(func(c *config) { c.hidden = true }) }
 
-// WithLogger gets warnings and errors, as of losses and forgotten locks: docs/operations.md has
-// them all. Without it, txlock is silent.
+// WithLogger gets warnings and errors: docs/operations.md has them all.
 func WithLogger(logger *slog.Logger) Option {
 	return optionFunc(func(c *config) {
 		c.need(logger != nil, "WithLogger: nil logger")

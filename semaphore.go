@@ -140,13 +140,11 @@ func (p *permit[Tx]) await(ctx, wait context.Context, queue target, take func(co
 		if !forgiven && !missed(wait, err) {
 			return err
 		}
-		select {
-		case <-time.After(lookEvery):
-		case <-freed:
-		case <-wait.Done():
+		if !p.locker.pause(wait, lookEvery, freed) {
 			return fmt.Errorf("%w: no permit came free in time", ErrNotAcquired)
-		case <-first.Done():
-			return fmt.Errorf("%w: the session in the queue has ended: %v", ErrNotAcquired, context.Cause(first))
+		}
+		if ended := context.Cause(first); ended != nil {
+			return fmt.Errorf("%w: the session in the queue has ended: %v", ErrNotAcquired, ended)
 		}
 	}
 }

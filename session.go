@@ -174,6 +174,9 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Wo
 		l.timed = true
 		time.AfterFunc(heartbeat.Beat(l.config.lease), l.lookAfter)
 	}
+	if l.unwatched = append(l.unwatched, s.heartbeat); len(l.unwatched) == 1 {
+		time.AfterFunc(heartbeat.Early, l.watch)
+	}
 	l.mu.Unlock()
 	// Close ends the sessions that it finds behind the end of closing.
 	if err = cmp.Or(context.Cause(l.closing), ctx.Err()); err != nil {
@@ -195,6 +198,16 @@ func (l *Locker[Tx]) lookAfter() {
 	if l.timed = len(l.open) > 0; l.timed {
 		time.AfterFunc(heartbeat.Beat(l.config.lease), l.lookAfter)
 	}
+}
+
+// watch has the kernel tell of the end of sessions that began a moment ago.
+func (l *Locker[Tx]) watch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range l.unwatched {
+		h.Watch()
+	}
+	l.unwatched = nil
 }
 
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.

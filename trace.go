@@ -15,9 +15,8 @@ type Tracer interface {
 	// Asked is called before a call waits. It returns a context that is derived from ctx, which the
 	// methods below get. The work of a Do and [Lock.Context] inherit its values.
 	Asked(ctx context.Context, call Call) context.Context
-	// Answered is called when the wait is over: with nil when the lock is held, or the work of a
-	// [Once] was done before, else with the error that the call will return. An Exec is answered
-	// when all of it has come back.
+	// Answered is called when the wait is over, or an Exec: with nil when the lock is held, or the
+	// work of a [Once] was done before, else with the error that the call will return.
 	Answered(ctx context.Context, err error)
 	// Ended is called once for each granted lock: with nil after a release or a commit, also of the
 	// Do in which a Lock was taken and of a kept savepoint; else with the error that the call
@@ -25,17 +24,16 @@ type Tracer interface {
 	Ended(ctx context.Context, err error)
 }
 
-// QueueTracer is a Tracer that is also told, between Asked and Answered, when a call has joined the
-// waiting line in the process, see [WithQueue], and when it goes on at the server, or gives up.
+// QueueTracer is also told, between Asked and Answered, when a call joins the line in the process,
+// see [WithQueue], and when it goes on at the server, or gives up.
 type QueueTracer interface {
 	Tracer
 	Queued(ctx context.Context)
 	Admitted(ctx context.Context)
 }
 
-// Call is a call that locks, as a Tracer is told of it. A batch of [Combine] is one call, with a
-// context of its own, and one more for each part of it that is tried again. Each term of an
-// [Election] is one call, which waits until its work begins.
+// Call is a call that locks, as a Tracer is told of it. A batch of [Combine] is one, and so is each
+// part that is tried again. A term of an [Election] is one, which waits until its work begins.
 type Call struct {
 	// Name is that of the method of a Mutex, as TryLock, or of a Once or a claim, as Once.Do,
 	// Claim.Take and Claimed.Do. Others are Combine, Lead and Claim.Break.
@@ -46,11 +44,10 @@ type Call struct {
 	Table, Column string
 	// Names are the keys, that of a Once behind "once:", of a claim behind "claim:", or the values
 	// of Rows, or the election. They are not to be changed.
-	Names  []string
-	Shared bool // by Mutex.Shared
-	Nested bool // the context carries an open session of the Locker, which the call joins; no LockTx does
-	// Attempt is how often [Mutex.Retry] has run the call before. Each is told as one of its own.
-	Attempt int
+	Names   []string
+	Shared  bool // by Mutex.Shared
+	Nested  bool // the context carries an open session of the Locker, which the call joins; no LockTx does
+	Attempt int  // how often [Mutex.Retry] has run the call before; each is told as one of its own
 }
 
 // trace is what the Tracer is told of one call. A nil trace tells nobody.

@@ -35,7 +35,7 @@
 //
 // Callers of one process wait in line, see [WithQueue]. The server serves sessions in the order in
 // which they arrive: on PostgreSQL for waits of up to a minute, on MySQL and MariaDB but for those
-// that hold other rows. A waiter that dies delays the next by half a second at most.
+// that hold other rows.
 //
 // # Reentry
 //
@@ -55,12 +55,10 @@
 // sessions that hold one key and wait for another: name all keys in one Mutex to avoid that. Where
 // collisions matter, lock your own rows with [Locker.Rows].
 //
-// # Long holds
+// # More
 //
-// Each held lock occupies a connection and an open transaction. On PostgreSQL a Lock of keys is
-// renewed every minute; a Do and a Lock of Rows hold back vacuum and CREATE INDEX CONCURRENTLY. On
-// MariaDB every lock holds back purge. Keep these short. [Locker.Inspect] shows who holds and who
-// waits. docs/guarantees.md has every promise.
+// Each held lock occupies a connection and an open transaction: docs/long-holds.md says what that
+// holds back. [Locker.Inspect] shows who holds and who waits. docs/guarantees.md has every promise.
 package txlock
 
 import (
@@ -75,6 +73,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/heartbeat"
 	"github.com/txlock/txlock/internal/queue"
 )
 
@@ -95,8 +94,7 @@ var (
 	// an Exec: it may be committed or not. It matches [ErrLost] as well.
 	ErrUnknown = dialects.ErrUnknown
 
-	// ErrClaimEnded occurs when a claim is not its holder's any more: its time is over, it was
-	// released or broken, or taken since. It matches [ErrLost] as well. Nothing was committed.
+	// ErrClaimEnded occurs when a claim is not its holder's any more. It matches [ErrLost] as well.
 	ErrClaimEnded = fmt.Errorf("%w: the claim is over, was released, or another has it since", ErrLost)
 
 	// ErrNotHeld occurs when Unlock is called on a lock that was released before, by itself or with
@@ -112,8 +110,7 @@ var (
 	// that were held before are kept on PostgreSQL; MySQL and MariaDB roll all of it back.
 	ErrDeadlock = dialects.ErrDeadlock
 
-	// ErrNotInstalled occurs when the lock table is missing, lacks a slot that is needed, or has
-	// another shape.
+	// ErrNotInstalled occurs when the lock table is missing, lacks a slot, or has another shape.
 	ErrNotInstalled = dialects.ErrNotInstalled
 
 	// ErrNoRow occurs when Rows names a row that does not exist. Such a row cannot be locked.
@@ -123,9 +120,8 @@ var (
 	// on PostgreSQL at REPEATABLE READ or SERIALIZABLE. Begin the transaction at READ COMMITTED.
 	ErrIsolation = dialects.ErrIsolation
 
-	// ErrUnsafeEngine occurs when Install or Check finds that the database does not exclude, and
-	// before the first lock on a server, or a table of one, that is known not to: docs/databases.md
-	// has them. Shared, a Semaphore and Ping have it on a server that only reads.
+	// ErrUnsafeEngine occurs when Install or Check finds that the database does not exclude, before
+	// the first lock on a server or a table that is known not to, and on one that only reads.
 	ErrUnsafeEngine = dialects.ErrUnsafeEngine
 
 	// ErrUpgrade occurs at once when a session that shares a row, or another of the same slot, asks
@@ -161,12 +157,13 @@ type Locker[Tx any] struct {
 
 	naming sync.Mutex // of who asks the server who has a key
 
-	closing  context.Context // ends with Close, which is its cause
-	close    context.CancelCauseFunc
-	atServer sync.WaitGroup // waits there that Close ends; added to with mu held, in front of close
-	mu       sync.Mutex
-	open     map[*session[Tx]]bool // not those that have ended
-	timed    bool                  // a timer is set for lookAfter
+	closing   context.Context // ends with Close, which is its cause
+	close     context.CancelCauseFunc
+	atServer  sync.WaitGroup // waits there that Close ends; added to with mu held, in front of close
+	mu        sync.Mutex
+	open      map[*session[Tx]]bool  // not those that have ended
+	timed     bool                   // a timer is set for lookAfter
+	unwatched []*heartbeat.Heartbeat // for which one is set for watch
 }
 
 // New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from

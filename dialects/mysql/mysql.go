@@ -37,12 +37,11 @@ type inspector = inspection.Inspector
 var _ dialects.Driver[*sql.Tx] = (*Driver)(nil)
 
 // New returns a driver on the caller's db, which Close does not close, and sends nothing. Each
-// statement travels alone, so it costs more round trips than [Open]. The connections may be those
-// of a wrapper, as for traces. A transaction that is open on one of them is committed before the
-// lock, as BeginTx would. A loss is noticed by the heartbeat, or the next statement: go-sql-driver
-// shows no socket. A wait that ends by its ctx, and a statement of a Do that does, take a second
-// connection of db for a moment; where the pool has none, theirs is closed. A readTimeout in the
-// DSN ends waits. A nil db is an error from the first call that can return one.
+// statement travels alone, so it costs more round trips than [Open]. A transaction that is open on
+// a connection of db is committed before the lock, as BeginTx would. A loss is noticed by the
+// heartbeat, or the next statement: go-sql-driver shows no socket. To end a call by its ctx takes a
+// second connection for a moment; where db has none, the call's is closed. A readTimeout in the DSN
+// ends waits. A nil db is an error from the first call that can return one.
 func New(db *sql.DB) *Driver { return &Driver{inspector: inspector{Pool: client.New(db)}} }
 
 // Open returns a driver with a pool of its own, which Close closes, and reaches the server once.
@@ -100,8 +99,7 @@ func (d *Driver) Begin(ctx context.Context, request dialects.Request) (_ dialect
 // LockTx implements dialects.Driver.
 //
 // At REPEATABLE READ, InnoDB takes the transaction's snapshot at the first plain SELECT, not at a
-// locking one: reads after the lock are current if nothing was read before it. LockTx cannot check
-// that: the server does not tell whether there is a snapshot, nor the transaction's level.
+// locking one. LockTx cannot check that: the server does not tell whether there is one.
 func (d *Driver) LockTx(ctx context.Context, tx *sql.Tx, request dialects.Request) error {
 	if tx == nil {
 		return errors.New("nil transaction")

@@ -30,10 +30,10 @@ type Heartbeat struct {
 	Calls chan struct{}               // full while somebody uses the connection
 	Lose  func(reason error) bool     // declares the loss, and tells whether it is the first
 
-	unwatch func()
-	queue   sync.Mutex // held by the one look that waits for the connection
+	queue sync.Mutex // held by the one look that waits for the connection
 
 	mu      sync.Mutex
+	unwatch func()             // nil: Watch was not called
 	heard   time.Time          // the server's timer, which begins with its answer, began later
 	pinged  time.Time          // when the last ping that was answered was sent, or the session began
 	restore func()             // ends the kernels' probes; nil: they have not begun
@@ -54,11 +54,23 @@ func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 1
 // clocks that differ in pace.
 func margin(lease time.Duration) time.Duration { return min(lease/10, time.Second) }
 
-// Begin begins to watch a session that was asked for at that time.
+// Begin begins the heartbeat of a session that was asked for at that time.
 func (h *Heartbeat) Begin(asked time.Time) {
 	h.pinged = asked
 	h.Heard(asked)
-	h.unwatch = h.Wire.Watch(func() { h.Lose(errors.New("the server closed the connection")) })
+}
+
+// Early is how long after Begin to call Watch: a session that has ended by then is not watched,
+// which would be a twentieth of what its lock costs.
+const Early = 5 * time.Millisecond
+
+// Watch begins to watch the connection. That it has ended before is noticed at once.
+func (h *Heartbeat) Watch() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.stopped {
+		h.unwatch = h.Wire.Watch(func() { h.Lose(errors.New("the server closed the connection")) })
+	}
 }
 
 // Heard says that the server has just answered what it was asked then, if only with an error. The
@@ -195,10 +207,11 @@ func (h *Heartbeat) giveUp(reason error) {
 // Stop ends the watch, before the connection is given back. One that was given up is closed, so
 // that nobody waits for an answer on it.
 func (h *Heartbeat) Stop() {
-	h.unwatch()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stopped = true
+	if h.stopped = true; h.unwatch != nil {
+		h.unwatch()
+	}
 	if h.restore != nil {
 		h.restore()
 	}

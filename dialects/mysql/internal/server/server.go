@@ -49,6 +49,9 @@ const (
 
 // Number is the server's number of an error, 0 of an error that no server sent.
 func Number(err error) uint16 {
+	if err == nil {
+		return 0
+	}
 	var server *mysql.MySQLError
 	if errors.As(err, &server) {
 		return server.Number
