@@ -6,8 +6,8 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Folders with their own go.mod. go.work explains how they find each other.
 MODULES = . cmd/txlock otel gocron goose serve serve/internal/browser \
-	$(addprefix internal/test/,containers torture unsafeengine migrations anydriver) deploy/kubernetes examples/gorm \
-	examples/bun examples/sqlc examples/ent bench
+	$(addprefix internal/test/,torture unsafeengine migrations anydriver) deploy/kubernetes examples/orm \
+	bench
 
 # What .ci/width.go checks besides Go code.
 PAGES = README.md docs/models/README.md docs/models/steps.md

@@ -5,6 +5,6 @@
 package store
 
 type Good struct {
-	Sku  string
-	Left int32
+	Sku   string
+	Stock int32
 }

@@ -1,0 +1,4 @@
+CREATE TABLE goods (
+	sku   text PRIMARY KEY,
+	stock int NOT NULL
+);

@@ -1,4 +1,0 @@
-CREATE TABLE IF NOT EXISTS goods (
-	sku    text PRIMARY KEY,
-	"left" int NOT NULL
-);
