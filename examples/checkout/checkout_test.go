@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -43,13 +44,24 @@ func (b *books) Refund(_ context.Context, reference string) error {
 	return nil
 }
 
+func start(t *testing.T) (dsn string) {
+	server, err := servers.Start(t.Context(), servers.Postgres(), servers.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	return server.DSN
+}
+
+func replica(t *testing.T, dsn string, bank bank, holds time.Duration) checkout {
+	c, err := open(t.Context(), dsn, bank, holds)
+	require.NoError(t, err)
+	t.Cleanup(c.close)
+	return c
+}
+
 // Many carts want few seats, at two replicas. The bank is too slow for some of them, whose seats go
 // to others. Each seat is sold once, and who paid has a ticket.
 func TestCheckout(t *testing.T) {
-	ctx := t.Context()
-	server, err := servers.Start(ctx, servers.Postgres(), servers.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, server.Stop()) }()
+	ctx, dsn := t.Context(), start(t)
 	const holds, seats, carts = 3 * time.Second, 4, 12
 	var late sync.Map // who waits until the claim is another's
 	bank := &books{payments: map[string]string{}}
@@ -60,10 +72,7 @@ func TestCheckout(t *testing.T) {
 	}
 	var replicas []checkout
 	for range 2 {
-		c, err := open(ctx, server.DSN, bank, holds)
-		require.NoError(t, err)
-		defer c.close()
-		replicas = append(replicas, c)
+		replicas = append(replicas, replica(t, dsn, bank, holds))
 	}
 	var group errgroup.Group
 	for seat := range seats {
@@ -83,24 +92,23 @@ func TestCheckout(t *testing.T) {
 		})
 		var once sync.Once
 		for cart := range carts {
-			group.Go(func() error {
+			group.Go(func() (err error) {
 				c := replicas[cart%2]
-				for {
-					text, err := c.choose(ctx, name, fmt.Sprint("cart ", cart))
+				eventually.Every(t, "the seat is sold", 20*time.Millisecond, func() (sold bool) {
+					text, chosen := c.choose(ctx, name, fmt.Sprint("cart ", cart))
 					switch {
-					case err == nil:
+					case chosen == nil:
 						once.Do(func() { close(another) })
-						return c.pay(ctx, text, fmt.Sprint("cart ", cart))
-					case !errors.Is(err, errTaken):
-						return err
+						err = c.pay(ctx, text, fmt.Sprint("cart ", cart))
+						return true
+					case !errors.Is(chosen, errTaken):
+						err = chosen
+						return true
 					}
-					var sold bool
-					if err := c.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM tickets WHERE seat = $1)", name).
-						Scan(&sold); sold || err != nil {
-						return err
-					}
-					time.Sleep(20 * time.Millisecond) // as people do
-				}
+					err = c.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM tickets WHERE seat = $1)", name).Scan(&sold)
+					return sold || err != nil
+				})
+				return err
 			})
 		}
 	}
@@ -121,13 +129,8 @@ func TestCheckout(t *testing.T) {
 // Who guesses the text of another's claim gets no seat, and takes nobody's ticket or payment.
 func TestGuesses(t *testing.T) {
 	ctx := t.Context()
-	server, err := servers.Start(ctx, servers.Postgres(), servers.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, server.Stop()) }()
 	bank := &books{slow: func(string) {}, payments: map[string]string{}}
-	c, err := open(ctx, server.DSN, bank, time.Minute)
-	require.NoError(t, err)
-	defer c.close()
+	c := replica(t, start(t), bank, time.Minute)
 	mine, err := c.choose(ctx, "1", "thief")
 	require.NoError(t, err)
 	victims, err := c.choose(ctx, "2", "victim")
@@ -154,13 +157,7 @@ func TestGuesses(t *testing.T) {
 
 // A browser that sends its payment again pays once.
 func TestPage(t *testing.T) {
-	ctx := t.Context()
-	server, err := servers.Start(ctx, servers.Postgres(), servers.Options{})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, server.Stop()) }()
-	c, err := open(ctx, server.DSN, console{}, time.Minute)
-	require.NoError(t, err)
-	defer c.close()
+	c := replica(t, start(t), console{}, time.Minute)
 	page := httptest.NewServer(c.handler())
 	defer page.Close()
 	post := func(path, body string) (int, string) {
