@@ -1,30 +1,25 @@
 package servers
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
+	_ "embed"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"net/url"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 )
 
 // Image is a container image and how it is run.
 type Image struct {
-	Repository  string   `json:"repository"`
-	Tag         string   `json:"tag"`
-	Port        string   `json:"port"` // of the container: "5432/tcp"
-	Environment []string `json:"environment"`
-	Command     []string `json:"command"`
-	DSN         string   `json:"-"` // with %s for host and port
+	Repository, Tag string
+	Port            string // of the container: "5432/tcp"
+	Environment     []string
+	Command         []string
+	DSN             string // with %s for host and port
 }
 
 func (k Kind) image(options Options) Image {
@@ -48,18 +43,30 @@ func (k Kind) image(options Options) Image {
 	return image
 }
 
+//go:embed container.sh
+var containerScript string
+
+// command is the script that runs a container of the image by the program of an engine.
+func (i Image) command(engine string) *exec.Cmd {
+	port, _, _ := strings.Cut(i.Port, "/")
+	line := []string{"-c", containerScript, "container.sh", engine, i.Port, "--publish", "127.0.0.1::" + port}
+	for _, variable := range i.Environment {
+		line = append(line, "--env", variable)
+	}
+	c := exec.Command("sh", append(append(line, i.Repository+":"+i.Tag), i.Command...)...)
+	c.SysProcAttr = ownGroup()
+	return c
+}
+
 // startContainer starts a container, if a container engine answers.
 func startContainer(ctx context.Context, name string, image Image,
 	answers func(ctx context.Context, dsn string) error,
 ) (*Server, error) {
-	if err := engineAnswers(ctx); err != nil {
+	engine, err := containerEngine(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("no container engine answers: %w", err)
 	}
-	program, err := containerProgram()
-	if err != nil {
-		return nil, err
-	}
-	address, stop, err := runContainer(ctx, program, image)
+	address, stop, err := image.run(ctx, engine)
 	if err != nil {
 		return nil, err
 	}
@@ -73,108 +80,48 @@ func startContainer(ctx context.Context, name string, image Image,
 	return server, nil
 }
 
-// engineAnswers pings the container engine at DOCKER_HOST, or at the usual socket. No library is
-// needed for that.
-func engineAnswers(ctx context.Context) error {
-	host := os.Getenv("DOCKER_HOST")
-	if host == "" {
-		host = "unix:///var/run/docker.sock"
-	}
-	at, err := url.Parse(host)
-	if err != nil {
-		return err
-	}
-	network, address := "tcp", at.Host
-	if at.Scheme == "unix" {
-		network, address = "unix", at.Path
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+// containerEngine is the program of an engine that answers.
+func containerEngine(ctx context.Context) (program string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var dialer net.Dialer
-		return dialer.DialContext(ctx, network, address)
-	}
-	if os.Getenv("DOCKER_CERT_PATH") != "" && network == "tcp" { // speaks TLS: that it listens is all one can see
-		conn, err := dial(ctx, "", "")
-		if err != nil {
-			return err
+	for _, program := range []string{"docker", "podman"} {
+		text, failed := exec.CommandContext(ctx, program, "ps", "--quiet").CombinedOutput()
+		if failed == nil {
+			return program, nil
 		}
-		return conn.Close()
+		err = errors.Join(err, fmt.Errorf("%s: %w: %s", program, failed, lastLines(text)))
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine/_ping", nil)
-	if err != nil {
-		return err
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET /_ping: %s", response.Status)
-	}
-	return nil
+	return "", err
 }
 
-// containerProgram is the program internal/test/containers. It is a module of its own, with the
-// libraries for containers, and is built when it is needed.
-func containerProgram() (*exec.Cmd, error) {
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/txlock/txlock").Output()
-	folder := filepath.Join(strings.TrimSpace(string(root)), "internal", "test", "containers")
-	if err == nil {
-		_, err = os.Stat(filepath.Join(folder, "go.mod"))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("containers are started from the sources of txlock: %w", err)
-	}
-	program := exec.Command("go", "run", ".")
-	program.Dir = folder
-	program.Env = append(os.Environ(), "GOWORK=off")
-	return program, nil
-}
-
-// runContainer has the program run a container until stop is called. The program removes the
-// container when its standard input ends, so also when this process dies.
-func runContainer(ctx context.Context, program *exec.Cmd, image Image) (address string, stop func() error, err error) {
-	request, err := json.Marshal(image)
+// run runs a container until stop is called, or this process dies.
+func (i Image) run(ctx context.Context, engine string) (address string, stop func() error, err error) {
+	script := i.command(engine)
+	input, err := script.StdinPipe()
 	if err != nil {
 		return "", nil, err
 	}
-	input, err := program.StdinPipe()
-	if err != nil {
-		return "", nil, err
-	}
-	output, err := program.StdoutPipe()
+	output, err := script.StdoutPipe()
 	if err != nil {
 		return "", nil, err
 	}
 	var complaints bytes.Buffer
-	program.Stderr = &complaints
-	program.SysProcAttr = ownGroup()
-	if err := program.Start(); err != nil {
+	script.Stderr = &complaints
+	if err := script.Start(); err != nil {
 		return "", nil, err
 	}
 	stop = func() error {
 		_ = input.Close()
-		if err := program.Wait(); err != nil {
-			return fmt.Errorf("container %s:%s: %w: %s", image.Repository, image.Tag, err,
-				lastLines(complaints.Bytes()))
-		}
+		_ = script.Wait() // its code is that of the end of its input
 		return nil
 	}
-	unwatch := context.AfterFunc(ctx, func() { _ = input.Close() }) // the program gives up
+	unwatch := context.AfterFunc(ctx, func() { _ = input.Close() })
 	defer unwatch()
-	var response struct{ Address, Error string }
-	_, err = input.Write(append(request, '\n'))
-	if err == nil {
-		err = json.NewDecoder(output).Decode(&response)
+	lines := bufio.NewScanner(output)
+	if !lines.Scan() {
+		_ = stop()
+		return "", nil, errors.Join(ctx.Err(), fmt.Errorf("container %s:%s: %s", i.Repository, i.Tag,
+			lastLines(complaints.Bytes())))
 	}
-	if err == nil && response.Address == "" {
-		err = errors.New(response.Error)
-	}
-	if err != nil {
-		return "", nil, errors.Join(ctx.Err(), err, stop())
-	}
-	return response.Address, stop, nil
+	return lines.Text(), stop, nil
 }

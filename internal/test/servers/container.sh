@@ -1,0 +1,10 @@
+# Runs a container until the standard input ends: so none is left when the process that wants it
+# dies. It prints the address at which a port of the container is reached.
+#
+#   container.sh ENGINE PORT, then the arguments of ENGINE run
+engine=$1 port=$2
+shift 2
+id=$("$engine" run --detach --rm "$@" </dev/null) || exit
+trap '"$engine" rm --force --volumes "$id" >/dev/null' EXIT
+"$engine" port "$id" "$port" | head -n 1
+read -r _
