@@ -29,6 +29,16 @@ func (s *Server) Restart(ctx context.Context) error {
 	return nil
 }
 
+// running starts the server, unless it runs.
+func (s *Server) running(ctx context.Context) error {
+	if s.runs() {
+		return nil
+	}
+	return s.Restart(ctx)
+}
+
+func (s *Server) runs() bool { return s.toProcess(func(*process) error { return nil }) == nil }
+
 func (s *Server) toProcess(do func(*process) error) error {
 	own, err := s.private()
 	if err != nil {

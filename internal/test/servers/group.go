@@ -4,20 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 )
 
-// Group is a replication group of three servers of MySQL with one primary, as InnoDB Cluster has
-// it. All are private instances, even if an address is given.
-type Group struct {
-	members []*Server
-	mu      sync.Mutex
-	primary *Server
-	former  *Server // since the last End
-}
+// group is the flow of a replication group of three servers of MySQL with one primary, as InnoDB
+// Cluster has it.
+type group struct{}
 
 // groupSettings are for the member with this number, of three. A server starts read only and in no
 // group, so that one that crashed does not come back as a second primary. A primary that does not
@@ -51,51 +45,55 @@ func memberSettings(number int, own, all string) []string {
 const majorityTimeout = 10
 
 // StartGroup starts a group.
-func StartGroup(ctx context.Context) (*Group, error) {
+func StartGroup(ctx context.Context) (*Fleet, error) {
 	found, err := privatePrograms(ctx, MySQL)
 	if err != nil {
 		return nil, err
 	}
-	const size = 3
-	var own [size]string
-	all := ""
+	own, all, err := threeAddresses()
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{Kind: MySQL, Synchronous: true, flow: group{}}
+	for i := range own {
+		server, err := startEmpty(ctx, found, MySQL, groupSettings(i+1, own[i], all))
+		if err != nil {
+			return nil, errors.Join(err, f.Stop())
+		}
+		f.servers = append(f.servers, server)
+		if i == 0 {
+			f.primary = server
+			err = tell(ctx, server, append([]string{
+				"SET GLOBAL group_replication_bootstrap_group = ON", "START GROUP_REPLICATION",
+				"SET GLOBAL group_replication_bootstrap_group = OFF", "CREATE DATABASE txlock",
+				"CREATE TABLE txlock.quorum (n INT PRIMARY KEY)", "INSERT INTO txlock.quorum VALUES (1)",
+			}, clientUser...)...)
+		} else {
+			err = join(ctx, server, f.primary)
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Stop())
+		}
+	}
+	return f, nil
+}
+
+// threeAddresses are free ones for the traffic between the servers of a cluster, one by one and all
+// together.
+func threeAddresses() (own [3]string, all string, err error) {
 	for i := range own {
 		port, err := freePort()
 		if err != nil {
-			return nil, err
+			return own, "", err
 		}
 		own[i] = "127.0.0.1:" + strconv.Itoa(port)
-		all += "," + own[i]
 	}
-	g := &Group{}
-	for i := range own {
-		server, err := startEmpty(ctx, found, &Server{Kind: MySQL}, groupSettings(i+1, own[i], all[1:]))
-		if err != nil {
-			return nil, errors.Join(err, g.Stop())
-		}
-		g.members = append(g.members, server)
-		if i == 0 {
-			g.primary = server
-			err = on(server, func(a asks) error {
-				return a.do(ctx, append([]string{
-					"SET GLOBAL group_replication_bootstrap_group = ON", "START GROUP_REPLICATION",
-					"SET GLOBAL group_replication_bootstrap_group = OFF", "CREATE DATABASE txlock",
-					"CREATE TABLE txlock.quorum (n INT PRIMARY KEY)", "INSERT INTO txlock.quorum VALUES (1)",
-				}, clientUser...)...)
-			})
-		} else {
-			err = g.join(ctx, server)
-		}
-		if err != nil {
-			return nil, errors.Join(err, g.Stop())
-		}
-	}
-	return g, nil
+	return own, strings.Join(own[:], ","), nil
 }
 
 // join makes a server a member that is up to date. What the server says of itself is not enough:
 // one that was stopped says for seconds that it is ONLINE, although the others have expelled it.
-func (g *Group) join(ctx context.Context, server *Server) error {
+func join(ctx context.Context, server, primary *Server) error {
 	if err := server.running(ctx); err != nil {
 		return err
 	}
@@ -106,7 +104,7 @@ func (g *Group) join(ctx context.Context, server *Server) error {
 		if err != nil {
 			return err
 		}
-		err = on(g.primary, func(others asks) error {
+		err = on(primary, func(others asks) error {
 			return poll(ctx, 100*time.Millisecond, func() error {
 				own, err := stateOf(ctx, a, uuid)
 				if err == nil && (own == "OFFLINE" || own == "ERROR") {
@@ -136,56 +134,34 @@ func stateOf(ctx context.Context, a asks, uuid string) (string, error) {
 		"performance_schema.replication_group_members WHERE MEMBER_ID = ?", uuid)
 }
 
-// Primary is the server that takes writes.
-func (g *Group) Primary() *Server {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.primary
-}
-
-// Servers are the members, in an order that stays.
-func (g *Group) Servers() []*Server { return g.members }
-
-// asks implements Fleet. A member that was stopped, or is cut off, goes on to say that it takes
+// asks implements flow. A member that was stopped, or is cut off, goes on to say that it takes
 // writes until it learns better. So the question is put at a level of consistency for which the
 // member needs the group, and that takes a table.
-func (g *Group) asks(server *Server) (question, error) {
+func (group) asks(server *Server) (question, error) {
 	return byQuery(MySQL, server.DSN+"?group_replication_consistency=%27BEFORE%27",
 		"SELECT NOT @@read_only AND NOT @@offline_mode FROM txlock.quorum")
 }
 
-// End ends the primary.
-func (g *Group) End(ctx context.Context, way Way) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.former = g.primary
-	switch way {
-	case Killed:
-		return g.primary.Kill()
-	case Stopped:
-		return g.primary.Pause()
-	case Isolated:
-		for _, member := range g.others() {
+func (group) end(ctx context.Context, f *Fleet, way Way) error {
+	others := f.others()
+	if way == Isolated {
+		for _, member := range others {
 			if err := member.Pause(); err != nil {
 				return err
 			}
 		}
-		err := on(g.primary, func(a asks) error { return a.until(ctx, "SELECT @@super_read_only") })
-		for _, member := range g.others() {
+		err := on(f.primary, func(a asks) error { return a.until(ctx, "SELECT @@super_read_only") })
+		for _, member := range others {
 			err = errors.Join(err, member.Continue())
 		}
 		return err
 	}
-	next := ""
-	err := on(g.others()[0], func(a asks) (err error) {
-		next, err = a.text(ctx, "SELECT @@server_uuid")
-		return err
-	})
+	next, err := answerOf(ctx, others[0], "SELECT @@server_uuid")
 	if err != nil {
 		return err
 	}
-	// The clients' sessions end first, as those of a Pair do.
-	return on(g.primary, func(a asks) error {
+	// The clients' sessions end first, as those of a pair do.
+	return on(f.primary, func(a asks) error {
 		if err := a.do(ctx, "SET GLOBAL offline_mode = ON"); err != nil {
 			return err
 		}
@@ -197,39 +173,16 @@ func (g *Group) End(ctx context.Context, way Way) error {
 	})
 }
 
-// others are the members but the former primary.
-func (g *Group) others() []*Server {
-	return slices.DeleteFunc(slices.Clone(g.members), func(s *Server) bool { return s == g.former })
-}
+func (group) promote(ctx context.Context, f *Fleet) (*Server, error) { return f.elect(ctx) }
 
-// Promote returns when another member has taken over, and takes writes.
-func (g *Group) Promote(ctx context.Context) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	next, err := successor(ctx, g, g.former)
-	if err == nil {
-		g.primary = next
-	}
-	return err
-}
-
-// Rejoin makes the former primary a member again, and any other that has given up meanwhile.
-func (g *Group) Rejoin(ctx context.Context) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	_ = g.former.Continue() // one that was not stopped goes on as it is
-	for _, member := range g.members {
-		if err := g.join(ctx, member); err != nil {
+// rejoin makes the former primary a member again, and any other that has given up meanwhile.
+func (group) rejoin(ctx context.Context, f *Fleet) error {
+	for _, member := range f.servers {
+		if err := join(ctx, member, f.primary); err != nil {
 			return fmt.Errorf("make %s a member: %w", member.DSN, err)
 		}
 	}
 	return nil
 }
 
-// Stop stops all members and removes their data.
-func (g *Group) Stop() (err error) {
-	for _, server := range g.members {
-		err = errors.Join(err, server.Stop())
-	}
-	return err
-}
+func (group) stop() error { return nil }

@@ -7,12 +7,16 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/go-sql-driver/mysql"
 )
+
+var haproxy = front{
+	name: "HAProxy", program: "usr/sbin/haproxy", from: Packages{"bookworm", []string{"haproxy"}, true},
+	ending: syscall.SIGTERM,
+}
 
 // StartHAProxy starts a private HAProxy before a fleet, as people run it: in TCP mode, to whichever
 // server says that it is the primary. Its DSN is for clients, and stays the same in a switchover.
@@ -20,12 +24,7 @@ import (
 //
 // The health check is over HTTP, as with Patroni: beside each server, a process answers whether
 // that is the primary. Here this process does.
-func StartHAProxy(ctx context.Context, fleet Fleet, settings ...string) (*Server, error) {
-	program, origin, err := findHAProxy(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("no HAProxy to run: %w", err)
-	}
-	kind := fleet.Primary().Kind
+func StartHAProxy(ctx context.Context, fleet *Fleet, settings ...string) (*Server, error) {
 	var roles []*role
 	stop := func() (err error) {
 		for _, r := range roles {
@@ -40,14 +39,10 @@ func StartHAProxy(ctx context.Context, fleet Fleet, settings ...string) (*Server
 		}
 		roles = append(roles, r)
 	}
-	proxy, err := startPrivate(ctx, "", func(folder string, port int) plan {
-		file := filepath.Join(folder, "haproxy.cfg")
-		return plan{
-			kind: kind, name: "HAProxy before " + fleet.Primary().Name, origin: origin,
-			run:   append(program, "-db", "-f", file),
-			files: map[string]string{file: haproxyFile(port, roles, settings)}, dsn: clientDSN(kind, port),
-			answers: kind.answers, ending: syscall.SIGTERM,
-		}
+	proxy, err := haproxy.start(ctx, facing{
+		kind: fleet.Kind, of: fleet.Primary().Name, dsn: func(port int) string { return clientDSN(fleet.Kind, port) },
+		line: func(path string) []string { return []string{"-db", "-f", path} },
+		file: func(_, _ string, port int) string { return haproxyFile(port, roles, settings) },
 	})
 	if err != nil {
 		return nil, errors.Join(err, stop())
@@ -68,7 +63,7 @@ func StartHAProxy(ctx context.Context, fleet Fleet, settings ...string) (*Server
 // haproxyFile is the configuration. The checks are more often than people have them, so that a test
 // does not wait for them.
 func haproxyFile(port int, roles []*role, settings []string) string {
-	lines := []string{
+	text := []string{
 		"global", "maxconn 2000",
 		"listen pair", "mode tcp", fmt.Sprintf("bind 127.0.0.1:%d", port),
 		"timeout connect 1s", "timeout check 1s", "timeout client 1h", "timeout server 1h",
@@ -76,11 +71,11 @@ func haproxyFile(port int, roles []*role, settings []string) string {
 		"option httpchk GET /primary", "http-check expect status 200",
 		"default-server inter 100ms fall 1 rise 1 on-marked-down shutdown-sessions",
 	}
-	lines = append(lines, settings...)
+	text = append(text, settings...)
 	for i, r := range roles {
-		lines = append(lines, fmt.Sprintf("server server%d %s check port %d", i+1, r.of, r.port()))
+		text = append(text, fmt.Sprintf("server server%d %s check port %d", i+1, r.of, r.port()))
 	}
-	return strings.Join(lines, "\n") + "\n"
+	return textOf(text, nil)
 }
 
 // clientDSN is the address for clients.
@@ -89,18 +84,6 @@ func clientDSN(kind Kind, port int) string {
 		return fmt.Sprintf("%s@tcp(127.0.0.1:%d)/txlock", Client, port)
 	}
 	return strings.Replace(urlOf(kind, port), "/postgres?", "/txlock?", 1)
-}
-
-func findHAProxy(ctx context.Context) (program []string, origin string, err error) {
-	if path, _, err := lookUp("haproxy"); err == nil {
-		return []string{path}, path, nil
-	}
-	from := Packages{"bookworm", []string{"haproxy"}, true}
-	root, err := unpacked(ctx, "HAProxy", from)
-	if err != nil {
-		return nil, "", err
-	}
-	return []string{filepath.Join(root, "run"), "usr/sbin/haproxy"}, unpackedOrigin(from.Suite, root), nil
 }
 
 // role answers over HTTP whether a server is the primary, as the server says itself: with 200 or
@@ -113,13 +96,13 @@ type role struct {
 	question question
 }
 
-func listenRole(fleet Fleet, server *Server) (*role, error) {
+func listenRole(fleet *Fleet, server *Server) (*role, error) {
 	of, err := addressOf(server)
 	if err != nil {
 		return nil, err
 	}
 	r := &role{of: of, asked: make(chan struct{}, 2)}
-	if r.question, err = fleet.asks(server); err != nil {
+	if r.question, err = fleet.flow.asks(server); err != nil {
 		return nil, err
 	}
 	if r.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {

@@ -3,13 +3,19 @@ package servers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 )
 
-// mariadbReplication goes by GTIDs, semi-synchronously.
-type mariadbReplication struct{}
+// mariadbReplication is that of MariaDB.
+type mariadbReplication struct{ gtids }
+
+var ofMariaDB = mariadbReplication{gtids{
+	role: "master", replica: "SLAVE", status: "information_schema",
+	follows: "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = %s, MASTER_USER = 'root', " +
+		"MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
+	position: "SELECT @@gtid_current_pos", reach: "SELECT MASTER_GTID_WAIT(?, ?)",
+}}
 
 // A server starts read only, as on MySQL. With init_rpl_role it discards, when it starts after a
 // crash, what its binary log has and its standby has not acknowledged.
@@ -24,66 +30,6 @@ func (mariadbReplication) settings(number int) []string {
 }
 
 func (mariadbReplication) leads() string { return "SELECT NOT @@read_only" }
-
-func (mariadbReplication) opens(url string) probe { return opening(url) }
-
-func (r mariadbReplication) first(ctx context.Context, found programs, primary *Server, settings []string) (
-	*Server, error,
-) {
-	standby, err := startEmpty(ctx, found, primary, settings)
-	if err != nil {
-		return nil, err
-	}
-	return standby, r.follow(ctx, standby, primary, "")
-}
-
-func (mariadbReplication) follow(ctx context.Context, standby, primary *Server, more string) error {
-	port, err := portOf(primary)
-	if err != nil {
-		return err
-	}
-	return on(standby, func(a asks) error {
-		return a.do(ctx, "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = "+port+", MASTER_USER = 'root', "+
-			"MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1"+more, "START SLAVE")
-	})
-}
-
-func (r mariadbReplication) wait(ctx context.Context, primary, standby *Server, synchronous bool) error {
-	caughtUp, err := r.position(ctx, primary)
-	if err != nil {
-		return err
-	}
-	if err := r.reach(ctx, standby, caughtUp); err != nil || !synchronous {
-		return err
-	}
-	return on(primary, func(a asks) error {
-		if err := a.do(ctx, "SET GLOBAL rpl_semi_sync_master_enabled = ON"); err != nil {
-			return err
-		}
-		return a.until(ctx, "SELECT COUNT(*) = 2 FROM information_schema.global_status WHERE VARIABLE_NAME = "+
-			"'Rpl_semi_sync_master_status' AND VARIABLE_VALUE = 'ON' OR VARIABLE_NAME = "+
-			"'Rpl_semi_sync_master_clients' AND VARIABLE_VALUE > 0")
-	})
-}
-
-func (mariadbReplication) position(ctx context.Context, server *Server) (position string, err error) {
-	err = on(server, func(a asks) (err error) {
-		position, err = a.text(ctx, "SELECT @@gtid_current_pos")
-		return err
-	})
-	return position, err
-}
-
-// reach waits until the standby has applied all transactions up to a position.
-func (mariadbReplication) reach(ctx context.Context, standby *Server, position string) error {
-	return on(standby, func(a asks) error {
-		late, err := a.text(ctx, "SELECT MASTER_GTID_WAIT(?, ?)", position, reached)
-		if err == nil && late != "0" {
-			err = fmt.Errorf("the standby does not follow to %s", position)
-		}
-		return err
-	})
-}
 
 // demote ends the clients' sessions, as on MySQL. It does so again and again while the server
 // becomes read only: that waits until no statement waits for a row, and MariaDB cannot keep clients
@@ -107,11 +53,7 @@ func (r mariadbReplication) demote(ctx context.Context, primary, standby *Server
 	if err != nil {
 		return err
 	}
-	last, err := r.position(ctx, primary)
-	if err != nil {
-		return err
-	}
-	return r.reach(ctx, standby, last)
+	return r.catchUp(ctx, standby, primary)
 }
 
 // noneKilled asks whether no session is left of those that were told to end. Others may come, which
@@ -119,22 +61,7 @@ func (r mariadbReplication) demote(ctx context.Context, primary, standby *Server
 const noneKilled = noClients + " AND command = 'Killed'"
 
 func (r mariadbReplication) promote(ctx context.Context, standby *Server) error {
-	err := on(standby, func(a asks) error {
-		return a.do(ctx, "STOP SLAVE IO_THREAD")
-	})
-	if err != nil {
-		return err
-	}
-	received, err := r.received(ctx, standby)
-	if err == nil && received != "" {
-		err = r.reach(ctx, standby, received)
-	}
-	if err != nil {
-		return err
-	}
-	return on(standby, func(a asks) error {
-		return a.do(ctx, "STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF")
-	})
+	return r.take(ctx, standby, r.received)
 }
 
 // received is the last position that a standby has in its relay log.
@@ -162,11 +89,7 @@ func (mariadbReplication) received(ctx context.Context, standby *Server) (positi
 }
 
 func (r mariadbReplication) rejoin(ctx context.Context, former, primary *Server) error {
-	if err := former.running(ctx); err != nil {
-		return err
-	}
-	err := on(former, func(a asks) error { return a.do(ctx, "SET GLOBAL rpl_semi_sync_master_enabled = OFF") })
-	if err != nil {
+	if err := r.alone(ctx, former); err != nil {
 		return err
 	}
 	return r.follow(ctx, former, primary, ", MASTER_DEMOTE_TO_SLAVE = 1")

@@ -19,20 +19,20 @@ type postgresReplication struct{ programs programs }
 const slot = "standby"
 
 // settings make a standby that finds its primary down look again soon, not after five seconds.
-func (*postgresReplication) settings(int) []string {
+func (postgresReplication) settings(int) []string {
 	return []string{"-c", "wal_retrieve_retry_interval=100ms"}
 }
 
-func (*postgresReplication) leads() string { return "SELECT NOT pg_is_in_recovery()" }
+func (postgresReplication) leads() string { return "SELECT NOT pg_is_in_recovery()" }
 
-func (*postgresReplication) opens(url string) probe { return Postgres18.creates(url) }
+func (postgresReplication) opens(url string) probe { return Postgres18.creates(url) }
 
-func (r *postgresReplication) copies(folder string, primary *Server, more ...string) []string {
+func (r postgresReplication) copies(folder string, primary *Server, more ...string) []string {
 	return append(append(slices.Clone(r.programs.backup), "-d", primary.DSN, "-D", dataIn(folder),
 		"--write-recovery-conf", "--slot="+slot, "--checkpoint=fast", "--no-sync"), more...)
 }
 
-func (r *postgresReplication) first(ctx context.Context, found programs, primary *Server, settings []string) (
+func (r postgresReplication) first(ctx context.Context, found programs, primary *Server, settings []string) (
 	*Server, error,
 ) {
 	return startPrivate(ctx, inMemory(), func(folder string, port int) plan {
@@ -46,7 +46,7 @@ func (r *postgresReplication) first(ctx context.Context, found programs, primary
 // wait first waits until the standby streams. Only then does it make commits synchronous. So the
 // standby has a copy of the earlier configuration, and does not wait for a standby of its own when
 // it is promoted.
-func (r *postgresReplication) wait(ctx context.Context, primary, _ *Server, synchronous bool) error {
+func (r postgresReplication) wait(ctx context.Context, primary, _ *Server, synchronous bool) error {
 	return on(primary, func(a asks) error {
 		if !synchronous {
 			return a.until(ctx, "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming')")
@@ -61,12 +61,12 @@ func (r *postgresReplication) wait(ctx context.Context, primary, _ *Server, sync
 
 // demote shuts the primary down fast: the server ends the sessions, and waits until the standby has
 // everything.
-func (r *postgresReplication) demote(_ context.Context, primary, _ *Server) error {
+func (r postgresReplication) demote(_ context.Context, primary, _ *Server) error {
 	return primary.toProcess(func(p *process) error { return p.end(syscall.SIGINT) })
 }
 
 // promote does not wait within the statement: what the server replays might cancel that.
-func (r *postgresReplication) promote(ctx context.Context, standby *Server) error {
+func (r postgresReplication) promote(ctx context.Context, standby *Server) error {
 	return on(standby, func(a asks) error {
 		if err := a.do(ctx, "SELECT pg_promote(false)"); err != nil {
 			return err
@@ -75,7 +75,7 @@ func (r *postgresReplication) promote(ctx context.Context, standby *Server) erro
 	})
 }
 
-func (r *postgresReplication) rejoin(ctx context.Context, former, primary *Server) error {
+func (r postgresReplication) rejoin(ctx context.Context, former, primary *Server) error {
 	own, err := former.private()
 	if err != nil {
 		return err
@@ -84,10 +84,8 @@ func (r *postgresReplication) rejoin(ctx context.Context, former, primary *Serve
 	if err != nil {
 		return err
 	}
-	err = on(primary, func(a asks) error {
-		return a.do(ctx, "SELECT pg_create_physical_replication_slot('"+slot+"') WHERE NOT EXISTS (SELECT FROM "+
-			"pg_replication_slots WHERE slot_name = '"+slot+"')")
-	})
+	err = tell(ctx, primary, "SELECT pg_create_physical_replication_slot('"+slot+"') WHERE NOT EXISTS (SELECT FROM "+
+		"pg_replication_slots WHERE slot_name = '"+slot+"')")
 	if err != nil {
 		return err
 	}
@@ -102,9 +100,8 @@ func (r *postgresReplication) rejoin(ctx context.Context, former, primary *Serve
 	if err := former.Restart(ctx); err != nil {
 		return err
 	}
-	return on(former, func(a asks) error { // its own slot would keep all logs for nobody
-		return a.do(ctx, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
-	})
+	// Its own slot would keep all logs for nobody.
+	return tell(ctx, former, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
 }
 
 // wasShutDown says whether the server in a folder has ended in order. One that was killed leaves

@@ -14,23 +14,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/txlock/txlock/internal/test/wire"
 )
 
-// Patroni is a cluster of three servers of PostgreSQL under Patroni, with an etcd of one node. A
-// commit returns after a standby has received it. The servers are private instances, even if an
-// address is given. The etcd may be a given one, in which each cluster has a name of its own.
-type Patroni struct {
-	scope   string
-	nodes   []*node
-	etcd    *Server
-	mu      sync.Mutex
-	primary *node
-	former  *node // since the last End
+// patroni is the flow of a cluster of three servers of PostgreSQL under Patroni, with an etcd of one
+// node. The etcd may be a given one, in which each cluster has a name of its own.
+type patroni struct {
+	scope string
+	nodes []*node
+	etcd  *Server
 }
 
 // node is a server, and the Patroni that starts and stops it.
@@ -82,8 +77,9 @@ var Etcd = Software{
 	},
 }
 
-// StartPatroni starts a cluster on a PostgreSQL that is installed.
-func StartPatroni(ctx context.Context, kind Kind) (*Patroni, error) {
+// StartPatroni starts a cluster on a PostgreSQL that is installed. A commit returns after a standby
+// has received it.
+func StartPatroni(ctx context.Context, kind Kind) (*Fleet, error) {
 	found, err := installed(kind)
 	if err != nil {
 		return nil, fmt.Errorf("Patroni takes an installed PostgreSQL: %w", err)
@@ -92,25 +88,26 @@ func StartPatroni(ctx context.Context, kind Kind) (*Patroni, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Patroni{scope: "txlock-" + rand.Text()}
+	p := &patroni{scope: "txlock-" + rand.Text()}
 	if p.etcd, err = Etcd.Start(ctx); err != nil {
 		return nil, err
 	}
+	f := &Fleet{Kind: kind, Synchronous: true, flow: p}
 	for i := range 3 {
 		n, err := p.startNode(ctx, kind, found, root, "node"+strconv.Itoa(i+1))
 		if err != nil {
-			return nil, errors.Join(err, p.Stop())
+			return nil, errors.Join(err, f.Stop())
 		}
-		p.nodes = append(p.nodes, n)
+		p.nodes, f.servers = append(p.nodes, n), append(f.servers, n.Server)
 	}
-	p.primary = p.nodes[0]
-	if err := p.whole(ctx); err != nil {
-		return nil, errors.Join(err, p.Stop())
+	f.primary = f.servers[0]
+	if err := p.whole(ctx, f.primary); err != nil {
+		return nil, errors.Join(err, f.Stop())
 	}
-	return p, nil
+	return f, nil
 }
 
-func (p *Patroni) startNode(ctx context.Context, kind Kind, found programs, root, name string) (n *node, err error) {
+func (p *patroni) startNode(ctx context.Context, kind Kind, found programs, root, name string) (n *node, err error) {
 	n = &node{name: name}
 	if n.api, err = freePort(); err != nil {
 		return nil, err
@@ -205,13 +202,13 @@ func (n *node) ask(ctx context.Context, method, path, body string) ([]byte, erro
 // whole returns when one server leads, a standby is synchronous, and all stream. A former leader
 // that starts on its old timeline will stop once more to be rewound: who then loses the leader from
 // which it copies may wait for minutes.
-func (p *Patroni) whole(ctx context.Context) error {
+func (p *patroni) whole(ctx context.Context, primary *Server) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*startUp)
 	defer cancel()
 	return poll(ctx, 100*time.Millisecond, func() error {
 		once, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		text, err := p.primary.ask(once, http.MethodGet, "/cluster", "")
+		text, err := p.nodeOf(primary).ask(once, http.MethodGet, "/cluster", "")
 		if err != nil {
 			return err
 		}
@@ -237,27 +234,12 @@ func (p *Patroni) whole(ctx context.Context) error {
 	})
 }
 
-// Primary is the server that takes writes.
-func (p *Patroni) Primary() *Server {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.primary.Server
-}
-
-// Servers are all servers, in an order that stays.
-func (p *Patroni) Servers() (all []*Server) {
-	for _, n := range p.nodes {
-		all = append(all, n.Server)
-	}
-	return all
-}
-
-func (p *Patroni) nodeOf(server *Server) *node {
+func (p *patroni) nodeOf(server *Server) *node {
 	return p.nodes[slices.IndexFunc(p.nodes, func(n *node) bool { return n.Server == server })]
 }
 
-// asks implements Fleet. It asks Patroni, which says so only as long as its key in etcd lasts.
-func (p *Patroni) asks(server *Server) (question, error) {
+// asks implements flow. It asks Patroni, which says so only as long as its key in etcd lasts.
+func (p *patroni) asks(server *Server) (question, error) {
 	n := p.nodeOf(server)
 	return question{func(ctx context.Context) (bool, error) {
 		_, err := n.ask(ctx, http.MethodGet, "/primary", "")
@@ -265,64 +247,38 @@ func (p *Patroni) asks(server *Server) (question, error) {
 	}, io.NopCloser(nil)}, nil
 }
 
-// End ends the primary. A Planned end asks Patroni to switch. An Isolated primary does not reach
-// etcd, and Patroni shuts it down.
-func (p *Patroni) End(ctx context.Context, way Way) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.former = p.primary
-	switch way {
-	case Killed:
-		return p.former.Kill()
-	case Stopped:
-		return p.former.Pause()
-	case Isolated:
-		p.former.etcd.Behave(wire.Network{Drop: true})
-		ctx, cancel := context.WithTimeout(ctx, elected)
-		defer cancel()
-		return poll(ctx, 10*time.Millisecond, func() error {
-			q, err := byQuery(p.former.Kind, p.former.DSN, "SELECT NOT pg_is_in_recovery()")
-			if err != nil {
-				return err
-			}
-			defer q.Close()
-			if leads, err := q.leads(ctx); err == nil && leads {
-				return errors.New("it still takes writes")
-			}
-			return nil
-		})
-	}
-	_, err := p.former.ask(ctx, http.MethodPost, "/switchover", `{"leader": "`+p.former.name+`"}`)
-	return err
-}
-
-// Promote returns when another server takes writes.
-func (p *Patroni) Promote(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	next, err := successor(ctx, p, p.former.Server)
-	if err == nil {
-		p.primary = p.nodeOf(next)
-	}
-	return err
-}
-
-// Rejoin makes the former primary a standby.
-func (p *Patroni) Rejoin(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_ = p.former.Continue() // one that was not stopped goes on as it is
-	p.former.etcd.Behave(wire.Network{})
-	if err := p.former.running(ctx); err != nil {
+// end asks Patroni to switch. An Isolated primary does not reach etcd, and Patroni shuts it down.
+func (p *patroni) end(ctx context.Context, f *Fleet, way Way) error {
+	n := p.nodeOf(f.primary)
+	if way == Planned {
+		_, err := n.ask(ctx, http.MethodPost, "/switchover", `{"leader": "`+n.name+`"}`)
 		return err
 	}
-	return p.whole(ctx)
+	n.etcd.Behave(wire.Network{Drop: true})
+	ctx, cancel := context.WithTimeout(ctx, elected)
+	defer cancel()
+	return poll(ctx, 10*time.Millisecond, func() error {
+		standby, err := answerOf(ctx, f.primary, "SELECT pg_is_in_recovery()::text")
+		if err == nil && standby == "false" {
+			return errors.New("it still takes writes")
+		}
+		return nil
+	})
 }
 
-// Stop stops everything and removes the data.
-func (p *Patroni) Stop() (err error) {
+func (p *patroni) promote(ctx context.Context, f *Fleet) (*Server, error) { return f.elect(ctx) }
+
+func (p *patroni) rejoin(ctx context.Context, f *Fleet) error {
+	p.nodeOf(f.former).etcd.Behave(wire.Network{})
+	if err := f.former.running(ctx); err != nil {
+		return err
+	}
+	return p.whole(ctx, f.primary)
+}
+
+func (p *patroni) stop() (err error) {
 	for _, n := range p.nodes {
-		err = errors.Join(err, n.Server.Stop(), n.etcd.Close())
+		err = errors.Join(err, n.etcd.Close())
 	}
 	return errors.Join(err, p.etcd.Stop())
 }

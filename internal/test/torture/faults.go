@@ -72,7 +72,7 @@ type adversary struct {
 	bag     []faultKind // those left in this round, so that short runs do not repeat a fault
 	lease   time.Duration
 	server  *servers.Server
-	fleet   servers.Fleet // or nil
+	fleet   *servers.Fleet // or nil
 	data    *database
 	network network
 	crew    *crew

@@ -31,7 +31,7 @@ func isCluster(way string) bool {
 
 // site is a pair, or a cluster of three, and the way to its primary.
 type site struct {
-	servers servers.Fleet
+	servers *servers.Fleet
 	proxy   *servers.Server // or nil
 	dsns    []string        // for clients, in turns
 }
@@ -68,7 +68,7 @@ func startSite(ctx context.Context, kind servers.Kind, way string, synchronous b
 	return s, nil
 }
 
-func startFleet(ctx context.Context, kind servers.Kind, way string, synchronous bool) (servers.Fleet, error) {
+func startFleet(ctx context.Context, kind servers.Kind, way string, synchronous bool) (*servers.Fleet, error) {
 	switch way {
 	case pairGroup:
 		return servers.StartGroup(ctx)
@@ -83,7 +83,7 @@ func startFleet(ctx context.Context, kind servers.Kind, way string, synchronous 
 // patientCheck is for clusters: with three servers on a machine, one check in many is late.
 const patientCheck = "default-server inter 100ms fall 5 rise 1 on-marked-down shutdown-sessions"
 
-func behindProxy(ctx context.Context, fleet servers.Fleet, settings ...string) (s *site, err error) {
+func behindProxy(ctx context.Context, fleet *servers.Fleet, settings ...string) (s *site, err error) {
 	s = &site{servers: fleet}
 	if s.proxy, err = servers.StartHAProxy(ctx, fleet, settings...); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -101,9 +101,9 @@ func (s *site) close() (err error) {
 
 // administrator is the way to the primary. What is asked at a node of Galera waits until that has
 // caught up with the others.
-func administrator(fleet servers.Fleet) string {
+func administrator(fleet *servers.Fleet) string {
 	dsn := fleet.Primary().DSN
-	if _, ok := fleet.(*servers.Galera); ok {
+	if fleet.Kind == servers.MariaDB && len(fleet.Servers()) == 3 {
 		dsn += "?wsrep_sync_wait=15"
 	}
 	return dsn
@@ -111,8 +111,8 @@ func administrator(fleet servers.Fleet) string {
 
 // changePlaces makes another server the primary, and returns when that took writes.
 func (a *adversary) changePlaces(ctx context.Context, kind faultKind) (opened int64, err error) {
-	if pair, ok := a.fleet.(*servers.Pair); ok {
-		err = a.endOfPair(ctx, pair, kind)
+	if len(a.fleet.Servers()) == 2 {
+		err = a.endOfPair(ctx, a.fleet, kind)
 	} else {
 		err = a.fleet.End(ctx, kind.wayOf())
 	}
@@ -129,7 +129,7 @@ func (a *adversary) changePlaces(ctx context.Context, kind faultKind) (opened in
 
 // endOfPair ends its primary. Half of the kills come when the standby has not answered for a
 // moment, so that commits wait for it.
-func (a *adversary) endOfPair(ctx context.Context, pair *servers.Pair, kind faultKind) error {
+func (a *adversary) endOfPair(ctx context.Context, pair *servers.Fleet, kind faultKind) error {
 	if kind == switchKilled && (!pair.Synchronous || a.random.IntN(2) == 0) {
 		silent := a.upTo(50 * time.Millisecond)
 		if err := pair.Standby().Pause(); err != nil {

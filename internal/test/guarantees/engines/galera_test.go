@@ -22,7 +22,7 @@ import (
 
 // cluster is three nodes of Galera with a Locker on each.
 type cluster struct {
-	*servers.Galera
+	*servers.Fleet
 	db    [3]*sql.DB
 	locks [3]*txlock.Locker[*sql.Tx]
 }
@@ -33,7 +33,7 @@ func TestGalera(t *testing.T) {
 	fleet, err := servers.StartGalera(background, servers.MariaDB)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Stop()) })
-	g := &cluster{Galera: fleet}
+	g := &cluster{Fleet: fleet}
 	for i, node := range fleet.Servers() {
 		client := testbed.MySQLOpened() // without a socket a leader learns late that its session was ended
 		driver, pool := client.Connect(t, node.DSN, 24)

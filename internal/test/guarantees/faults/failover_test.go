@@ -55,7 +55,7 @@ func TestFailover(t *testing.T) {
 
 // site is a pair, and the address by which clients find its primary.
 type site struct {
-	*servers.Pair
+	*servers.Fleet
 	dsn    string
 	hosts  bool // both are in dsn
 	engine map[*servers.Server]*testbed.Engine
@@ -66,7 +66,7 @@ func newSite(t *testing.T, kind servers.Kind) *site {
 	pair, err := servers.StartPair(background, kind, true)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pair.Stop()) })
-	s := &site{Pair: pair, engine: map[*servers.Server]*testbed.Engine{}}
+	s := &site{Fleet: pair, engine: map[*servers.Server]*testbed.Engine{}}
 	for _, server := range pair.Servers() {
 		e, err := testbed.NewEngine(server)
 		require.NoError(t, err)
@@ -98,7 +98,7 @@ func byHosts[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
 
 func throughHAProxy(t *testing.T, kind servers.Kind, c testbed.Client[*sql.Tx]) {
 	s := newSite(t, kind)
-	proxy, err := servers.StartHAProxy(background, s.Pair)
+	proxy, err := servers.StartHAProxy(background, s.Fleet)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Stop()) })
 	s.dsn = proxy.DSN

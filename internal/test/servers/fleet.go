@@ -1,0 +1,167 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Fleet is servers that copy each other, of which one takes writes: a pair, or a cluster of three
+// that finds its primary by itself. Of a Galera all take writes, and the primary is the node that
+// the next End hits. All are private instances, even if an address is given.
+type Fleet struct {
+	Kind        Kind
+	Synchronous bool // a commit on the primary returns after another has received it
+
+	flow flow
+
+	mu      sync.Mutex
+	servers []*Server // in an order that stays
+	primary *Server
+	former  *Server // since the last Promote
+}
+
+// flow is what differs between fleets. The fleet's mutex is held.
+type flow interface {
+	// end ends the primary, Planned or Isolated.
+	end(ctx context.Context, f *Fleet, way Way) error
+	// promote returns the next primary, when it takes writes.
+	promote(ctx context.Context, f *Fleet) (*Server, error)
+	// rejoin makes the former primary one of the others, and returns when the fleet is whole.
+	rejoin(ctx context.Context, f *Fleet) error
+	// asks is how a server is asked whether it is the primary.
+	asks(server *Server) (question, error)
+	// stop stops what there is besides the servers.
+	stop() error
+}
+
+// Way is how a primary ends.
+type Way int
+
+// The ways in which a primary ends.
+const (
+	// Planned: the primary ends its clients' sessions and takes no more writes. What it has
+	// committed reaches the next one before that is promoted. A PostgreSQL and a node of Galera are
+	// shut down for it, the others become read only and go on running.
+	Planned Way = iota
+	// Killed: the primary is killed with all its processes. What it holds and no other ever got is
+	// discarded when it comes back.
+	Killed
+	// Stopped: the processor is taken from the primary until another leads. Not of a pair.
+	Stopped
+	// Isolated: the primary reaches no other server, or not those who elect, until it has given up.
+	// Not of a pair.
+	Isolated
+)
+
+// String is the way's name, as messages print it.
+func (w Way) String() string {
+	return [...]string{Planned: "planned", Killed: "killed", Stopped: "stopped", Isolated: "isolated"}[w]
+}
+
+// Primary is the server that takes writes.
+func (f *Fleet) Primary() *Server {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.primary
+}
+
+// Standby is the other server of a pair.
+func (f *Fleet) Standby() *Server {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.others()[0]
+}
+
+// Servers are all of them, in an order that stays.
+func (f *Fleet) Servers() []*Server { return f.servers }
+
+// others are the servers but the primary.
+func (f *Fleet) others() []*Server {
+	return slices.DeleteFunc(slices.Clone(f.servers), func(s *Server) bool { return s == f.primary })
+}
+
+// End ends the primary. Nobody can write until Promote.
+func (f *Fleet) End(ctx context.Context, way Way) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch way {
+	case Killed:
+		return f.primary.Kill()
+	case Stopped:
+		return f.primary.Pause()
+	}
+	return f.flow.end(ctx, f, way)
+}
+
+// Promote returns when another server is the primary, and takes writes. In a pair they wait for
+// nobody yet.
+func (f *Fleet) Promote(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next, err := f.flow.promote(ctx, f)
+	if err != nil {
+		return fmt.Errorf("another primary than %s: %w", f.primary.DSN, err)
+	}
+	f.former, f.primary = f.primary, next
+	return nil
+}
+
+// Rejoin makes the former primary one of the others. It returns when the fleet is as it was.
+func (f *Fleet) Rejoin(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_ = f.former.Continue() // one that was not stopped goes on as it is
+	if err := f.flow.rejoin(ctx, f); err != nil {
+		return fmt.Errorf("make the former primary %s one of the others: %w", f.former.DSN, err)
+	}
+	return nil
+}
+
+// Stop stops all servers and removes their data.
+func (f *Fleet) Stop() (err error) {
+	for _, server := range f.servers {
+		err = errors.Join(err, server.Stop())
+	}
+	return errors.Join(err, f.flow.stop())
+}
+
+// elected is how long a fleet may take to find another primary.
+const elected = 2 * time.Minute
+
+// elect waits until another server than the primary takes writes.
+func (f *Fleet) elect(ctx context.Context) (next *Server, err error) {
+	ctx, cancel := context.WithTimeout(ctx, elected)
+	defer cancel()
+	err = poll(ctx, 10*time.Millisecond, func() (failed error) {
+		for _, server := range f.others() {
+			leads, err := f.leads(ctx, server)
+			if leads {
+				next = server
+				return nil
+			}
+			failed = errors.Join(failed, err)
+		}
+		return errors.Join(errors.New("no other server has taken over"), failed)
+	})
+	return next, err
+}
+
+// answered is how long a server may take to say that it is the primary.
+const answered = 500 * time.Millisecond
+
+// leads says whether a server takes writes, as the server says itself. One that does not answer
+// soon, as it may wait for others, does not.
+func (f *Fleet) leads(ctx context.Context, server *Server) (bool, error) {
+	q, err := f.flow.asks(server)
+	if err != nil {
+		return false, err
+	}
+	defer q.Close()
+	ctx, cancel := context.WithTimeout(ctx, answered)
+	defer cancel()
+	return q.leads(ctx)
+}
