@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/txlock/txlock"
@@ -28,8 +27,7 @@ func (l *library[Tx]) claim(ctx context.Context, o *operation, random *rand.Rand
 	late := func(err error) bool {
 		return errors.Is(err, txlock.ErrLost) && now()-asked >= int64(claimFor*9/10)
 	}
-	limit := time.Duration(1 + random.Int64N(int64(30*time.Millisecond)))
-	claim := l.locks.Claim("torture:" + strconv.Itoa(o.Keys[0])).Within(limit)
+	claim := l.locks.Claim(keyName(o.Keys[0])).Within(upTo(random, 30*time.Millisecond))
 	o.Outcome = failed
 	held, err := claim.Take(ctx, o.ID.String(), claimFor)
 	if err != nil {
@@ -40,19 +38,14 @@ func (l *library[Tx]) claim(ctx context.Context, o *operation, random *rand.Rand
 	}
 	o.Token = held.Token()
 	tell()
-	pause := time.Duration(random.Int64N(int64(5 * time.Millisecond)))
+	pause := upTo(random, 5*time.Millisecond)
 	if random.IntN(20) == 0 {
 		pause = claimFor * 11 / 10
 	}
 	time.Sleep(pause)
 	worked := false
 	err = held.Do(ctx, func(ctx context.Context, tx Tx) error {
-		o.Granted = now()
-		tell()
-		defer func() {
-			o.Released = now()
-			tell()
-		}()
+		defer o.begins(tell)()
 		err := l.increment(ctx, tx, o, o.Keys[0], random)
 		worked = err == nil
 		return err

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	sqlmysql "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/txlock/txlock"
@@ -171,46 +172,47 @@ func (d *database) prepare(ctx context.Context, keys int) error {
 	return nil
 }
 
-// direct is a Locker of the parent. It hides the transaction type.
-type direct struct {
-	install func(context.Context) error
-	tryLock func(ctx context.Context, keys []string) (*txlock.Lock, error)
-	leader  func(ctx context.Context, election string) (txlock.Leader, error)
-	close   func() error
-
-	tryPermit func(ctx context.Context, semaphore string) (*txlock.Lock, error)
-	done      func(ctx context.Context, work string) (bool, error)
-	sweep     func(ctx context.Context) (int64, error)
+// direct is a Locker of the parent, whatever its transactions are.
+type direct interface {
+	Install(ctx context.Context) error
+	Sweep(ctx context.Context, olderThan time.Duration) (int64, error)
+	Close() error
+	tryLock(ctx context.Context, keys []string) (*txlock.Lock, error)
+	tryPermit(ctx context.Context, semaphore string) (*txlock.Lock, error)
+	leader(ctx context.Context, election string) (txlock.Leader, error)
+	done(ctx context.Context, work string) (bool, error)
 }
 
-func directOf[Tx any](l *txlock.Locker[Tx]) *direct {
-	return &direct{install: l.Install, close: l.Close, tryLock: func(ctx context.Context, keys []string) (
-		*txlock.Lock, error,
-	) {
-		return l.Mutex(keys...).TryLock(ctx)
-	}, leader: func(ctx context.Context, election string) (txlock.Leader, error) {
-		return l.Election(election, "onlooker").Leader(ctx)
-	}, tryPermit: func(ctx context.Context, semaphore string) (*txlock.Lock, error) {
-		return l.Semaphore(semaphore, permits).TryLock(ctx)
-	}, done: func(ctx context.Context, work string) (bool, error) {
-		_, done, err := l.Once(work).Done(ctx)
-		return done, err
-	}, sweep: func(ctx context.Context) (int64, error) {
-		return l.Sweep(ctx, 0)
-	}}
+type onlooker[Tx any] struct{ *txlock.Locker[Tx] }
+
+func (o onlooker[Tx]) tryLock(ctx context.Context, keys []string) (*txlock.Lock, error) {
+	return o.Mutex(keys...).TryLock(ctx)
 }
 
-func (d *database) locker(ctx context.Context, lease time.Duration) (*direct, error) {
+func (o onlooker[Tx]) tryPermit(ctx context.Context, semaphore string) (*txlock.Lock, error) {
+	return o.Semaphore(semaphore, permits).TryLock(ctx)
+}
+
+func (o onlooker[Tx]) leader(ctx context.Context, election string) (txlock.Leader, error) {
+	return o.Election(election, "onlooker").Leader(ctx)
+}
+
+func (o onlooker[Tx]) done(ctx context.Context, work string) (bool, error) {
+	_, done, err := o.Once(work).Done(ctx)
+	return done, err
+}
+
+func (d *database) locker(ctx context.Context, lease time.Duration) (direct, error) {
 	if isPostgres(d.kind) {
 		driver, err := postgres.Open(ctx, d.dsn)
 		if err != nil {
 			return nil, err
 		}
-		return directOf(txlock.New(driver, options(lease)...)), nil
+		return onlooker[pgx.Tx]{txlock.New(driver, options(lease)...)}, nil
 	}
 	driver, err := mysql.Open(ctx, d.dsn)
 	if err != nil {
 		return nil, err
 	}
-	return directOf(txlock.New(driver, options(lease)...)), nil
+	return onlooker[*sql.Tx]{txlock.New(driver, options(lease)...)}, nil
 }

@@ -28,8 +28,7 @@ func (l *library[Tx]) lead(ctx context.Context, o *operation, random *rand.Rand,
 	var leads atomic.Bool
 	limited := random.IntN(5) == 0
 	if limited {
-		limit := time.Duration(1 + random.Int64N(int64(30*time.Millisecond)))
-		defer time.AfterFunc(limit, func() {
+		defer time.AfterFunc(upTo(random, 30*time.Millisecond), func() {
 			if !leads.Load() {
 				cancel()
 			}
@@ -66,12 +65,7 @@ func (l *library[Tx]) lead(ctx context.Context, o *operation, random *rand.Rand,
 func (l *library[Tx]) term(ctx context.Context, election *txlock.Election[Tx], o *operation, random *rand.Rand,
 	tell func(),
 ) error {
-	var lost atomic.Int64
-	stop := context.AfterFunc(ctx, func() {
-		if errors.Is(context.Cause(ctx), txlock.ErrLost) {
-			lost.Store(now())
-		}
-	})
+	noteLoss := o.watch(ctx)
 	l.writeFenced(ctx, o)
 	var stale error
 	if random.IntN(4) == 0 {
@@ -83,20 +77,10 @@ func (l *library[Tx]) term(ctx context.Context, election *txlock.Election[Tx], o
 				leader.Identity, o.Token)
 		}
 	}
-	length := time.Duration(random.Int64N(int64(20 * time.Millisecond)))
-	if random.IntN(200) == 0 {
-		length = l.plan.Lease * 3 / 2
-	}
-	select {
-	case <-time.After(length):
-	case <-ctx.Done():
-	}
+	l.stay(ctx, random, 200)
 	o.Released = now()
 	tell()
-	stop()
-	if o.Lost = lost.Load(); o.Lost > o.Released {
-		o.Lost = 0 // the answer says so
-	}
+	noteLoss()
 	if errors.Is(context.Cause(ctx), txlock.ErrLost) {
 		return context.Cause(ctx)
 	}

@@ -1,126 +1,61 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
-	"time"
-
-	"github.com/anishathalye/porcupine"
 )
 
 // violation is a broken promise.
 type violation struct {
-	Rule       string       `json:"rule"`
-	Text       string       `json:"text"`
-	Operations []*operation `json:"operations,omitempty"`
+	Rule       string
+	Text       string
+	Operations []*operation
 }
-
-// checkTime limits the search for an order of one key's history. If the search takes longer, the
-// result says so.
-const checkTime = time.Minute
 
 // never is the return time of an operation that did not return. It may take effect at any later
 // time.
 const never = math.MaxInt64
-
-// addition is an operation on a counter. It adds 1 to the value that it reads. The last one only
-// reads.
-type addition struct {
-	id   operationID
-	look bool
-}
-
-// anything is the output of an addition whose value was not recorded.
-const anything int64 = -1
-
-// counterModel is a counter. Each operation adds 1 and returns the value before. Two operations
-// that held the lock at once would read the same value.
-func counterModel(start int64) porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return start },
-		Step: func(state, input, output any) (bool, any) {
-			value, read := state.(int64), output.(int64)
-			if read != anything && read != value {
-				return false, state
-			}
-			if input.(addition).look {
-				return true, value
-			}
-			return true, value + 1
-		},
-	}
-}
-
-// step is an operation on a mutex: a holder takes it or gives it back.
-type step struct {
-	id     operationID
-	take   bool
-	shares bool
-}
-
-// owners are the holders of a mutex: one writer, or any number of readers.
-type owners struct {
-	writer  operationID
-	readers int
-}
-
-// nobody is the writer of a mutex that is free or shared.
-const nobody operationID = 0
-
-func mutexModel() porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return owners{} },
-		Step: func(state, input, _ any) (bool, any) {
-			by, s := state.(owners), input.(step)
-			switch {
-			case s.shares && s.take:
-				return by.writer == nobody, owners{readers: by.readers + 1}
-			case s.shares:
-				return by.readers > 0, owners{readers: by.readers - 1}
-			case s.take:
-				return by == owners{}, owners{writer: s.id}
-			}
-			return by.writer == s.id, owners{}
-		},
-	}
-}
 
 // checkMutex checks that no writer certainly had the lock of a key together with somebody else. A
 // hold that a fault broke may have ended at any time since the fault.
 //
 // The server granted a hold at some time since the call, and released it at some time up to the
 // return. But if there is an order for any such times, there is one in which every hold is as short
-// as it can be, from when it was known to be granted to when it was given back. So these are
-// searched: with the times of the calls, of which a hundred may be under way, a search has no end.
+// as it can be: from when it was known to be granted to when it was given back.
 func (e *epoch) checkMutex(key int, holds []hold) []violation {
 	certain := slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return h.end <= h.Granted })
 	found := overlapping(certain)
-	var history []porcupine.Operation
 	for _, h := range holds {
-		call, back := h.Granted, h.end
-		if h.end <= h.Granted { // it may have been over before it was known: a moment will do
-			call, back = h.Call, h.Granted
-		}
-		history = append(history,
-			porcupine.Operation{Input: step{h.ID, true, h.Verb.shares()}, Call: call, Return: h.Granted},
-			porcupine.Operation{Input: step{h.ID, false, h.Verb.shares()}, Call: h.end, Return: back})
-	}
-	result := porcupine.Illegal
-	if found == nil { // a search would be in vain otherwise, and long
-		result = porcupine.CheckOperationsTimeout(mutexModel(), history, checkTime)
-		for _, h := range holds {
-			found = append(found, h.operation)
+		if h.end <= h.Granted {
+			found = append(found, h.without(certain)...)
 		}
 	}
-	if result == porcupine.Ok {
+	if found == nil {
 		return nil
 	}
 	return []violation{{
-		Rule: "mutual exclusion", Text: fmt.Sprintf("key %d: no order of the holds in which a writer has the lock "+
-			"alone (%s)", key, result),
-		Operations: found,
+		"mutual exclusion", fmt.Sprintf("key %d: a writer had the lock together with somebody else", key), found,
 	}}
+}
+
+// without looks for a moment for a hold that may have been over before it was known. The moment is
+// one at which nobody held the lock whom it excludes, from when the hold may have ended to when it
+// was known. If there is none, without returns the hold and the last in its way. Certain are in the
+// order of their grants.
+func (h hold) without(certain []hold) (found []*operation) {
+	free := max(h.end, h.Call)
+	var last *operation
+	for _, c := range certain {
+		if c.Granted < free && free < c.end && !(c.Verb.shares() && h.Verb.shares()) {
+			free, last = c.end, c.operation
+		}
+	}
+	if free <= h.Granted {
+		return nil
+	}
+	return []*operation{h.operation, last}
 }
 
 // overlapping returns the holds that overlap another, unless both share.
@@ -145,26 +80,67 @@ func overlapping(holds []hold) []*operation {
 	return found
 }
 
-// checkCounter checks the additions to one counter and its final value. Their order follows from
-// the values that they read.
-func (e *epoch) checkCounter(rule string, key int, additions []porcupine.Operation, operations []*operation, start,
-	end int64,
-) []violation {
-	additions = append(additions, porcupine.Operation{
-		Input: addition{look: true}, Output: end, Call: e.End,
-		Return: e.End,
-	})
-	result := porcupine.Illegal
-	if !repeated(additions) {
-		result = porcupine.CheckOperationsTimeout(counterModel(start), additions, checkTime)
+// addition adds 1 to the value of a counter that it read, or, if it looks, only reads. It took
+// effect at a moment between its call and its end.
+type addition struct {
+	read      int64
+	look      bool
+	call, end int64
+}
+
+// anything is what an addition read whose value was not recorded. It took effect later, or not.
+const anything int64 = -1
+
+// explained tells whether additions can have taken effect one after the other. What each read gives
+// their order. So each is given the earliest moment that those before it leave. What read anything
+// fills gaps.
+func explained(additions []addition, from, to int64) bool {
+	adds, looks, unknown := map[int64]addition{}, map[int64][]addition{}, []addition{}
+	slices.SortFunc(additions, func(a, b addition) int { return cmp.Compare(a.call, b.call) })
+	for _, a := range additions {
+		_, twice := adds[a.read]
+		switch {
+		case a.read == anything:
+			unknown = append(unknown, a)
+		case a.read < from || a.read > to || !a.look && (twice || a.read == to):
+			return false
+		case a.look:
+			looks[a.read] = append(looks[a.read], a)
+		default:
+			adds[a.read] = a
+		}
 	}
-	if result == porcupine.Ok {
+	at := int64(0)
+	takes := func(a addition) bool {
+		at = max(at, a.call)
+		return at <= a.end
+	}
+	for value := from; value < to; value++ {
+		add, known := adds[value]
+		if !known {
+			if len(unknown) == 0 {
+				return false
+			}
+			add, unknown = unknown[0], unknown[1:]
+		}
+		if slices.ContainsFunc(looks[value], func(a addition) bool { return !takes(a) }) || !takes(add) {
+			return false
+		}
+	}
+	return from <= to && !slices.ContainsFunc(looks[to], func(a addition) bool { return !takes(a) })
+}
+
+// checkCounter checks the additions to one counter and its final value.
+func (e *epoch) checkCounter(rule string, key int, additions []addition, operations []*operation, from,
+	to int64,
+) []violation {
+	if explained(append(additions, addition{to, true, e.End, e.End}), from, to) {
 		return nil
 	}
 	return []violation{{
-		Rule: rule, Text: fmt.Sprintf("key %d: no order of the additions explains what they read between the first "+
-			"value %d and the last %d (%s)", key, start, end, result),
-		Operations: suspicious(operations, key, rule == ruleFenced),
+		rule, fmt.Sprintf("key %d: no order of the additions explains what they read between the first "+
+			"value %d and the last %d", key, from, to),
+		suspicious(operations, key, rule == ruleFenced),
 	}}
 }
 
@@ -179,22 +155,6 @@ func (e *epoch) checkReaders() []violation {
 		}
 	}
 	return violations
-}
-
-// repeated tells whether two additions read the same. A search for their order would be in vain,
-// and long.
-func repeated(additions []porcupine.Operation) bool {
-	seen := map[any]bool{}
-	for _, a := range additions {
-		if a.Input.(addition).look || a.Output == anything {
-			continue
-		}
-		if seen[a.Output] {
-			return true
-		}
-		seen[a.Output] = true
-	}
-	return false
 }
 
 // suspicious returns the operations that read the same value as another, for the report. If there

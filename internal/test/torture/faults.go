@@ -86,9 +86,7 @@ func (a *adversary) pause(ctx context.Context) {
 	}
 }
 
-func (a *adversary) upTo(d time.Duration) time.Duration {
-	return time.Duration(a.random.Int64N(int64(d)))
-}
+func (a *adversary) upTo(d time.Duration) time.Duration { return upTo(a.random, d) }
 
 // strike causes the next fault and heals it.
 func (a *adversary) strike(ctx context.Context) (fault, error) {

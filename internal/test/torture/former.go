@@ -93,7 +93,7 @@ func (t *trial) install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(locks.install(ctx), locks.close())
+	return errors.Join(locks.Install(ctx), locks.Close())
 }
 
 var mysqlDSN = regexp.MustCompile(`^(.*)@tcp\((.*)\)/([^?]*).*$`)

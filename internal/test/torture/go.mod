@@ -3,7 +3,6 @@ module github.com/txlock/txlock/internal/test/torture
 go 1.25.0
 
 require (
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/stretchr/testify v1.12.1

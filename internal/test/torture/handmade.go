@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"github.com/go-sql-driver/mysql"
 )
 
 // The locks that can be tortured.
 const (
 	lockTxlock    = "txlock"
 	lockLeaseRow  = "lease-row"
-	lockSwallowed = "swallowed-deadlock"
 	lockLookFirst = "look-first"
 )
 
@@ -24,17 +21,10 @@ func openHandmade(p plan, db *sql.DB) (subject, error) {
 	switch p.Lock {
 	case lockLeaseRow:
 		return &leaseRow{db: db, now: clockOf(p)}, nil
-	case lockSwallowed:
-		if isPostgres(p.Kind) {
-			return nil, errors.New("swallowed-deadlock needs MySQL or MariaDB: PostgreSQL does not commit a " +
-				"transaction in which a statement failed")
-		}
-		return &swallowed{db: db, keys: p.Keys}, nil
 	case lockLookFirst:
 		return &lookFirst{db: db, keys: p.Keys}, nil
 	}
-	return nil, fmt.Errorf("no lock %q: there are %s, %s, %s and %s", p.Lock, lockTxlock, lockLeaseRow,
-		lockSwallowed, lockLookFirst)
+	return nil, fmt.Errorf("no lock %q: there are %s, %s and %s", p.Lock, lockTxlock, lockLeaseRow, lockLookFirst)
 }
 
 // clockOf is an SQL expression for the server's clock in milliseconds.
@@ -109,64 +99,6 @@ func (l *leaseRow) write(ctx context.Context, o *operation, key int, value int64
 		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()
-}
-
-// swallowed locks two rows with SELECT … FOR UPDATE in any order, and ignores deadlocks. After a
-// deadlock the server has rolled back the transaction, and every later statement commits by itself.
-type swallowed struct {
-	db   *sql.DB
-	keys int
-}
-
-func (s *swallowed) verbs() []verb { return []verb{verbDo} }
-func (s *swallowed) close() error  { return s.db.Close() }
-
-func (s *swallowed) run(ctx context.Context, o *operation, random *rand.Rand, tell func()) {
-	o.Keys = []int{o.Keys[0], (o.Keys[0] + 1 + random.IntN(s.keys-1)) % s.keys}
-	err := s.work(ctx, o, random, tell)
-	o.Outcome = done
-	if err != nil {
-		o.Outcome, o.Error = unknown, err.Error()
-	}
-}
-
-func (s *swallowed) work(ctx context.Context, o *operation, random *rand.Rand, tell func()) error {
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	for _, key := range o.Keys {
-		var k int
-		err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT k FROM %s WHERE k = %d FOR UPDATE", handmade, key)).Scan(&k)
-		if err != nil && !isDeadlock(err) {
-			return err
-		}
-	}
-	o.Granted = now()
-	tell()
-	defer func() { o.Released = max(o.Released, o.Granted) }()
-	for _, key := range o.Keys {
-		value, err := readCounter(ctx, tx, key)
-		if err != nil {
-			return err
-		}
-		o.Reads = append(o.Reads, value)
-	}
-	time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond)))) // the work
-	for i, key := range o.Keys {
-		if err := writeCounter(ctx, tx, o, key, o.Reads[i]+1); err != nil {
-			return err
-		}
-	}
-	o.Released = now()
-	tell()
-	return tx.Commit()
-}
-
-func isDeadlock(err error) bool {
-	var refused *mysql.MySQLError
-	return errors.As(err, &refused) && refused.Number == 1213
 }
 
 // statements is a sql.DB or a sql.Tx.

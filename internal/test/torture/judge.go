@@ -105,9 +105,9 @@ func (t *trial) free(ctx context.Context) error {
 		}
 	}
 	if t.Pair != pairGalera { // which has none
-		err = errors.Join(err, locks.freePermits(ctx))
+		err = errors.Join(err, freePermits(ctx, locks))
 	}
-	return errors.Join(err, locks.close())
+	return errors.Join(err, locks.Close())
 }
 
 // violate prints the violations, and saves the history of the epoch in a file.

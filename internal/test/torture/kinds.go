@@ -67,16 +67,11 @@ func (l *library[Tx]) read(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 	tell func(),
 ) error {
 	err := m.Do(ctx, func(ctx context.Context, tx Tx) (err error) {
-		o.Granted = now()
-		tell()
-		defer func() {
-			o.Released = now()
-			tell()
-		}()
+		defer o.begins(tell)()
 		if o.Reads, err = l.counters(ctx, tx, o); err != nil {
 			return err
 		}
-		time.Sleep(time.Duration(random.Int64N(int64(8 * time.Millisecond))))
+		time.Sleep(upTo(random, 8*time.Millisecond))
 		o.Again, err = l.counters(ctx, tx, o)
 		return err
 	})
@@ -108,7 +103,7 @@ func (l *library[Tx]) once(ctx context.Context, o *operation, random *rand.Rand,
 	once := l.locks.Once(workName(o.Work))
 	limited := !o.Verb.tries() && random.IntN(5) == 0
 	if limited {
-		once = once.Within(time.Duration(1 + random.Int64N(int64(30*time.Millisecond))))
+		once = once.Within(upTo(random, 30*time.Millisecond))
 	}
 	if o.Verb == verbOnceTx {
 		err := l.onceTx(ctx, once, o, random, tell)
@@ -133,16 +128,11 @@ func (l *library[Tx]) once(ctx context.Context, o *operation, random *rand.Rand,
 }
 
 func (l *library[Tx]) work(ctx context.Context, tx Tx, o *operation, random *rand.Rand, tell func()) error {
-	o.Granted = now()
-	tell()
-	defer func() {
-		o.Released = now()
-		tell()
-	}()
+	defer o.begins(tell)()
 	if err := l.exec(ctx, tx, doneSQL(o)); err != nil {
 		return err
 	}
-	time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond))))
+	time.Sleep(upTo(random, 5*time.Millisecond))
 	if random.IntN(10) == 0 {
 		return errUnwilling
 	}
@@ -228,25 +218,25 @@ func (t *trial) lookAtMarkers(ctx context.Context, e *epoch) error {
 		}
 		is, err := locks.done(ctx, workName(o.Work))
 		if err != nil {
-			return errors.Join(err, locks.close())
+			return errors.Join(err, locks.Close())
 		}
 		if e.after.marked[o.Work] = is; is {
 			marked++
 		}
 	}
-	swept, err := locks.sweep(ctx)
+	swept, err := locks.Sweep(ctx, 0)
 	if err == nil && (swept < marked || swept > marked+claims) { // it sweeps ended claims as well
 		err = fmt.Errorf("%d works of the epoch are marked, and Sweep has found %d markers and claims", marked, swept)
 	}
-	return errors.Join(err, locks.close())
+	return errors.Join(err, locks.Close())
 }
 
 // freePermits checks that all permits of each semaphore can be had, and no more.
-func (d *direct) freePermits(ctx context.Context) (err error) {
+func freePermits(ctx context.Context, locks direct) (err error) {
 	for semaphore := range semaphores {
 		var held []*txlock.Lock
 		for range permits + 1 {
-			lock, missed := d.tryPermit(ctx, semaphoreName(semaphore))
+			lock, missed := locks.tryPermit(ctx, semaphoreName(semaphore))
 			if missed == nil {
 				held = append(held, lock)
 			} else if !errors.Is(missed, txlock.ErrNotAcquired) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -123,29 +122,29 @@ func (l *library[Tx]) close() error {
 }
 
 func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, tell func()) {
-	if o.Verb == verbLead {
-		if err := l.lead(ctx, o, random, tell); err != nil {
-			o.Error = err.Error()
-		}
-		return
+	var err error
+	switch {
+	case o.Verb == verbLead:
+		err = l.lead(ctx, o, random, tell)
+	case o.Verb.once():
+		err = l.once(ctx, o, random, tell)
+	case o.Verb == verbClaim:
+		err = l.claim(ctx, o, random, tell)
+	default:
+		err = l.lock(ctx, o, random, tell)
 	}
-	if o.Verb.once() {
-		if err := l.once(ctx, o, random, tell); err != nil {
-			o.Error = err.Error()
-		}
-		return
+	if err != nil {
+		o.Error = err.Error()
 	}
-	if o.Verb == verbClaim {
-		if err := l.claim(ctx, o, random, tell); err != nil {
-			o.Error = err.Error()
-		}
-		return
-	}
+}
+
+// lock is an operation on a Mutex or a Semaphore.
+func (l *library[Tx]) lock(ctx context.Context, o *operation, random *rand.Rand, tell func()) error {
 	m := l.mutex(o)
 	limited := false
 	if !o.Verb.tries() && random.IntN(5) == 0 { // limits the wait in one of two ways
 		limited = true
-		limit := time.Duration(1 + random.Int64N(int64(30*time.Millisecond)))
+		limit := upTo(random, 30*time.Millisecond)
 		if random.IntN(2) == 0 {
 			m = m.Within(limit)
 		} else {
@@ -168,11 +167,8 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 	default:
 		err = l.do(ctx, m, o, random, tell)
 	}
-	if err == nil {
-		return
-	}
-	o.Error = err.Error()
 	switch {
+	case err == nil:
 	case o.Granted == 0 && errors.Is(err, txlock.ErrNotAcquired):
 		o.Outcome = missed
 		o.Expected = limited || o.Verb.tries()
@@ -183,6 +179,7 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 		o.Expected = o.Deadline != 0 && (closed || errors.Is(err, context.DeadlineExceeded)) ||
 			o.Silent && errors.Is(err, txlock.ErrLost)
 	}
+	return err
 }
 
 func keyName(key int) string { return "torture:" + strconv.Itoa(key) }
@@ -195,12 +192,7 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 		call = m.TryDo
 	}
 	err := call(ctx, func(ctx context.Context, tx Tx) (err error) {
-		o.Granted = now()
-		tell()
-		defer func() {
-			o.Released = now()
-			tell()
-		}()
+		defer o.begins(tell)()
 		if err := l.increment(ctx, tx, o, o.Keys[0], random); err != nil {
 			return err
 		}
@@ -259,7 +251,7 @@ func (l *library[Tx]) increment(ctx context.Context, tx Tx, o *operation, key in
 	}
 	o.Reads = append(o.Reads, value)
 	if random.IntN(4) == 0 {
-		time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond))))
+		time.Sleep(upTo(random, 5*time.Millisecond))
 	}
 	if err := l.exec(ctx, tx, fmt.Sprintf("UPDATE %s SET value = %d WHERE k = %d", counters, value+1,
 		key)); err != nil {
@@ -289,12 +281,7 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 		o.Keys = []int{permitKey(l.plan.Keys, semaphore-semaphoreKey(l.plan.Keys, 0), o.Permit), semaphore}
 	}
 	tell()
-	var lost atomic.Int64
-	stop := context.AfterFunc(lock.Context(), func() {
-		if errors.Is(context.Cause(lock.Context()), txlock.ErrLost) {
-			lost.Store(now())
-		}
-	})
+	noteLoss := o.watch(lock.Context())
 	if o.Verb.fences() {
 		l.writeFenced(lock.Context(), o)
 	}
@@ -302,26 +289,28 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 	if len(o.Keys) == 2 && !o.Verb.permits() {
 		nested = l.again(m, lock, o)
 	}
-	length := time.Duration(random.Int64N(int64(20 * time.Millisecond)))
-	if random.IntN(400) == 0 {
-		length = l.plan.Lease * 3 / 2
-	}
-	select {
-	case <-time.After(length):
-	case <-lock.Context().Done():
-	}
+	l.stay(lock.Context(), random, 400)
 	o.Released = now()
 	tell()
 	err = lock.Unlock(context.Background())
-	stop()
-	if o.Lost = lost.Load(); o.Lost > o.Released {
-		o.Lost = 0 // Unlock itself ended the context
-	}
+	noteLoss()
 	o.Outcome = done
 	if err = errors.Join(nested, err); err != nil {
 		o.Outcome = failed
 	}
 	return err
+}
+
+// stay passes some time under a lock: once in so many times, more than the lease.
+func (l *library[Tx]) stay(ctx context.Context, random *rand.Rand, times int) {
+	length := upTo(random, 20*time.Millisecond)
+	if random.IntN(times) == 0 {
+		length = l.plan.Lease * 3 / 2
+	}
+	select {
+	case <-time.After(length):
+	case <-ctx.Done():
+	}
 }
 
 // writeFenced adds 1 to a value outside the lock's transaction. The store records the token before

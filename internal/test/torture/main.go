@@ -16,7 +16,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -57,8 +56,7 @@ func command(ctx context.Context, args []string) error {
 	flags.IntVar(&s.Processes, "processes", 3, "number of worker processes")
 	flags.IntVar(&s.Goroutines, "goroutines", 4, "goroutines in each worker process")
 	flags.IntVar(&s.Keys, "keys", 16, "number of keys, 2 to 156")
-	flags.StringVar(&s.Lock, "lock", lockTxlock, "what is tortured: txlock, lease-row, swallowed-deadlock or "+
-		"look-first")
+	flags.StringVar(&s.Lock, "lock", lockTxlock, "what is tortured: txlock, lease-row or look-first")
 	flags.StringVar(&s.Pair, "pair", "", "run on a primary with a standby, which change places: by haproxy; on "+
 		"PostgreSQL, by hosts: a connection string with both; or on three servers: patroni and "+
 		"patroni-hosts on PostgreSQL, group (Group Replication) on MySQL, galera on MariaDB, "+
@@ -69,8 +67,6 @@ func command(ctx context.Context, args []string) error {
 	flags.StringVar(&s.Former, "former", "", "this program, built of another version: every other worker is one")
 	flags.StringVar(&s.Installer, "installer", "", "the command txlock of another version: it installs the lock "+
 		"table, which this version upgrades")
-	expect := flags.Bool("expect-violations", false, "succeed only if there are violations")
-	file := flags.String("json", "", "file to write the results to")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -84,16 +80,17 @@ func command(ctx context.Context, args []string) error {
 	for s.Seed == 0 {
 		s.Seed = rand.Int64()
 	}
-	var results []*result
 	for _, s.Kind = range kinds {
-		result, err := torture(ctx, s, os.Stdout)
-		results = append(results, result)
+		result, failed := torture(ctx, s, os.Stdout)
 		result.print(os.Stdout)
-		if err != nil {
-			return errors.Join(err, save(*file, results))
+		if failed != nil {
+			return failed
+		}
+		if n := len(result.Violations); n > 0 {
+			err = errors.Join(err, fmt.Errorf("%v: %d violations", s.Kind, n))
 		}
 	}
-	return errors.Join(verdictOf(results, *expect), save(*file, results))
+	return err
 }
 
 // check refuses invalid settings before a server is started.
@@ -141,27 +138,4 @@ func kindsOf(engine string) ([]servers.Kind, error) {
 		kinds = append(kinds, kind)
 	}
 	return kinds, nil
-}
-
-func verdictOf(results []*result, expected bool) error {
-	for _, r := range results {
-		switch n := len(r.Violations); {
-		case n > 0 && !expected:
-			return fmt.Errorf("%v: %d violations", r.Kind, n)
-		case n == 0 && expected:
-			return fmt.Errorf("%v: no violation of %s was found, and there are some", r.Kind, r.Lock)
-		}
-	}
-	return nil
-}
-
-func save(path string, results []*result) error {
-	if path == "" {
-		return nil
-	}
-	text, err := json.MarshalIndent(results, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
 }

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
 
 	"github.com/txlock/txlock"
 	"golang.org/x/sys/unix"
@@ -68,6 +72,39 @@ type operation struct {
 	Ran      bool    `json:"ran,omitempty"`  // the call was told that its work is the one
 	Token    int64   `json:"token,omitempty"`
 	Fence    *fence  `json:"fence,omitempty"`
+}
+
+// begins notes that the operation has what it asked for. What it returns notes that the operation
+// begins to give that back.
+func (o *operation) begins(tell func()) (ends func()) {
+	o.Granted = now()
+	tell()
+	return func() {
+		o.Released = now()
+		tell()
+	}
+}
+
+// watch looks for the loss of a lock. What it returns is called when the operation has given the
+// lock back, and notes a loss that came before: Unlock ends the context, too.
+func (o *operation) watch(ctx context.Context) (noteLoss func()) {
+	var lost atomic.Int64
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), txlock.ErrLost) {
+			lost.Store(now())
+		}
+	})
+	return func() {
+		stop()
+		if at := lost.Load(); at <= o.Released {
+			o.Lost = at
+		}
+	}
+}
+
+// upTo is a time of up to d, and never 0.
+func upTo(random *rand.Rand, d time.Duration) time.Duration {
+	return 1 + time.Duration(random.Int64N(int64(d)))
 }
 
 // fence is a fenced store's answer to a holder.

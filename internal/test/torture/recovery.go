@@ -9,13 +9,13 @@ import (
 
 // damage summarises the effects of all faults of one kind.
 type damage struct {
-	Kind       faultKind       `json:"kind"`
-	Count      int             `json:"count"`
-	Losses     int             `json:"losses"` // number of broken holds
-	Recoveries []time.Duration `json:"recoveries"`
+	Kind       faultKind
+	Count      int
+	Losses     int // number of broken holds
+	Recoveries []time.Duration
 	// Belief is the longest time for which a Lock did not know that it was lost, while another
 	// already had the lock.
-	Belief time.Duration `json:"belief"`
+	Belief time.Duration
 }
 
 // quantile is the recovery time that a share q of all does not exceed, or 0 without any.

@@ -13,21 +13,21 @@ import (
 // result is the result of a run.
 type result struct {
 	settings
-	Date         time.Time             `json:"date"`
-	Version      string                `json:"version"`
-	Duration     time.Duration         `json:"duration"`
-	Operations   int                   `json:"operations"`
-	Acquisitions int                   `json:"acquisitions"`
-	Terms        int                   `json:"terms"`
-	Inside       int                   `json:"inside"`  // of one semaphore, at the most
-	Works        int                   `json:"works"`   // that were to be done once, and were
-	Updates      int                   `json:"updates"` // acknowledged Dos
-	Unknown      int                   `json:"unknown"` // Dos with an unknown outcome
-	Overtaken    int                   `json:"overtaken"`
-	Stalled      time.Duration         `json:"stalled"` // sum over the processes
-	Refusals     refusals              `json:"refusals,omitempty"`
-	Damages      map[faultKind]*damage `json:"damages"`
-	Violations   []violation           `json:"violations"`
+	Date         time.Time
+	Version      string
+	Duration     time.Duration
+	Operations   int
+	Acquisitions int
+	Terms        int
+	Inside       int // of one semaphore, at the most
+	Works        int // that were to be done once, and were
+	Updates      int // acknowledged Dos
+	Unknown      int // Dos with an unknown outcome
+	Overtaken    int
+	Stalled      time.Duration // sum over the processes
+	Refusals     refusals
+	Damages      map[faultKind]*damage
+	Violations   []violation
 }
 
 func newResult(s settings) *result {

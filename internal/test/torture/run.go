@@ -14,22 +14,22 @@ import (
 
 // settings are the settings of a run.
 type settings struct {
-	Kind       servers.Kind  `json:"kind"`
-	For        time.Duration `json:"for"`
-	Seed       int64         `json:"seed"`
-	Processes  int           `json:"processes"`
-	Goroutines int           `json:"goroutines"`
-	Keys       int           `json:"keys"`
-	Lock       string        `json:"lock"`
+	Kind       servers.Kind
+	For        time.Duration
+	Seed       int64
+	Processes  int
+	Goroutines int
+	Keys       int
+	Lock       string
 
-	Pair         string `json:"pair,omitempty"` // how clients find the primary; empty: one server
-	Switches     int    `json:"switches,omitempty"`
-	Asynchronous bool   `json:"asynchronous,omitempty"`
+	Pair         string // how clients find the primary; empty: one server
+	Switches     int
+	Asynchronous bool
 
-	Former    string `json:"former,omitempty"`    // the torture program of another version, for every other worker
-	Installer string `json:"installer,omitempty"` // the command txlock that installs first; empty: none
+	Former    string // the torture program of another version, for every other worker
+	Installer string // the command txlock that installs first; empty: none
 
-	Histories string `json:"-"` // the folder for those with violations; empty: the temporary folder
+	Histories string // the folder for those with violations; empty: the temporary folder
 }
 
 const (
@@ -153,8 +153,8 @@ func (t *trial) faultKinds() []faultKind {
 	switch t.Lock {
 	case lockLeaseRow:
 		return []faultKind{stopWorker}
-	case lockSwallowed, lockLookFirst:
-		return nil // deadlocks and races come by themselves
+	case lockLookFirst:
+		return nil // races come by themselves
 	}
 	kinds := faultKinds
 	switch {

@@ -1,10 +1,6 @@
 package main
 
-import (
-	"fmt"
-
-	"github.com/anishathalye/porcupine"
-)
+import "fmt"
 
 const (
 	ruleSet     = "set kept through Do"
@@ -80,14 +76,12 @@ func (e *epoch) checkSums() []violation {
 // checkDo checks the counters that Dos change. The set shows which Dos took effect where no worker
 // reported it.
 func (e *epoch) checkDo(key int) []violation {
-	var history []porcupine.Operation
+	var history []addition
 	var operations []*operation
 	for _, o := range e.Operations {
 		a := application{o.ID, key}
 		read, ok := o.readOf(key, false)
-		took := porcupine.Operation{
-			Input: addition{o.ID, o.Verb == verbRead}, Output: read, Call: o.Call, Return: o.Return,
-		}
+		took := addition{read, o.Verb == verbRead, o.Call, o.Return}
 		switch {
 		case o.Verb == verbRead:
 			if o.Outcome != done || !ok {
@@ -97,7 +91,7 @@ func (e *epoch) checkDo(key int) []violation {
 			continue
 		case o.Outcome == done && ok:
 		case e.after.applied[a] > 0:
-			took.Output, took.Return = e.after.seen[a], e.End
+			took.read, took.end = e.after.seen[a], e.End
 		default:
 			continue
 		}
@@ -109,20 +103,20 @@ func (e *epoch) checkDo(key int) []violation {
 // checkFenced checks the counters outside the lock's transaction. They must be right even if a
 // holder continued after it had lost the lock, because the fence refuses its writes.
 func (e *epoch) checkFenced(key int) []violation {
-	var history []porcupine.Operation
+	var history []addition
 	var operations []*operation
 	for _, o := range e.Operations {
 		if !o.Verb.fences() || o.Keys[0] != key || o.Granted == 0 {
 			continue
 		}
-		took := porcupine.Operation{Input: addition{id: o.ID}, Output: anything, Call: o.Granted, Return: never}
+		took := addition{anything, false, o.Granted, never}
 		switch {
 		case o.Fence == nil && o.Died == 0 && o.Return != 0: // it knows of no fence
 			continue
 		case o.Fence == nil: // it was killed before it could report
 		case o.Fence.Outcome == unknown:
 		case o.Fence.Outcome == done:
-			took.Output, took.Call, took.Return = o.Fence.Read, o.Fence.Call, o.Fence.Return
+			took.read, took.call, took.end = o.Fence.Read, o.Fence.Call, o.Fence.Return
 		default:
 			continue
 		}

@@ -158,7 +158,7 @@ func (w *worker) toil(ctx context.Context, goroutine int) {
 		o.Return = now()
 		w.tell(o)
 		w.gate.RUnlock()
-		pause := time.Duration(random.Int64N(int64(6 * time.Millisecond)))
+		pause := upTo(random, 6*time.Millisecond)
 		if o.Outcome != done && !o.Expected {
 			pause += 20 * time.Millisecond // the server may be gone: failures must not fill the history
 		}
