@@ -22,10 +22,12 @@ type Proxy struct {
 	flow     sync.RWMutex // held for writing while nothing is forwarded
 	network  atomic.Pointer[Network]
 
-	mu     sync.Mutex
-	bursts int
-	pairs  map[*pair]struct{}
-	closed bool
+	mu      sync.Mutex
+	bursts  int
+	logins  int
+	keyless bool
+	pairs   map[*pair]struct{}
+	closed  bool
 }
 
 // Network says how the network between clients and server behaves, in both directions. The zero
@@ -45,6 +47,7 @@ type pair struct {
 	directions     int  // how many are still forwarded; guarded by Proxy.mu
 	silent         bool // nothing arrives any more; guarded by Proxy.flow
 
+	login     *login     // of which the key is hidden; nil: none is
 	intrusion *intrusion // that is due; nil: none; guarded by Proxy.mu
 	intruding *intrusion // whose answer is to come; nil: none; guarded by Proxy.mu
 }
@@ -80,6 +83,13 @@ func (p *Proxy) Bursts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.bursts
+}
+
+// Logins is how many connections there have been.
+func (p *Proxy) Logins() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.logins
 }
 
 // Open is the number of open connections. A connection leaves the count only when it is closed and
@@ -146,6 +156,10 @@ func (p *Proxy) accept() {
 			return
 		}
 		p.pairs[pair] = struct{}{}
+		p.logins++
+		if p.keyless {
+			pair.login = &login{}
+		}
 		p.mu.Unlock()
 		p.forwards.Go(func() { p.forward(pair, server, client, true) })
 		p.forwards.Go(func() { p.forward(pair, client, server, false) })
@@ -172,10 +186,14 @@ func (p *Proxy) forward(pair *pair, to, from net.Conn, asks bool) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
-		if n > 0 && (asks || !p.swallow(pair, buffer[:n])) {
+		data := buffer[:n]
+		if !asks {
+			data = pair.login.withoutKey(data)
+		}
+		if len(data) > 0 && (asks || !p.swallow(pair, data)) {
 			p.count(pair, asks)
 			select {
-			case pieces <- piece{bytes.Clone(buffer[:n]), time.Now()}:
+			case pieces <- piece{bytes.Clone(data), time.Now()}:
 			case <-delivered: // the other end is gone, and nobody takes more
 			}
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	"github.com/txlock/txlock/internal/test/servers"
-	"github.com/txlock/txlock/internal/test/wire/pooler"
+	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // The page and the doctor say the same.
@@ -98,9 +98,10 @@ func TestServices(t *testing.T) {
 	require.NotContains(t, s.checked(t), "service")
 
 	// RDS Proxy stands in front of RDS.
-	proxy, err := pooler.ListenKeyless(s.dsn, 6)
+	proxy, err := wire.Listen(s.host(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	proxy.HideKeys()
 	s.execute(t, "CREATE ROLE rds_superuser")
 	findings, err := s.look(background, strings.Replace(s.dsn, s.host(t), proxy.Addr(), 1), s.table)
 	require.NoError(t, err)

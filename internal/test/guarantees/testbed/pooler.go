@@ -2,13 +2,14 @@ package testbed
 
 import (
 	"database/sql"
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/servers"
-	"github.com/txlock/txlock/internal/test/wire/pooler"
+	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // Through is the engine behind a pooler.
@@ -85,16 +86,20 @@ func newestPostgres() (newest *Engine) {
 	return newest
 }
 
-// Keyless is the engine behind a pooler like RDS Proxy: by transaction, and nothing can be
-// cancelled through it. It also returns the pooler.
-func (e *Engine) Keyless(t *testing.T, sessions int) (*Engine, *pooler.Pooler) {
+// Keyless is the engine behind a PgBouncer that, like RDS Proxy, tells its clients no key by which
+// they could cancel. It also returns the way there.
+func (e *Engine) Keyless(t *testing.T, sessions int) (*Engine, *wire.Proxy) {
 	t.Helper()
-	p, err := pooler.ListenKeyless(e.DSN, sessions)
+	pooler, err := servers.StartPgBouncer(background, e.Server, fmt.Sprintf("default_pool_size=%d", sessions))
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+	proxy, err := wire.Listen(e.Through(pooler).Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	proxy.HideKeys()
 	return e.Through(&servers.Server{
-		Kind: e.Kind, Name: "a pooler without cancels before " + e.Name, DSN: e.DSNFor("", p.Addr(), nil),
-	}), p
+		Kind: e.Kind, Name: "a pooler without cancels before " + e.Name, DSN: e.DSNFor("", proxy.Addr(), nil),
+	}), proxy
 }
 
 func unchangedSettings(t *testing.T, pooler *servers.Server) {
