@@ -17,10 +17,7 @@ import (
 func TestServerHasGone(t *testing.T) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
-		openings, newDriver := Postgres, onPostgres
-		if !e.Postgres {
-			openings, newDriver = MySQL, onMySQL
-		}
+		openings, newDriver := openingsOf(e)
 		for _, o := range openings {
 			t.Run(e.Name+"/"+o.Name, func(t *testing.T) {
 				t.Parallel()

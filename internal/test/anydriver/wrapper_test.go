@@ -23,35 +23,33 @@ var background = context.Background()
 // trips are the round trips of a client whose connection is open.
 type trips struct{ lock, do, lockTx, nested, joined int }
 
+var costs = map[string]trips{
+	"lib pq":                {6, 6, 4, 2, 4},
+	"otelsql around pgx":    {3, 4, 4, 2, 1},
+	"otelsql around lib pq": {6, 6, 4, 2, 4},
+	"sqlmw around pgx":      {7, 8, 5, 2, 4},
+	"sqlmw around lib pq":   {6, 6, 4, 2, 4},
+	"opaque around pgx":     {7, 8, 5, 2, 4},
+	"opaque around lib pq":  {6, 6, 4, 2, 4},
+	"pgdriver of bun":       {5, 5, 4, 2, 4},
+	"otelsql around mysql":  {3, 8, 2, 2, 1},
+	"sqlmw around mysql":    {3, 8, 2, 2, 1},
+	"opaque around mysql":   {3, 8, 2, 2, 1},
+}
+
 // What a client costs. docs/clients.md has it in a table. The work of a Do and the transaction of
 // a LockTx cost more of their own, which is not counted.
 func TestRoundTrips(t *testing.T) {
 	for _, e := range testbed.Engines {
-		openings, newDriver, want := Postgres, onPostgres, map[string]trips{
-			"lib pq":                {6, 6, 4, 2, 4},
-			"otelsql around pgx":    {3, 4, 4, 2, 1},
-			"otelsql around lib pq": {6, 6, 4, 2, 4},
-			"sqlmw around pgx":      {7, 8, 5, 2, 4},
-			"sqlmw around lib pq":   {6, 6, 4, 2, 4},
-			"opaque around pgx":     {7, 8, 5, 2, 4},
-			"opaque around lib pq":  {6, 6, 4, 2, 4},
-			"pgdriver of bun":       {5, 5, 4, 2, 4},
-		}
 		if e.Kind == servers.Postgres15 || e.Kind == servers.MariaDB {
 			continue
 		}
-		if !e.Postgres {
-			openings, newDriver, want = MySQL, onMySQL, map[string]trips{
-				"otelsql around mysql": {3, 8, 2, 2, 1},
-				"sqlmw around mysql":   {3, 8, 2, 2, 1},
-				"opaque around mysql":  {3, 8, 2, 2, 1},
-			}
-		}
+		openings, newDriver := openingsOf(e)
 		for _, o := range openings {
 			t.Run(e.Name+" "+o.Name, func(t *testing.T) {
 				got := count(t, e, testbed.SQLOnPool(o.Name, o.Open, newDriver))
 				t.Logf("%s: %+v", o.Name, got)
-				require.Equal(t, want[o.Name], got)
+				require.Equal(t, costs[o.Name], got)
 			})
 		}
 	}

@@ -110,16 +110,6 @@ func TestConcurrently(t *testing.T) {
 	each(t, tools, func(t *testing.T, s *shop, c tool) { s.threeReplicas(t, c, concurrently) })
 }
 
-// The same with nobody waiting.
-func TestConcurrentlyAlone(t *testing.T) {
-	each(t, tools, func(t *testing.T, s *shop, c tool) {
-		s.open()
-		replica := s.start(t, c, concurrently, txlockRun()...)
-		require.Zero(t, replica.wait(t), replica.output)
-		s.migrated(t, c)
-	})
-}
-
 // The lock of golang-migrate itself does not go together with such an index: who waits for the lock
 // holds a snapshot for which the index waits. The server finds the circle. Whose statement it ends
 // depends on who has waited for a deadlock_timeout last. When that is the index, all replicas fail,
