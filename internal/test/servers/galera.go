@@ -102,8 +102,8 @@ func synced(ctx context.Context, nodes []*Server) error {
 	return poll(ctx, 20*time.Millisecond, func() error {
 		for _, node := range nodes {
 			once, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-			state, err := answerOf(once, node, "SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME SEPARATOR ' ') "+
-				"FROM information_schema.global_status WHERE VARIABLE_NAME IN ('wsrep_cluster_size', "+
+			state, err := answerOf(once, node, "SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME "+
+				"SEPARATOR ' ') FROM information_schema.global_status WHERE VARIABLE_NAME IN ('wsrep_cluster_size', "+
 				"'wsrep_local_state_comment')")
 			cancel()
 			if err == nil && state != wanted {

@@ -20,8 +20,8 @@ import (
 	"github.com/txlock/txlock/internal/test/wire"
 )
 
-// patroni is the flow of a cluster of three servers of PostgreSQL under Patroni, with an etcd of one
-// node. The etcd may be a given one, in which each cluster has a name of its own.
+// patroni is the flow of three servers of PostgreSQL under Patroni, with an etcd of one node. The
+// etcd may be a given one, in which each cluster has a name of its own.
 type patroni struct {
 	scope string
 	nodes []*node

@@ -170,7 +170,8 @@ func StartMySQLRouter(ctx context.Context, server *Server, idle int, settings ..
 				"[DEFAULT]", plugins, "logging_folder=", "runtime_folder=" + folder, "data_folder=" + folder,
 				"max_total_connections=1000", "[logger]", "level=WARNING",
 				"[connection_pool]", fmt.Sprintf("max_idle_server_connections=%d", idle), "idle_timeout=60",
-				"[routing:classic]", "protocol=classic", "routing_strategy=first-available", "destinations=" + address.Addr,
+				"[routing:classic]", "protocol=classic", "routing_strategy=first-available",
+				"destinations=" + address.Addr,
 				"bind_address=127.0.0.1", fmt.Sprintf("bind_port=%d", port), "max_connections=1000",
 				"client_ssl_mode=DISABLED", "server_ssl_mode=DISABLED",
 			}, settings)
