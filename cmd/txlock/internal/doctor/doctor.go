@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/holdings"
 	"github.com/txlock/txlock/internal/locktable"
 )
 
@@ -156,7 +155,7 @@ func (r report) proof(err error, because string) {
 		r.fails(err.Error(), why, advice("connect to a server that locks rows, or take what is named there out of "+
 			"the way"))
 	default: // it may well lock
-		r.warn("it could not be proved: "+err.Error(), why, Fix{})
+		r.warn("it could not be proved: "+err.Error(), why, advice("mend what the error names, and run this again"))
 	}
 }
 
@@ -182,11 +181,8 @@ func (r report) slots(census string, asked error, table, drop string) {
 	}
 }
 
-// These reasons prevent the proof.
-const (
-	fewSessions = "it takes two more connections"
-	mayNotLock  = "this user may not lock"
-)
+// mayNotLock prevents the proof.
+const mayNotLock = "this user may not lock"
 
 // drawn says why it matters that tokens cannot be drawn.
 const drawn = "WithFencing draws its tokens from there, and so does txlock run unless it is told --no-token: without " +
@@ -200,95 +196,5 @@ var kinds = []struct{ suffix, privileges, why string }{
 	{"_permits", "SELECT, INSERT, UPDATE", "a Semaphore needs it"},
 }
 
-// room is a limit of connections, and how many of them are in use.
-type room struct {
-	limit, used int
-	of          string // whose limit it is
-	fix         Fix
-}
-
-func (r room) free() int { return r.limit - r.used }
-
-const connected = "every held lock and every waiter has a connection of its own"
-
-// connections judges the limit with the least room.
-func (r report) connections(rooms ...room) (fine string) {
-	least := slices.MinFunc(rooms, func(a, b room) int { return a.free() - b.free() })
-	found := fmt.Sprintf("%d of %d connections of %s are free", max(least.free(), 0), least.limit, least.of)
-	if least.free() < 5 || least.free()*10 < least.limit {
-		r.warn(found, connected+"; where none is left, a lock fails with the server's error", least.fix)
-	}
-	return found
-}
-
-// crowded is for a server that accepts no connection.
-func (r report) crowded(err error, fix Fix) {
-	r.named("connections").fails("the server has no connection left: "+err.Error(), connected, fix)
-}
-
 // kebab turns a server's setting into the name of a check.
 func kebab(setting string) string { return strings.ReplaceAll(setting, "_", "-") }
-
-const (
-	// longAfter is how old a transaction is that holds back vacuum or purge for long.
-	longAfter = 5 * time.Minute
-	// farBehind is how many transactions an abandoned replication slot is behind before it matters.
-	farBehind = 1_000_000
-)
-
-// session is one that is in an old transaction.
-type session struct {
-	id   string // the server's number
-	text string // names it
-	aged time.Duration
-}
-
-// heldBack is for sessions that hold back the server's work, why says what comes of that, and end
-// is the statement that ends one. It names those of txlock, as far as Inspect works here: other
-// findings say why it does not.
-func (r report) heldBack(old []session, what, why, end string, inspect func() ([]txlock.Holding, error)) {
-	if len(old) == 0 {
-		return
-	}
-	all, _ := inspect()
-	ours := locksOf(all)
-	for _, s := range old {
-		found, why := fmt.Sprintf("%s has held back %s for %v", s.text, what, s.aged.Round(time.Second)), why
-		words := "end its transaction; or this, if its work may be undone:"
-		if lock, known := ours[s.id]; known {
-			found += ": " + lock
-			why += ". It is a lock of txlock: as long as somebody holds it or waits for it, its transaction lasts"
-			words = "hold it for less time; or this, if nobody needs it: its holder is told"
-		}
-		r.note(found, why, statements(fmt.Sprintf(end, s.id)).only(words))
-	}
-}
-
-// locksOf says of each session that holds or awaits a lock which one.
-func locksOf(all []txlock.Holding) map[string]string {
-	names := map[string]string{}
-	note := func(s txlock.Session, does, what string) {
-		if s.ID != "" && names[s.ID] == "" {
-			names[s.ID] = fmt.Sprintf("it %s txlock's lock of %s", does, what)
-			if s.Process != 0 {
-				names[s.ID] += fmt.Sprintf(", for process %d", s.Process)
-			}
-		}
-	}
-	for _, h := range all {
-		what := fmt.Sprintf("%q", h.Key)
-		switch {
-		case holdings.IsElection(h):
-			what = "the election " + what
-		case h.Column != "" || h.Key == "":
-			what = holdings.Row(h)
-		}
-		for _, holder := range holdings.Holders(h) {
-			note(holder, "holds", what)
-		}
-		for _, waiter := range h.Waiters {
-			note(waiter, "waits for", what)
-		}
-	}
-	return names
-}

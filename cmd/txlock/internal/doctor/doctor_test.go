@@ -104,17 +104,13 @@ func isMySQL(e *engine) bool { return !e.postgres }
 // A healthy server has no failures and no warnings. It has notes only on what no setting changes,
 // and on what this user may not see.
 func TestHealthy(t *testing.T) {
+	ofPostgres := []string{"status: note", "status: note"}
+	ofMySQL := []string{
+		"innodb-lock-wait-timeout: note", "isolation: note", "replication: note", "status: note", "status: note",
+		"status: note",
+	}
 	notes := map[servers.Kind][]string{
-		servers.Postgres15: {"status: note", "status: note", "tcp-keepalives: note"},
-		servers.Postgres18: {"status: note", "status: note", "tcp-keepalives: note"},
-		servers.MySQL: {
-			"innodb-lock-wait-timeout: note", "isolation: note", "purge: note", "replication: note", "status: note",
-			"status: note", "status: note",
-		},
-		servers.MariaDB: {
-			"innodb-lock-wait-timeout: note", "isolation: note", "purge: note", "purge: note", "replication: note",
-			"status: note", "status: note", "status: note",
-		},
+		servers.Postgres15: ofPostgres, servers.Postgres18: ofPostgres, servers.MySQL: ofMySQL, servers.MariaDB: ofMySQL,
 	}
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)

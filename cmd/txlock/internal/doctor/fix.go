@@ -12,8 +12,7 @@ type FixKind string
 // The kinds of fixes. The administrator can run all SQL as it is, at once, in the database of the
 // lock table: each line ends a statement or is a comment, and a comment says what else to do. A
 // statement that would destroy something, or move clients, is advice instead, because a person must
-// decide first. So is ALTER SYSTEM: a transaction refuses it, and with it everything that is run at
-// once.
+// decide first.
 const (
 	SQL    FixKind = "sql"
 	Shell  FixKind = "shell"  // a command

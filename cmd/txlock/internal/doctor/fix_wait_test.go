@@ -24,16 +24,11 @@ func exclusive(postgres bool) map[string]string {
 			"table-persistence":  "ALTER TABLE txlock_slots SET UNLOGGED",
 			"table-row-security": "ALTER TABLE txlock_slots ENABLE ROW LEVEL SECURITY",
 			"table-primary-key":  "ALTER TABLE txlock_slots DROP CONSTRAINT txlock_slots_pkey",
-			"table-indexes":      "CREATE INDEX more ON txlock_slots (slots)",
-			"table-triggers": "CREATE FUNCTION quiet() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';" +
-				"CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH ROW EXECUTE FUNCTION quiet()",
 		}
 	}
 	return map[string]string{
 		"table-engine":      "ALTER TABLE txlock_slots ENGINE = MyISAM",
 		"table-primary-key": "ALTER TABLE txlock_slots DROP PRIMARY KEY",
-		"table-indexes":     "CREATE INDEX more ON txlock_slots (slots)",
-		"table-triggers":    "CREATE TRIGGER watched AFTER UPDATE ON txlock_slots FOR EACH ROW SET @watched = 1",
 	}
 }
 
@@ -101,49 +96,6 @@ func requireTimeout(t *testing.T, err error) {
 	var my *mysql.MySQLError
 	require.ErrorAs(t, err, &my)
 	require.EqualValues(t, 1205, my.Number)
-}
-
-// A statement that a transaction refuses is no SQL fix, because those must run at once.
-func TestAlterSystem(t *testing.T) {
-	s := newSite(t, private(t, servers.Postgres(), "-c", "max_connections=10"))
-	finding := find(t, s.examine(t), "connections")
-	require.Equal(t, doctor.Warning, finding.Severity)
-	require.Equal(t, doctor.Advice, finding.Fix.Kind)
-	_, err := s.admin.Exec("SELECT 1;\n" + finding.Fix.Text)
-	var refusal *pgconn.PgError
-	require.ErrorAs(t, err, &refusal)
-	require.Equal(t, "25001", refusal.Code)
-	s.execute(t, finding.Fix.Text)
-	var written string
-	require.NoError(t, s.admin.QueryRow("SELECT setting FROM pg_file_settings WHERE name = 'max_connections' AND "+
-		"sourcefile LIKE '%auto.conf'").Scan(&written))
-	require.Equal(t, "20", written)
-}
-
-// An account that the limit of all accounts keeps out gets its own limit, which takes precedence.
-// The limit of the others stays.
-func TestLimitOfAllAccounts(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, private(t, e.Kind, "--max-user-connections=4"))
-		s.eventually(t, 0, s.sessions())
-		own, err := sql.Open("mysql", s.dsn)
-		require.NoError(t, err)
-		defer own.Close()
-		for range 4 {
-			conn, err := own.Conn(background)
-			require.NoError(t, err)
-			defer conn.Close()
-		}
-		findings := s.examine(t)
-		require.Equal(t, []string{"connections: failure"}, ailing(findings))
-		require.Contains(t, findings[0].Found, "1203")
-		require.Contains(t, findings[0].Fix.Text, "ALTER USER '"+s.name+"'@'%' WITH MAX_USER_CONNECTIONS 50;")
-		s.execute(t, findings[0].Fix.Text)
-		require.Equal(t, doctor.OK, find(t, s.examine(t), "connections").Severity)
-		var limit int
-		require.NoError(t, s.admin.QueryRow("SELECT @@global.max_user_connections").Scan(&limit))
-		require.Equal(t, 4, limit)
-	})
 }
 
 // private starts a server with settings of its own.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -19,14 +18,11 @@ import (
 
 // Server error numbers that say what is wrong with the server's set-up.
 const (
-	tooManySessions   = 1040
 	unknownDatabase   = 1049
 	unknownColumn     = 1054
 	noTablePrivilege  = 1142
 	noColumnPrivilege = 1143
 	noSuchTable       = 1146
-	tooManyOfUser     = 1203 // the limit is max_user_connections
-	userLimit         = 1226 // the limit comes from GRANT or CREATE USER
 	noGlobalPrivilege = 1227
 )
 
@@ -42,19 +38,14 @@ type mysqlServer struct {
 	version         [3]int
 	mariaDB         bool
 	session, global map[string]string // the server's variables
-	long            time.Duration     // after which a transaction holds back purge for long
 }
 
 // MySQL examines the MySQL or MariaDB server at dsn, as the user of dsn sees it. dsn has the form
 // of go-sql-driver/mysql; table is the lock table as the user spells it. MySQL returns an error if
 // the server cannot be reached, or does not know the user or the database. Everything else is a
 // finding.
-func MySQL(ctx context.Context, dsn, table string) ([]Finding, error) {
-	return mysqlWith(ctx, dsn, table, longAfter)
-}
-
-func mysqlWith(ctx context.Context, dsn, table string, long time.Duration) (findings []Finding, err error) {
-	m := &mysqlServer{greeting: &greeting{}, table: table, long: long}
+func MySQL(ctx context.Context, dsn, table string) (findings []Finding, err error) {
+	m := &mysqlServer{greeting: &greeting{}, table: table}
 	if m.quoted, err = identifier.Quote(table, '`', 2); err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
@@ -71,10 +62,6 @@ func mysqlWith(ctx context.Context, dsn, table string, long time.Duration) (find
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	m.conn, err = m.connect(ctx, db)
-	if refused(err) {
-		report{findings: &findings}.crowded(err, m.moreSessions(err))
-		return findings, nil
-	}
 	if err == nil {
 		defer m.conn.Close()
 		err = m.introduce(ctx)
@@ -84,22 +71,18 @@ func mysqlWith(ctx context.Context, dsn, table string, long time.Duration) (find
 	}
 	return run(ctx, []check{
 		{"version", m.ofVersion},
-		{"service", m.service},
 		{"proxy", m.proxy},
 		{"row-locking", m.locking},
 		{"table", m.lockTable},
 		{"privileges", m.privileges},
 		{"kinds", m.otherKinds},
 		{"isolation", m.isolation},
-		{"binlog-format", m.binlog},
 		{"read-only", m.readOnly},
 		{"replication", m.replication},
 		{"cluster", m.cluster},
 		{"timeouts", m.timeouts},
 		{"deadlock-detection", m.deadlocks},
 		{"durability", m.durability},
-		{"purge", m.purge},
-		{"connections", m.connections},
 		{"status", m.status},
 	}, func(err error) bool {
 		return errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) ||
@@ -213,11 +196,6 @@ func number(err error) uint16 {
 	return 0
 }
 
-// refused tells whether the server has no connection left for this user.
-func refused(err error) bool {
-	return number(err) == tooManySessions || number(err) == tooManyOfUser || number(err) == userLimit
-}
-
 func denied(err error) bool {
 	return number(err) == noTablePrivilege || number(err) == noColumnPrivilege
 }
@@ -243,31 +221,18 @@ func (m *mysqlServer) ofVersion(_ context.Context, r report) (fine string, err e
 
 func before(version, other [3]int) bool { return slices.Compare(version[:], other[:]) < 0 }
 
-// locks is a Locker on connections like a program's.
-func (m *mysqlServer) locks() (locks *txlock.Locker[*sql.Tx], done func() error, err error) {
-	connector, err := mysql.NewConnector(m.config.Clone())
-	if err != nil {
-		return nil, nil, err
-	}
-	db := sql.OpenDB(connector)
-	return txlock.New(txmysql.New(db), txlock.WithTable(m.table)), db.Close, nil
-}
-
-// locking has the library prove that the server locks.
+// locking has the library prove that the server locks, on connections like a program's.
 func (m *mysqlServer) locking(ctx context.Context, r report) (fine string, err error) {
-	locks, done, err := m.locks()
+	connector, err := mysql.NewConnector(m.config.Clone())
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = done() }()
-	switch err = locks.Check(ctx); {
-	case refused(err):
-		r.proof(err, fewSessions)
-		r.crowded(err, m.moreSessions(err))
-	case denied(err):
-		r.proof(err, mayNotLock)
-	default:
-		r.proof(err, "")
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	because := ""
+	if err = txlock.New(txmysql.New(db), txlock.WithTable(m.table)).Check(ctx); denied(err) {
+		because = mayNotLock
 	}
+	r.proof(err, because)
 	return "", nil
 }

@@ -3,10 +3,8 @@ package doctor
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -125,39 +123,6 @@ func (m *mysqlServer) creation(ctx context.Context) Fix {
 	return permission(m.table, needed...)
 }
 
-func (m *mysqlServer) connections(ctx context.Context, r report) (fine string, err error) {
-	status, err := m.variables(ctx, "SHOW GLOBAL STATUS LIKE 'Threads_connected'")
-	if err != nil {
-		return "", err
-	}
-	used, _ := strconv.Atoi(status["Threads_connected"])
-	most, _ := strconv.Atoi(m.global["max_connections"])
-	rooms := []room{{most, used, "the server", m.set("max_connections", strconv.Itoa(2*most))}}
-	if limit, _ := strconv.Atoi(m.session["max_user_connections"]); limit > 0 {
-		own := room{limit: limit, of: m.account}
-		own.fix = statements(fmt.Sprintf("ALTER USER %s WITH MAX_USER_CONNECTIONS %d", m.account, max(50, 2*limit)))
-		err = m.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = "+
-			"SUBSTRING_INDEX(USER(), '@', 1)").Scan(&own.used)
-		rooms = append(rooms, own)
-	}
-	return r.connections(rooms...), err
-}
-
-// moreSessions is the remedy for a refused connection. The error says whose limit it was. An
-// account's own limit takes precedence over the limit of all accounts. There may be no session to
-// ask for more.
-func (m *mysqlServer) moreSessions(refusal error) Fix {
-	switch {
-	case number(refusal) == tooManySessions:
-		return advice("end sessions that are not needed, use smaller pools, or give the server a larger " +
-			"max_connections")
-	case m.account == "":
-		return statements("ALTER USER " + quoteText(m.config.User) + "@'%' WITH MAX_USER_CONNECTIONS 50").only(
-			"with the host that the account has, if it is another:")
-	}
-	return statements("ALTER USER " + m.account + " WITH MAX_USER_CONNECTIONS 50")
-}
-
 // status looks for missing privileges and settings that keep txlock status from showing everything.
 func (m *mysqlServer) status(ctx context.Context, r report) (fine string, err error) {
 	process, instruments := "txlock status does not show when transactions began",
@@ -183,15 +148,10 @@ func (m *mysqlServer) status(ctx context.Context, r report) (fine string, err er
 		return "", err
 	}
 	grants, err := m.grants(ctx)
-	// MySQL protects users with SYSTEM_USER from users without it.
-	may, allOf := false, m.mariaDB || before(m.version, [3]int{8, 0, 16})
-	for _, g := range grants {
-		if g.on == "*.*" {
-			may = may || g.has("SUPER") || g.has("CONNECTION_ADMIN") || g.has("CONNECTION ADMIN")
-			allOf = allOf || g.has("SYSTEM_USER")
-		}
+	may := func(g granted) bool {
+		return g.on == "*.*" && (g.has("SUPER") || g.has("CONNECTION_ADMIN") || g.has("CONNECTION ADMIN"))
 	}
-	if err == nil && !may {
+	if err == nil && !slices.ContainsFunc(grants, may) {
 		privilege := "CONNECTION_ADMIN"
 		if m.mariaDB {
 			privilege = "CONNECTION ADMIN"
@@ -200,11 +160,7 @@ func (m *mysqlServer) status(ctx context.Context, r report) (fine string, err er
 			"a user who breaks, and not to one who locks: read_only does not stop who has it",
 			statements("GRANT "+privilege+" ON *.* TO "+m.account))
 	}
-	fine = m.account + " sees the sessions of all users, and may end them"
-	if !allOf {
-		fine = m.account + " sees the sessions of all users, and may end those of users without SYSTEM_USER"
-	}
-	return fine, err
+	return m.account + " sees the sessions of all users, and may end them", err
 }
 
 // granted is one grant: privileges, and what they are on.

@@ -3,15 +3,11 @@ package doctor
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"encoding/binary"
 	"fmt"
 	"net"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/txlock/txlock"
 )
 
 // replication finds out whether the server is a replica.
@@ -23,51 +19,28 @@ func (m *mysqlServer) replication(ctx context.Context, r report) (fine string, e
 	case before(m.version, [3]int{8, 0, 22}):
 		query = "SHOW SLAVE STATUS"
 	}
-	sources, err := m.sources(ctx, query)
+	replica, err := m.any(ctx, query)
 	switch {
 	case number(err) == noGlobalPrivilege:
 		r.note("whether this is a replica is not visible to "+m.account,
 			"locks that are held on a replica exclude nobody on its source",
 			statements("GRANT "+privilege+" ON *.* TO "+m.account))
 		err = nil
-	case len(sources) > 0:
-		r.warn("this server is a replica of "+strings.Join(sources, ", "),
-			"locks that are held here exclude nobody who locks on the source",
+	case replica:
+		r.warn("this server is a replica", "locks that are held here exclude nobody who locks on the source",
 			advice("connect to the source, and let every client of a lock use the same server"))
 	}
 	return "this server is not a replica", err
 }
 
-// sources returns the servers that this one replicates from, as host:port.
-func (m *mysqlServer) sources(ctx context.Context, query string) (sources []string, err error) {
+// any tells whether a query has rows, whatever their columns.
+func (m *mysqlServer) any(ctx context.Context, query string) (bool, error) {
 	rows, err := m.conn.QueryContext(ctx, query)
 	if err != nil {
-		return nil, err
+		return false, err
 	}
 	defer rows.Close()
-	names, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	var host, port sql.NullString
-	row := make([]any, len(names))
-	for i, name := range names {
-		switch strings.ToLower(name) {
-		case "source_host", "master_host":
-			row[i] = &host
-		case "source_port", "master_port":
-			row[i] = &port
-		default:
-			row[i] = new(sql.RawBytes)
-		}
-	}
-	for rows.Next() {
-		if err := rows.Scan(row...); err != nil {
-			return nil, err
-		}
-		sources = append(sources, host.String+":"+port.String)
-	}
-	return sources, rows.Err()
+	return rows.Next(), rows.Err()
 }
 
 // cluster looks for clusters in which several servers take writes: a row lock does not reach from
@@ -135,49 +108,6 @@ func (m *mysqlServer) group(r report, name string) {
 			"committed: work under a lock reads old data, and tokens may be drawn twice",
 			m.set(consistency, "'BEFORE_ON_PRIMARY_FAILOVER'"))
 	}
-}
-
-// purge looks for transactions that keep InnoDB from removing old row versions. On MySQL only one
-// with a snapshot does, which the server does not show: any at REPEATABLE READ may have one. On
-// MariaDB one that may write does too, and with it every lock: that was seen on servers, see the
-// library's TestInNobodysWay.
-func (m *mysqlServer) purge(ctx context.Context, r report) (fine string, err error) {
-	what, holds := "purge, if it has read anything,", "t.trx_isolation_level IN ('REPEATABLE READ', 'SERIALIZABLE')"
-	if m.mariaDB {
-		what, holds = "purge", holds+" OR t.trx_id <> 0"
-		defer r.note("MariaDB purges no old row version while any lock is held or awaited", "a row lock for writing "+
-			"gives its transaction a number, and purge stops at the oldest number: a table that is updated all the "+
-			"time, and every index of it, grows for as long as one lock lasts. MySQL purges",
-			advice("hold locks for minutes, not for hours, or keep those that last on MySQL or PostgreSQL; SHOW "+
-				"ENGINE INNODB STATUS shows the history list length"))
-	}
-	var old []session
-	var id, user, host, command string
-	var seconds int64
-	err = m.each(ctx, "SELECT p.ID, p.USER, p.HOST, p.COMMAND, TIMESTAMPDIFF(SECOND, t.trx_started, NOW()) "+
-		"FROM information_schema.INNODB_TRX t JOIN information_schema.PROCESSLIST p ON p.ID = t.trx_mysql_thread_id "+
-		"WHERE p.ID <> CONNECTION_ID() AND ("+holds+") ORDER BY t.trx_started, p.ID", func() {
-		state := "running a statement"
-		if command == "Sleep" {
-			state = "idle"
-		}
-		if aged := time.Duration(seconds) * time.Second; aged >= m.long {
-			old = append(old, session{id, fmt.Sprintf("session %s of %s@%s, %s,", id, user, host, state), aged})
-		}
-	}, &id, &user, &host, &command, &seconds)
-	if number(err) == noGlobalPrivilege {
-		err = fmt.Errorf("transactions of others are hidden without PROCESS: %w", err)
-	}
-	r.heldBack(old, what, "the history of all tables grows until its transaction ends, and reading gets slower",
-		"KILL %s", func() ([]txlock.Holding, error) {
-			locks, done, err := m.locks()
-			if err != nil {
-				return nil, err
-			}
-			defer func() { _ = done() }()
-			return locks.Inspect(ctx)
-		})
-	return fmt.Sprintf("no transaction has held back purge for %v", m.long), err
 }
 
 // greeting is the first packet that a client receives. It holds the version and the number of the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -136,20 +135,6 @@ func (m *mysqlServer) isolation(_ context.Context, r report) (fine string, err e
 			advice("begin such transactions with sql.TxOptions{Isolation: sql.LevelReadCommitted}"))
 	}
 	return found, nil
-}
-
-// binlog looks at how writes are logged.
-func (m *mysqlServer) binlog(_ context.Context, r report) (fine string, err error) {
-	const name = "binlog_format"
-	if m.global["log_bin"] != "ON" {
-		return "there is no binary log", nil
-	}
-	if strings.EqualFold(m.session[name], "STATEMENT") {
-		r.fails(name+" = STATEMENT"+m.origin(name),
-			"the server refuses FOR UPDATE at READ COMMITTED, so txlock refuses it (ErrUnsafeEngine)",
-			m.set(name, "ROW"))
-	}
-	return "the binary log takes rows where it must", nil
 }
 
 func (m *mysqlServer) readOnly(_ context.Context, r report) (fine string, err error) {

@@ -26,37 +26,15 @@ func (m *mysqlServer) lockTable(ctx context.Context, r report) (fine string, err
 		r.named("table-engine").fails(m.quoted+" has engine "+engine, "only InnoDB locks rows; others take SELECT … "+
 			"FOR UPDATE, and lock nothing that outlives the statement", m.alteration("ENGINE = InnoDB"))
 	}
-	indexes, err := m.texts(ctx, "SELECT INDEX_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = "+
-		quoteText(m.schema)+" AND TABLE_NAME = "+quoteText(m.name)+" GROUP BY INDEX_NAME "+
-		"HAVING INDEX_NAME <> 'PRIMARY' OR GROUP_CONCAT(COLUMN_NAME) = 'slot' "+
-		"ORDER BY INDEX_NAME <> 'PRIMARY', INDEX_NAME")
-	if err != nil {
-		return "", err
-	}
-	if len(indexes) == 0 || indexes[0] != "PRIMARY" {
+	keys, err := m.texts(ctx, "SELECT INDEX_NAME FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = "+
+		quoteText(m.schema)+" AND TABLE_NAME = "+quoteText(m.name)+" AND INDEX_NAME = 'PRIMARY' "+
+		"GROUP BY INDEX_NAME HAVING GROUP_CONCAT(COLUMN_NAME) = 'slot'")
+	if err == nil && len(keys) == 0 {
 		r.named("table-primary-key").fails(m.quoted+" has no primary key on slot", "InnoDB locks what it reads, which "+
-			"without the key is every slot, and several keys in one Mutex are an error", m.alteration("ADD PRIMARY "+
-			"KEY (slot)"))
-	} else if more := indexes[1:]; len(more) > 0 {
-		r.named("table-indexes").note(m.quoted+" has more indexes than it needs: "+strings.Join(more, ", "),
-			"no lock uses them; they only take room", m.alteration(dropping("INDEX ", more)...))
-	}
-	triggers, err := m.texts(ctx, "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE EVENT_OBJECT_SCHEMA = "+
-		quoteText(m.schema)+" AND EVENT_OBJECT_TABLE = "+quoteText(m.name)+" ORDER BY TRIGGER_NAME")
-	if len(triggers) > 0 {
-		r.named("table-triggers").note(m.quoted+" has triggers: "+strings.Join(triggers, ", "),
-			"no lock fires them, for none writes; Install does",
-			mysqlWait.exclusively(dropping("TRIGGER "+quoteName(m.schema)+".", triggers)...))
+			"without the key is every slot, and several keys in one Mutex are an error",
+			m.alteration("ADD PRIMARY KEY (slot)"))
 	}
 	return "", err
-}
-
-// dropping drops what is called so, each.
-func dropping(what string, names []string) (drops []string) {
-	for _, name := range names {
-		drops = append(drops, "DROP "+what+quoteName(name))
-	}
-	return drops
 }
 
 // listed says what the lock table is. The server does not list a table on which this user has no
@@ -95,8 +73,8 @@ func (m *mysqlServer) slots(ctx context.Context, r report, exists bool) error {
 }
 
 // alteration is an ALTER TABLE of the lock table.
-func (m *mysqlServer) alteration(changes ...string) Fix {
-	return mysqlWait.exclusively("ALTER TABLE " + m.exact() + " " + strings.Join(changes, ", "))
+func (m *mysqlServer) alteration(change string) Fix {
+	return mysqlWait.exclusively("ALTER TABLE " + m.exact() + " " + change)
 }
 
 // beside is the name of a table that Install derives from the lock table's.

@@ -3,7 +3,6 @@ package doctor_test
 import (
 	"context"
 	"database/sql"
-	"strconv"
 	"testing"
 	"time"
 
@@ -51,7 +50,6 @@ func TestMySQLServer(t *testing.T) {
 	t.Parallel()
 	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
 		everyFault(t, e, mysqlFaults())
-		t.Run("connections of the server", func(t *testing.T) { fewConnections(t, newSite(t, e)) })
 		t.Run("tokens", func(t *testing.T) { tokens(t, newSite(t, e)) })
 	})
 }
@@ -63,52 +61,6 @@ func (s *site) reset(t *testing.T, variable string) {
 	if s.Kind == servers.MySQL {
 		s.execute(t, "RESET PERSIST IF EXISTS "+variable)
 	}
-}
-
-// fewConnections uses up the connections of the whole server.
-func fewConnections(t *testing.T, s *site) {
-	defer s.execute(t, "SET GLOBAL max_connections = 300")
-	defer s.reset(t, "max_connections")
-	guests, err := sql.Open("mysql", s.config(t, "").FormatDSN())
-	require.NoError(t, err)
-	defer guests.Close()
-	const held = 12
-	for range held {
-		conn, err := guests.Conn(background)
-		require.NoError(t, err)
-		defer conn.Close()
-	}
-	var name string
-	var open int
-	require.NoError(t, s.admin.QueryRow("SHOW GLOBAL STATUS LIKE 'Threads_connected'").Scan(&name, &open))
-	most := strconv.Itoa(open + 4) // three are enough to look
-	s.execute(t, "SET GLOBAL max_connections = "+most)
-	finding := find(t, s.examine(t), "connections")
-	require.Equal(t, "connections: warning", line(finding))
-	require.Contains(t, finding.Found, "of "+most+" connections of the server are free")
-	s.execute(t, finding.Fix.Text)
-	require.Equal(t, "connections: ok", line(find(t, s.examine(t), "connections")))
-
-	// The account's only connection is taken, so nobody gets in to look.
-	s.execute(t, "ALTER USER %s WITH MAX_USER_CONNECTIONS 1")
-	own, err := sql.Open("mysql", s.dsn)
-	require.NoError(t, err)
-	defer own.Close()
-	taken, err := own.Conn(background)
-	require.NoError(t, err)
-	defer taken.Close()
-	findings := s.examine(t)
-	require.Equal(t, []string{"connections: failure"}, ailing(findings))
-	require.Contains(t, findings[0].Fix.Text, "MAX_USER_CONNECTIONS 50")
-	require.Contains(t, findings[0].Found, "max_user_connections")
-	require.NoError(t, taken.Close())
-	require.NoError(t, own.Close())
-
-	// One connection is free, but a proof needs two more.
-	s.eventually(t, 0, s.sessions())
-	findings = s.examine(t)
-	require.Contains(t, ailing(findings), "connections: failure")
-	require.Contains(t, ailing(findings), "row-locking: note")
 }
 
 // Tokens need more than locks do: privileges, and a server that flushes. Test servers do not flush.
@@ -162,15 +114,9 @@ func TestMySQLGrants(t *testing.T) {
 			}
 		}
 		if e.Kind == servers.MariaDB { // its performance_schema is off by default
-			left = append(left, "purge: note", "status: note")
+			left = append(left, "status: note")
 		}
 		require.Equal(t, left, s.findings(t))
-		if e.Kind == servers.MySQL {
-			const those = "may end those of users without SYSTEM_USER"
-			require.Contains(t, find(t, s.examine(t), "status").Found, those)
-			s.execute(t, "GRANT SYSTEM_USER ON *.* TO %s")
-			require.NotContains(t, find(t, s.examine(t), "status").Found, those)
-		}
 	})
 }
 

@@ -18,13 +18,12 @@ import (
 
 // SQLSTATEs (manual, appendix A) that say what is wrong with the server's set-up.
 const (
-	tooManyConnections = "53300"
-	noPrivilege        = "42501"
-	undefinedColumn    = "42703"
-	undefinedTable     = "42P01"
-	undefinedSchema    = "3F000"
-	unknownStatement   = "26000" // the client believes that it has prepared it
-	knownStatement     = "42P05"
+	noPrivilege      = "42501"
+	undefinedColumn  = "42703"
+	undefinedTable   = "42P01"
+	undefinedSchema  = "3F000"
+	unknownStatement = "26000" // the client believes that it has prepared it
+	knownStatement   = "42P05"
 )
 
 // postgresServer is a server under examination.
@@ -34,24 +33,17 @@ type postgresServer struct {
 	table, quoted  string // as the user spells it; as SQL
 	schema         string // where the table is, or would be created; quoted; "" if there is none
 	role, database string // the role that logs in, quoted; quoted
-	superuser      bool
-	unprepared     bool // whether a pooler loses prepared statements
+	unprepared     bool   // whether a pooler loses prepared statements
 	settings       map[string]setting
 	unfit          map[string]string // values of needed, of a connection as dsn makes it, that do not serve
-	long           time.Duration     // after which a transaction holds back vacuum for long
-	far            int               // how many transactions a replication slot may keep
 }
 
 // Postgres examines the server at dsn, as the user of dsn sees it. dsn has the form of
 // pgxpool.ParseConfig; table is the lock table as the user spells it. Postgres returns an error if
 // the server cannot be reached, or does not know the user or the database. Everything else is a
 // finding.
-func Postgres(ctx context.Context, dsn, table string) ([]Finding, error) {
-	return postgresWith(ctx, dsn, table, longAfter, farBehind)
-}
-
-func postgresWith(ctx context.Context, dsn, table string, long time.Duration, far int) (findings []Finding, err error) {
-	p := &postgresServer{table: table, long: long, far: far, unfit: map[string]string{}}
+func Postgres(ctx context.Context, dsn, table string) (findings []Finding, err error) {
+	p := &postgresServer{table: table, unfit: map[string]string{}}
 	if p.quoted, err = identifier.Quote(table, '"', 2); err != nil {
 		return nil, fmt.Errorf("doctor: %w", err)
 	}
@@ -62,10 +54,6 @@ func postgresWith(ctx context.Context, dsn, table string, long time.Duration, fa
 		p.config.ConnConfig.RuntimeParams["application_name"] = "txlock doctor"
 	}
 	p.conn, err = p.connect(ctx)
-	if sqlState(err) == tooManyConnections {
-		report{findings: &findings}.crowded(err, p.moreConnections(err))
-		return findings, nil
-	}
 	if err == nil {
 		defer closeConn(ctx, p.conn)
 		err = p.introduce(ctx)
@@ -75,7 +63,6 @@ func postgresWith(ctx context.Context, dsn, table string, long time.Duration, fa
 	}
 	return run(ctx, []check{
 		{"version", p.ofVersion},
-		{"service", p.service},
 		{"pooler", p.pooler},
 		{"row-locking", p.locking},
 		{"table", p.lockTable},
@@ -85,12 +72,6 @@ func postgresWith(ctx context.Context, dsn, table string, long time.Duration, fa
 		{"isolation", p.isolation},
 		{"read-only", p.readOnly},
 		{"timeouts", p.timeouts},
-		{"other-roles", p.otherRoles},
-		{"vacuum", p.vacuum},
-		{"client-connection-check-interval", p.clientCheck},
-		{"tcp-keepalives", p.keepalives},
-		{"durability", p.durability},
-		{"connections", p.connections},
 		{"status", p.status},
 	}, func(error) bool { return p.conn.IsClosed() })
 }
@@ -143,9 +124,9 @@ func (p *postgresServer) introduce(ctx context.Context) error {
 		bare, schema = "", before+`"`
 	}
 	err := p.conn.QueryRow(ctx, `SELECT quote_ident(session_user), quote_ident(current_database()),
-		current_setting('is_superuser') = 'on', coalesce((SELECT n.nspname FROM pg_class c
+		coalesce((SELECT n.nspname FROM pg_class c
 			JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(nullif($1::text, ''))),
-			current_schema(), '')`, bare).Scan(&p.role, &p.database, &p.superuser, &p.schema)
+			current_schema(), '')`, bare).Scan(&p.role, &p.database, &p.schema)
 	if err != nil {
 		return err
 	}
@@ -191,34 +172,22 @@ func (r report) postgresVersion(text string, number int) (found string) {
 	return found
 }
 
-// locks is a Locker with two connections like a program's.
-func (p *postgresServer) locks(ctx context.Context) (locks *txlock.Locker[pgx.Tx], done func(), err error) {
+// locking has the library prove that the server locks, on connections like a program's.
+func (p *postgresServer) locking(ctx context.Context, r report) (fine string, err error) {
 	config := p.config.Copy()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 2, 0, 0
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return nil, nil, err
-	}
-	return txlock.New(postgres.New(pool), txlock.WithTable(p.table)), pool.Close, nil
-}
-
-// locking has the library prove that the server locks.
-func (p *postgresServer) locking(ctx context.Context, r report) (fine string, err error) {
-	locks, done, err := p.locks(ctx)
-	if err != nil {
 		return "", err
 	}
-	defer done()
-	err = locks.Check(ctx)
+	defer pool.Close()
+	err = txlock.New(postgres.New(pool), txlock.WithTable(p.table)).Check(ctx)
 	switch sqlState(err) {
 	case unknownStatement, knownStatement:
 		r.proof(err, "statements that it prepares get lost in a pooler")
 		if !p.unprepared {
 			r.unprepared(err.Error())
 		}
-	case tooManyConnections:
-		r.proof(err, fewSessions)
-		r.crowded(err, p.moreConnections(err))
 	case noPrivilege:
 		r.proof(err, mayNotLock)
 	default:

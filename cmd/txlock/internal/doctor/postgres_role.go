@@ -116,50 +116,6 @@ func (p *postgresServer) granted(ctx context.Context, kind, name, privilege stri
 
 func qualified(quoted string) bool { return strings.Contains(quoted, `"."`) }
 
-func (p *postgresServer) connections(ctx context.Context, r report) (fine string, err error) {
-	const query = `SELECT current_setting('max_connections')::int,
-		current_setting('superuser_reserved_connections')::int +
-			coalesce(current_setting('reserved_connections', true)::int, 0),
-		(SELECT coalesce(sum(numbackends), 0) FROM pg_stat_database WHERE datid <> '0'),
-		r.rolconnlimit, (SELECT count(*) FROM pg_stat_activity WHERE usesysid = r.oid),
-		d.datconnlimit, coalesce(pg_stat_get_db_numbackends(d.oid), 0)
-		FROM pg_roles r, pg_database d WHERE r.rolname = session_user AND d.datname = current_database()`
-	var most, reserved int
-	server, role, database := room{of: "the server"}, room{of: "role " + p.role}, room{of: "database " + p.database}
-	if err := p.conn.QueryRow(ctx, query).Scan(&most, &reserved, &server.used, &role.limit, &role.used,
-		&database.limit, &database.used); err != nil {
-		return "", err
-	}
-	server.limit = most - reserved
-	server.fix = statements(fmt.Sprintf("ALTER SYSTEM SET max_connections = %d", 2*most)).only(
-		"use smaller pools; or this, and restart the server:")
-	if p.superuser { // who may use the reserved connections, and has no other limit
-		server.limit = most
-		return r.connections(server), nil
-	}
-	rooms := []room{server}
-	for _, room := range []room{role, database} {
-		if room.limit >= 0 {
-			room.fix = statements(fmt.Sprintf("ALTER %s CONNECTION LIMIT %d", room.of, max(50, 2*room.limit)))
-			rooms = append(rooms, room)
-		}
-	}
-	return r.connections(rooms...), nil
-}
-
-// moreConnections is the remedy for a refused connection. The error says whose limit it was; there
-// is no session to ask.
-func (p *postgresServer) moreConnections(refusal error) Fix {
-	switch text := refusal.Error(); {
-	case strings.Contains(text, "for role"):
-		return statements("ALTER ROLE " + quoteIdentifier(p.config.ConnConfig.User) + " CONNECTION LIMIT 50")
-	case strings.Contains(text, "for database"):
-		return statements("ALTER DATABASE " + quoteIdentifier(p.config.ConnConfig.Database) + " CONNECTION LIMIT 50")
-	}
-	return advice("end sessions that are not needed, use smaller pools, or give the server a larger max_connections " +
-		"and restart it")
-}
-
 func quoteIdentifier(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
 // status looks for missing privileges and settings that keep txlock status from showing everything.
@@ -178,13 +134,5 @@ func (p *postgresServer) status(ctx context.Context, r report) (fine string, err
 			r.note(p.role+" is not in "+needed.role, needed.why, statements("GRANT "+needed.role+" TO "+p.role))
 		}
 	}
-	if s := p.settings["track_activities"]; s.value == "off" {
-		r.note("track_activities = off"+s.origin(), "txlock status cannot show what sessions do; only a superuser may "+
-			"change it", p.set(s.name, "on"))
-	}
-	fine = p.role + " sees the sessions of all roles, and may end them"
-	if !p.superuser {
-		fine += ", except superusers'"
-	}
-	return fine, nil
+	return p.role + " sees the sessions of all roles, and may end them", nil
 }

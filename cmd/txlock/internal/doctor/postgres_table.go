@@ -12,11 +12,9 @@ import (
 
 // postgresTable is the lock table as the server's catalog describes it.
 type postgresTable struct {
-	kind, persistence   string // relkind and relpersistence of pg_class
-	hidden              bool   // row-level security applies to this role
-	keyed               bool   // slot alone is the primary key, or unique
-	triggers, indexes   string // names
-	noTriggers, noIndex string // statements that drop them, without the last semicolon
+	kind, persistence string // relkind and relpersistence of pg_class
+	hidden            bool   // row-level security applies to this role
+	keyed             bool   // slot alone is the primary key, or unique
 }
 
 // relations names the values of relkind that are not a table.
@@ -28,21 +26,8 @@ var relations = map[string]string{
 const postgresTableSQL = `SELECT c.relkind::text, c.relpersistence::text, row_security_active(c.oid),
 	EXISTS (SELECT FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attname = 'slot'
 		WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1
-			AND i.indkey[0] = a.attnum),
-	coalesce((SELECT string_agg(quote_ident(tgname), ', ' ORDER BY tgname)
-		FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal), ''),
-	coalesce((
-		SELECT string_agg(format('DROP TRIGGER %I ON %I.%I', tgname, n.nspname, c.relname), E';\n' ORDER BY tgname)
-		FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal), ''),
-	coalesce((SELECT string_agg(i.indexrelid::regclass::text, ', ' ORDER BY i.indexrelid)
-		FROM pg_index i WHERE i.indrelid = c.oid AND NOT i.indisprimary), ''),
-	coalesce((SELECT string_agg(CASE WHEN k.conname IS NULL THEN format('DROP INDEX %I.%I', n.nspname, x.relname)
-			ELSE format('ALTER TABLE %I.%I DROP CONSTRAINT %I', n.nspname, c.relname, k.conname) END,
-			E';\n' ORDER BY i.indexrelid)
-		FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-			LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid AND k.conrelid = c.oid
-		WHERE i.indrelid = c.oid AND NOT i.indisprimary), '')
-	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass($1)`
+			AND i.indkey[0] = a.attnum)
+	FROM pg_class c WHERE c.oid = to_regclass($1)`
 
 // creation makes a lock table that does not exist.
 func (p *postgresServer) creation(ctx context.Context) (Fix, error) {
@@ -69,7 +54,7 @@ func (p *postgresServer) creation(ctx context.Context) (Fix, error) {
 func (p *postgresServer) lockTable(ctx context.Context, r report) (fine string, err error) {
 	var t postgresTable
 	err = p.conn.QueryRow(ctx, postgresTableSQL, p.quoted).
-		Scan(&t.kind, &t.persistence, &t.hidden, &t.keyed, &t.triggers, &t.noTriggers, &t.indexes, &t.noIndex)
+		Scan(&t.kind, &t.persistence, &t.hidden, &t.keyed)
 	exists := !errors.Is(err, pgx.ErrNoRows)
 	switch {
 	case sqlState(err) == noPrivilege: // on the schema: privileges reports it
@@ -140,38 +125,12 @@ func (p *postgresServer) alteration(change string) Fix {
 
 // shape judges the table, but not its rows.
 func (p *postgresServer) shape(r report, t postgresTable) {
-	for _, f := range []struct {
-		is       bool
-		check    string
-		severity Severity
-		has, why string
-		fix      Fix
-	}{
-		{
-			t.kind == "p", "kind", Note, "is partitioned",
-			"it costs time with every lock, and a table of this size gains nothing by it",
-			Fix{},
-		},
-		{
-			t.persistence == "u", "persistence", Warning, "is unlogged", "a crash of the server, and the promotion " +
-				"of a standby, empties it: until it is installed again every lock is ErrNotInstalled",
-			p.alteration("SET LOGGED"),
-		},
-		{
-			!t.keyed, "primary-key", Warning, "has no primary key on slot", "every lock reads the whole table, and " +
-				"nothing keeps a slot from being there twice", p.alteration("ADD PRIMARY KEY (slot)"),
-		},
-		{
-			t.triggers != "", "triggers", Note, "has triggers: " + t.triggers,
-			"no lock fires them, for none writes; Install does", postgresWait.exclusively(t.noTriggers),
-		},
-		{
-			t.indexes != "" && t.keyed, "indexes", Note, "has more indexes than it needs: " + t.indexes,
-			"no lock uses them; they only take room", postgresWait.exclusively(t.noIndex),
-		},
-	} {
-		if f.is {
-			r.named("table-"+f.check).add(f.severity, p.quoted+" "+f.has, f.why, f.fix)
-		}
+	if t.persistence == "u" {
+		r.named("table-persistence").warn(p.quoted+" is unlogged", "a crash of the server, and the promotion of a "+
+			"standby, empties it: until it is installed again every lock is ErrNotInstalled", p.alteration("SET LOGGED"))
+	}
+	if !t.keyed {
+		r.named("table-primary-key").warn(p.quoted+" has no primary key on slot", "every lock reads the whole table, "+
+			"and nothing keeps a slot from being there twice", p.alteration("ADD PRIMARY KEY (slot)"))
 	}
 }
