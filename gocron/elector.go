@@ -44,7 +44,7 @@ func NewElector[Tx any](election *txlock.Election[Tx], options ...Option) (*Elec
 	switch {
 	case err == nil && election == nil:
 		err = errors.New("nil election")
-	case err == nil && (c.prefix != "" || c.table != "" || c.atLeast != defaultAtLeast || len(c.periods) > 0):
+	case err == nil && (c.prefix != "" || c.atLeast != defaultAtLeast || len(c.periods) > 0):
 		err = errors.New("an Elector takes WithLogger alone")
 	}
 	if err != nil {

@@ -50,7 +50,7 @@
 //
 // Names hash to slots. If two jobs share a slot and are due together, one of them is left out on
 // every instance, each time. The probability of a shared slot is 0.3 % among 20 jobs, and 7 % among
-// 100. [WithRows] locks rows instead, which do not collide.
+// 100. More slots make it smaller, see [txlock.WithSlots].
 //
 // # One instance for all jobs
 //
@@ -116,11 +116,7 @@ func New[Tx any](locks *txlock.Locker[Tx], options ...Option) (*Locker, error) {
 		return nil, fmt.Errorf("txlockgocron: %w", err)
 	}
 	try := func(ctx context.Context, name string) (*txlock.Lock, error) {
-		mutex := locks.Mutex(c.prefix + name)
-		if c.table != "" {
-			mutex = locks.Rows(c.table, c.column, c.prefix+name)
-		}
-		return mutex.TryLock(ctx)
+		return locks.Mutex(c.prefix + name).TryLock(ctx)
 	}
 	mark := func(ctx context.Context, name string) (bool, error) {
 		once := locks.Once("gocron:" + c.prefix + name).Per(c.periods[name])

@@ -11,11 +11,10 @@ import (
 type Option interface{ apply(*config) error }
 
 type config struct {
-	atLeast       time.Duration
-	prefix        string
-	table, column string // "" for slots
-	periods       map[string]time.Duration
-	logger        *slog.Logger
+	atLeast time.Duration
+	prefix  string
+	periods map[string]time.Duration
+	logger  *slog.Logger
 }
 
 // defaultAtLeast is much longer than the difference between clocks with NTP, or between timers on
@@ -80,19 +79,6 @@ func WithPeriod(name string, d time.Duration) Option {
 func WithPrefix(prefix string) Option {
 	return optionFunc(func(c *config) error {
 		c.prefix = prefix
-		return nil
-	})
-}
-
-// WithRows locks rows of your own table instead of slots, see [txlock.Locker.Rows]: the row whose
-// column is the prefix and the job's name. Each job needs its row. Without it the job does not run,
-// and Lock returns [txlock.ErrNoRow].
-func WithRows(table, column string) Option {
-	return optionFunc(func(c *config) error {
-		c.table, c.column = table, column
-		if table == "" || column == "" {
-			return errors.New("WithRows: empty name")
-		}
 		return nil
 	})
 }

@@ -1,7 +1,6 @@
 package txlockgocron_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ func TestBadOptions(t *testing.T) {
 	for name, option := range map[string]txlockgocron.Option{
 		"nil option":           nil,
 		"must not be negative": txlockgocron.WithLockAtLeastFor(-time.Second),
-		"WithRows":             txlockgocron.WithRows("jobs", ""),
 		"at least 1s":          txlockgocron.WithPeriod("report", time.Second-1),
 		"nil logger":           txlockgocron.WithLogger(nil),
 	} {
@@ -45,29 +43,5 @@ func TestPrefix(t *testing.T) {
 		shop.ran(t)
 		shopToo.missed(t)
 		bank.ran(t)
-	})
-}
-
-// Jobs lock rows of the caller's table. A job without a row is left out, and the log reports it.
-func TestRows(t *testing.T) {
-	onEach(t, func(t *testing.T, e *engine) {
-		option := txlockgocron.WithRows(e.table("gocron_jobs"), "name")
-		first, second := e.start(t, option), e.start(t, option)
-		job := first.label
-		for _, i := range []*instance{first, second} {
-			require.NoError(t, i.add(job, everyMinute()))
-		}
-		require.NoError(t, first.tick())
-		require.ErrorIs(t, first.outcome(t).missed, txlock.ErrNoRow)
-		require.Contains(t, first.log.String(), job)
-
-		insert := "INSERT INTO gocron_jobs VALUES (?)"
-		if e.postgres {
-			insert = strings.ReplaceAll(insert, "?", "$1")
-		}
-		_, err := e.admin.Exec(insert, job)
-		require.NoError(t, err)
-		first.ran(t)
-		second.missed(t)
 	})
 }

@@ -39,9 +39,6 @@ type engine struct {
 var engines []*engine
 
 func TestMain(m *testing.M) {
-	if os.Getenv(instanceVariable) != "" {
-		os.Exit(beInstance())
-	}
 	os.Exit(runTests(m))
 }
 
@@ -81,7 +78,6 @@ func (e *engine) prepare() error {
 	for _, statement := range []string{
 		"DROP TABLE IF EXISTS gocron_runs", "CREATE TABLE gocron_runs (job VARCHAR(200) NOT NULL, instance " +
 			"VARCHAR(64) NOT NULL, tick BIGINT NOT NULL)",
-		"DROP TABLE IF EXISTS gocron_jobs", "CREATE TABLE gocron_jobs (name VARCHAR(200) PRIMARY KEY)",
 	} {
 		if _, err := e.admin.Exec(statement); err != nil {
 			return fmt.Errorf("%s: %s: %w", e.Name, statement, err)

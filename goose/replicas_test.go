@@ -104,16 +104,7 @@ func TestConcurrently(t *testing.T) {
 	onPostgres(t, func(t *testing.T, e *engine) { threeReplicas(t, e, concurrently) })
 }
 
-// The same with nobody waiting: the session that holds the lock is enough to hold such an index up.
-func TestConcurrentlyAlone(t *testing.T) {
-	onPostgres(t, func(t *testing.T, e *engine) {
-		r, s := e.start(t, e.newDatabase(t)), newScript(concurrently)
-		close(s.gate)
-		require.Equal(t, outcome{applied: 4}, receive(t, s.up(t, e, r)))
-	})
-}
-
-// The program of the example does what it says.
+// The program of the example does what it says. It makes such an index with nobody waiting.
 func TestExample(t *testing.T) {
 	onPostgres(t, func(t *testing.T, e *engine) {
 		ctx, cancel := context.WithTimeout(t.Context(), patient)
