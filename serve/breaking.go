@@ -2,63 +2,20 @@ package serve
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"net/http"
-	"sync"
-	"time"
+	"net/url"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/holdings"
 )
 
-const (
-	offerLasts = 10 * time.Minute
-	mostOffers = 1000
-)
-
-// offers are the holders that were shown to somebody who may want to end them, by random numbers.
-// Each can be taken once.
-type offers struct {
-	mu    sync.Mutex
-	shown map[string]offer
-	order []string // the oldest first
-}
-
-type offer struct {
-	holding txlock.Holding
-	until   time.Time
-}
-
-func (o *offers) make(h txlock.Holding) (number string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.shown == nil {
-		o.shown = map[string]offer{}
-	}
-	for len(o.order) > 0 && (len(o.order) >= mostOffers || time.Now().After(o.shown[o.order[0]].until)) {
-		delete(o.shown, o.order[0])
-		o.order = o.order[1:]
-	}
-	number = rand.Text()
-	o.shown[number] = offer{h, time.Now().Add(offerLasts)}
-	o.order = append(o.order, number)
-	return number
-}
-
-func (o *offers) take(number string) (txlock.Holding, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	taken, ok := o.shown[number]
-	delete(o.shown, number)
-	return taken.holding, ok && time.Now().Before(taken.until)
-}
-
-// heldBy returns the holding with the one of its holders who has this session, if there is one.
-// That is what Break takes.
-func heldBy(h txlock.Holding, session string) (txlock.Holding, bool) {
+// heldBy returns the lock of a request with the one of its holders who has the session of the
+// request, if there is one. That is what Break takes.
+func (s state) heldBy(of url.Values) (h txlock.Holding, held bool) {
+	h, _ = s.find(lockID{of.Get("table"), of.Get("column"), of.Get("row")})
 	for _, holder := range holdings.Holders(h) {
-		if holder.ID != "" && holder.ID == session {
+		if holder.ID != "" && holder.ID == of.Get("session") {
 			h.Holder = &holder
 			return h, true
 		}
@@ -68,9 +25,10 @@ func heldBy(h txlock.Holding, session string) (txlock.Holding, bool) {
 
 // question is what the page asks before it ends a session.
 type question struct {
-	Number string
-	Lock   lockView
-	Holder sessionView
+	Table, Column, Row   string // of the lock
+	Session, Transaction string // of the holder
+	Lock                 lockView
+	Holder               sessionView
 }
 
 // confirm shows whose session would be ended, and changes nothing.
@@ -79,19 +37,18 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	query := r.URL.Query()
-	h, found := s.find(lockID{query.Get("table"), query.Get("column"), query.Get("row")})
-	h, held := heldBy(h, query.Get("session"))
+	h, held := s.heldBy(r.URL.Query())
 	switch {
 	case s.trouble() != "":
 		p.answer(w, http.StatusServiceUnavailable, outcome{Text: "The server does not answer just now: " +
 			"nobody knows whose session to end."})
-	case !found || !held:
+	case !held:
 		p.answer(w, http.StatusNotFound, outcome{Text: "That session does not hold this lock any more."})
 	default:
 		withOrigin(w.Header())
 		p.write(w, http.StatusOK, frame{Title: "End a session", Part: "break", Body: question{
-			p.offers.make(h), viewOf(h, mostShown), sessionOf(*h.Holder, h, 0),
+			Table: h.Table, Column: h.Column, Row: h.Row, Session: h.Holder.ID, Transaction: h.Holder.Transaction,
+			Lock: viewOf(h, mostShown), Holder: sessionOf(*h.Holder, h, 0),
 		}})
 	}
 }
@@ -111,28 +68,36 @@ func (p *Page) answer(w http.ResponseWriter, code int, o outcome) {
 	p.write(w, code, frame{Title: title, Part: "broken", Body: o})
 }
 
-// breakUp ends the session that was shown under the number of the form.
+// breakUp ends the session that was shown, if it still holds the lock in the transaction that was
+// shown.
 func (p *Page) breakUp(w http.ResponseWriter, r *http.Request, locks Locks) {
-	if !ownPost(w, r) {
+	if !ownPost(w, r) || r.ParseForm() != nil {
 		return
 	}
-	h, ok := p.offers.take(r.PostFormValue("shown"))
-	if !ok {
-		p.answer(w, http.StatusGone, outcome{Text: "That page was shown too long ago, or its button was used before."})
+	s, err := p.watch.newest(r.Context())
+	if err != nil {
 		return
 	}
+	form := r.PostForm
+	h, held := s.heldBy(form)
+	about := outcome{
+		Text: "Session " + clean(form.Get("session")) + " does not hold the lock any more.",
+		Back: "lock?" + lockID{form.Get("table"), form.Get("column"), form.Get("row")}.query().Encode(),
+	}
+	if !held {
+		p.answer(w, http.StatusConflict, about)
+		return
+	}
+	h.Holder.Transaction = form.Get("transaction")
 	// Its viewer may leave. What has begun is brought to its end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), p.limit)
 	defer cancel()
-	err := locks.Break(ctx, h)
-	about := outcome{Back: "lock?" + idOf(h).query().Encode()}
-	switch {
+	switch err := locks.Break(ctx, h); {
 	case err == nil:
 		about.Done = true
 		about.Text = "Session " + clean(h.Holder.ID) + " was ended. The next in the queue gets the lock."
 		p.answer(w, http.StatusOK, about)
 	case errors.Is(err, txlock.ErrNotHeld):
-		about.Text = "Session " + clean(h.Holder.ID) + " does not hold the lock any more."
 		p.answer(w, http.StatusConflict, about)
 	default:
 		about.Text = "The server has not confirmed it: " + clean(cut(err.Error(), 300))

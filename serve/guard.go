@@ -1,19 +1,14 @@
 package serve
 
 import (
-	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 )
 
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
@@ -69,93 +64,24 @@ func ownPost(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-const loginLasts = 12 * time.Hour
-
-// logins knows who has given the token. The cookie is the end of the login, signed with a key that
-// dies with this process: it does not have the token.
-type logins struct {
-	token  []byte // its hash; nil if there is none
-	key    []byte
-	cookie string // another for each process: cookies do not tell the ports of a host apart
-}
-
-func (l *logins) begin(token string) {
-	if token == "" {
-		return
-	}
-	sum := sha256.Sum256([]byte(token))
-	l.token, l.key = sum[:], make([]byte, 32)
-	_, _ = rand.Read(l.key) // never fails
-	l.cookie = "txlock_" + strings.ToLower(rand.Text()[:8])
-}
-
-func (l *logins) right(token string) bool {
-	sum := sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(sum[:], l.token) == 1
-}
-
-func (l *logins) signed(end string) string {
-	mac := hmac.New(sha256.New, l.key)
-	mac.Write([]byte(end))
-	return end + "." + hex.EncodeToString(mac.Sum(nil))
-}
-
-// in tells whether a request may see the page.
-func (l *logins) in(r *http.Request) bool {
-	if l.token == nil {
-		return true
-	}
-	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		return l.right(token)
-	}
-	for _, cookie := range r.CookiesNamed(l.cookie) {
-		end, _, _ := strings.Cut(cookie.Value, ".")
-		at, err := strconv.ParseInt(end, 10, 64)
-		if err == nil && subtle.ConstantTimeCompare([]byte(cookie.Value), []byte(l.signed(end))) == 1 &&
-			time.Now().Before(time.Unix(at, 0)) {
-			return true
-		}
-	}
-	return false
-}
-
-// members shows others the login.
+// members has others log in.
 func (p *Page) members(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if p.logins.in(r) {
-			next(w, r)
+		if p.token != "" && !p.right(r) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="txlock", charset="UTF-8"`)
+			refuse(w, http.StatusUnauthorized, "This page asks for a token: it is the password, with any name.")
 			return
 		}
-		p.askToken(w, "")
+		next(w, r)
 	}
 }
 
-func (p *Page) askToken(w http.ResponseWriter, problem string) {
-	withOrigin(w.Header())
-	w.Header().Set("WWW-Authenticate", `Bearer realm="txlock"`)
-	p.write(w, http.StatusUnauthorized, frame{Title: "Log in", Part: "login", Body: problem})
-}
-
-func (p *Page) login(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case !ownPost(w, r):
-	case p.logins.token == nil:
-		back(w)
-	case !p.logins.right(r.PostFormValue("token")):
-		p.askToken(w, "That is not the token.")
-	default:
-		end := time.Now().Add(loginLasts)
-		http.SetCookie(w, &http.Cookie{ // without a path: that of this page, wherever it is mounted
-			Name: p.logins.cookie, Value: p.logins.signed(strconv.FormatInt(end.Unix(), 10)),
-			MaxAge: int(loginLasts.Seconds()), HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
-		})
-		back(w)
+// right tells whether a request has the token, as a browser or as a program sends it.
+func (p *Page) right(r *http.Request) bool {
+	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if _, password, basic := r.BasicAuth(); basic {
+		token = password
 	}
-}
-
-// back leads to the list. http.Redirect would make the path absolute, and does not know where the
-// page is mounted.
-func back(w http.ResponseWriter) {
-	w.Header().Set("Location", "./")
-	w.WriteHeader(http.StatusSeeOther)
+	given, wanted := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(p.token))
+	return subtle.ConstantTimeCompare(given[:], wanted[:]) == 1
 }

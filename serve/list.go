@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	perPage     = 50  // locks
+	mostLocks   = 100 // in the list
 	mostShown   = 5   // holders, and waiters, of a lock in the list
 	mostQueued  = 500 // of a lock on its own page
 	longestName = 120 // characters in the list
@@ -142,10 +142,7 @@ type list struct {
 	All     int
 	Waiters int // sessions, of all locks
 	Locks   []lockView
-	First   int
-	Last    int
-	Before  string // the address of the page before, if there is one
-	After   string
+	More    int // that were found, and are not shown
 }
 
 // AllWords says how many locks there are.
@@ -160,7 +157,8 @@ func (l list) WaiterWords() string { return counted(l.Waiters, "session waits", 
 // Searched is what was searched, as far as it has room.
 func (l list) Searched() string { return cut(clean(l.Search), longestName) }
 
-func listOf(s *state, search string, page int) list {
+// listOf has the most urgent locks.
+func listOf(s state, search string) list {
 	l := list{At: s.when(), Search: search, All: len(s.holdings)}
 	found := make([]txlock.Holding, 0, len(s.holdings))
 	for _, h := range s.holdings {
@@ -171,26 +169,10 @@ func listOf(s *state, search string, page int) list {
 	}
 	slices.SortStableFunc(found, holdings.ByUrgency)
 	l.Found = len(found)
-	page = max(1, min(page, (l.Found+perPage-1)/perPage))
-	from := (page - 1) * perPage
-	to := min(from+perPage, l.Found)
-	for _, h := range found[from:to] {
+	for _, h := range found[:min(l.Found, mostLocks)] {
 		l.Locks = append(l.Locks, viewOf(h, mostShown))
 	}
-	l.First, l.Last = from+1, to
-	address := func(page int) string {
-		q := url.Values{"page": {strconv.Itoa(page)}}
-		if search != "" {
-			q.Set("key", search)
-		}
-		return "./?" + q.Encode()
-	}
-	if from > 0 {
-		l.Before = address(page - 1)
-	}
-	if to < l.Found {
-		l.After = address(page + 1)
-	}
+	l.More = l.Found - len(l.Locks)
 	return l
 }
 
@@ -214,7 +196,7 @@ type lockPage struct {
 	Lock *lockView // nil when nobody holds or awaits it
 }
 
-func (p *Page) lockPage(s *state, id lockID) lockPage {
+func (p *Page) lockPage(s state, id lockID) lockPage {
 	l := lockPage{At: s.when()}
 	if h, ok := s.find(id); ok {
 		v := viewOf(h, mostQueued)
@@ -232,7 +214,7 @@ func (p *Page) lockPage(s *state, id lockID) lockPage {
 	return l
 }
 
-func (s *state) find(id lockID) (txlock.Holding, bool) {
+func (s state) find(id lockID) (txlock.Holding, bool) {
 	for _, h := range s.holdings {
 		if idOf(h) == id {
 			return h, true

@@ -117,8 +117,10 @@ type still struct {
 	mu       sync.Mutex
 	holdings []txlock.Holding
 	err      error
-	ended    []string // sessions
 	breaking error
+	ended    []string // sessions
+	// transaction of the last one
+	transaction string
 }
 
 func (s *still) Inspect(context.Context, ...string) ([]txlock.Holding, error) {
@@ -133,7 +135,7 @@ func (s *still) Break(_ context.Context, h txlock.Holding) error {
 	if s.breaking != nil {
 		return s.breaking
 	}
-	s.ended = append(s.ended, h.Holder.ID)
+	s.ended, s.transaction = append(s.ended, h.Holder.ID), h.Holder.Transaction
 	return nil
 }
 

@@ -2,8 +2,6 @@ package serve
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -16,35 +14,24 @@ import (
 	"github.com/txlock/txlock/internal/holdings"
 )
 
-// Metrics is what a look at the server has found. Expose writes it for Prometheus, as the page
-// does at its path metrics. docs/alerts.md has the names.
-type Metrics struct {
-	At       time.Time // when that was; zero: the server has not answered yet
-	Down     bool      // it does not answer now: what it said before is left out
-	Holdings []txlock.Holding
-	// Keys have series of their own, also while nobody holds them. Other keys are in no label:
-	// there may be millions.
-	Keys []string
-	// Leaders are those of elections that were asked for, by name. Nil: nobody leads. An election
-	// that could not be looked at is missing.
-	Leaders map[string]*txlock.Leader
-}
-
-// Expose writes the metrics in the text format of Prometheus.
-func (m Metrics) Expose(w io.Writer) error {
+// expose writes what a look at the server has found for Prometheus. docs/alerts.md has the names.
+// Keys have series of their own, also while nobody holds them. Other keys are in no label: there
+// may be millions.
+func expose(w io.Writer, s state, keys []string) error {
 	up := exposition.Gauge{Name: "txlock_status_up", Help: "Whether the server answered the last look at its locks."}
 	at := exposition.Gauge{
 		Name: "txlock_status_timestamp_seconds", Help: "When the server last answered, by the clock of who asked.",
 	}
-	if !m.At.IsZero() {
-		at.Add(float64(m.At.UnixMilli()) / 1000)
+	if !s.at.IsZero() {
+		at.Add(float64(s.at.UnixMilli()) / 1000)
 	}
-	if m.Down {
+	if s.trouble() != "" { // what it said before is left out
 		up.Add(0)
 		return exposition.Write(w, up, at)
 	}
 	up.Add(1)
-	return exposition.Write(w, slices.Concat([]exposition.Gauge{up, at}, m.byKind(), m.byKey(), m.byElection())...)
+	return exposition.Write(w, slices.Concat([]exposition.Gauge{up, at}, byKind(s.holdings),
+		byKey(s.holdings, keys))...)
 }
 
 // tally is what is known of some locks together.
@@ -66,10 +53,10 @@ func (t *tally) add(h txlock.Holding) {
 	t.waiting += len(h.Waiters)
 }
 
-func (m Metrics) byKind() []exposition.Gauge {
+func byKind(all []txlock.Holding) []exposition.Gauge {
 	type group struct{ table, kind string }
 	tallies := map[group]*tally{}
-	for _, h := range m.Holdings {
+	for _, h := range all {
 		of := group{h.Table, kindOf(h)}
 		if tallies[of] == nil {
 			tallies[of] = &tally{}
@@ -97,16 +84,16 @@ func (t *tally) values() [4]float64 {
 	}
 }
 
-func (m Metrics) byKey() []exposition.Gauge {
+func byKey(all []txlock.Holding, keys []string) []exposition.Gauge {
 	gauges := []exposition.Gauge{
 		{Name: "txlock_status_key_held", Help: "Locks of this key that somebody holds."},
 		{Name: "txlock_status_key_waiting_sessions", Help: "Sessions of the server that wait for this key."},
 		{Name: "txlock_status_key_hold_seconds", Help: "For how long the oldest holder has held this key."},
 		{Name: "txlock_status_key_wait_seconds", Help: "For how long the oldest waiter has waited for this key."},
 	}
-	for _, key := range slices.Compact(slices.Sorted(slices.Values(m.Keys))) {
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
 		var found tally
-		for _, h := range m.Holdings {
+		for _, h := range all {
 			if holdings.Shows(h.Key, key) {
 				found.add(h)
 			}
@@ -116,41 +103,6 @@ func (m Metrics) byKey() []exposition.Gauge {
 		}
 	}
 	return gauges
-}
-
-func (m Metrics) byElection() []exposition.Gauge {
-	leads := exposition.Gauge{Name: "txlock_status_leader", Help: "Whether somebody leads the election."}
-	since := exposition.Gauge{
-		Name: "txlock_status_leader_since_timestamp_seconds", Help: "When the term began, by the clock of the server.",
-	}
-	term := exposition.Gauge{Name: "txlock_status_leader_term", Help: "The term of the leader."}
-	for _, name := range slices.Sorted(maps.Keys(m.Leaders)) {
-		leader := m.Leaders[name]
-		if leader == nil {
-			leads.Add(0, "election", name)
-			continue
-		}
-		leads.Add(1, "election", name)
-		since.Add(float64(leader.Since.UnixMilli())/1000, "election", name)
-		term.Add(float64(leader.Term), "election", name)
-	}
-	return []exposition.Gauge{leads, since, term}
-}
-
-// AskLeaders asks who leads, one election after the other, for Metrics.Leaders.
-func AskLeaders(ctx context.Context, elections map[string]func(context.Context) (txlock.Leader, error)) (
-	leaders map[string]*txlock.Leader,
-) {
-	leaders = map[string]*txlock.Leader{}
-	for _, name := range slices.Sorted(maps.Keys(elections)) {
-		switch leader, err := elections[name](ctx); {
-		case err == nil:
-			leaders[name] = &leader
-		case errors.Is(err, txlock.ErrNoLeader):
-			leaders[name] = nil
-		}
-	}
-	return leaders
 }
 
 // mostKeys have series of their own.
@@ -168,7 +120,5 @@ func (p *Page) metrics(w http.ResponseWriter, r *http.Request) {
 		return // it has given up
 	}
 	w.Header().Set("Content-Type", exposition.ContentType)
-	_ = Metrics{
-		At: s.at, Down: s.trouble() != "", Holdings: s.holdings, Keys: keys, Leaders: s.leaders,
-	}.Expose(w)
+	_ = expose(w, s, keys)
 }

@@ -1,8 +1,6 @@
 package serve
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -25,14 +23,8 @@ func TestMetrics(t *testing.T) {
 		held("sku:42", "1", "2", "3"), held("a\nsecret", "4"), claim,
 		held("tenant:4711/nig…", "5", "6"), held("…", "7"),
 	}, nil)
-	leader := func(context.Context) (txlock.Leader, error) {
-		return txlock.Leader{Identity: "me", Term: 7, Since: time.Unix(1000, 0)}, nil
-	}
-	nobody := func(context.Context) (txlock.Leader, error) { return txlock.Leader{}, txlock.ErrNoLeader }
-	unknown := func(context.Context) (txlock.Leader, error) { return txlock.Leader{}, errors.New("a standby") }
 	const token = "0123456789abcdef"
-	p := pageOf(t, locks, Every(leastEvery), Token(token), Leads("reports", leader), Leads("mails", nobody),
-		Leads("others", unknown))
+	p := pageOf(t, locks, Every(leastEvery), Token(token))
 	ask := func(given string) (int, string) {
 		r := httptest.NewRequest(http.MethodGet,
 			"http://localhost/metrics?key=sku:42&key=a%22b&key=tenant:4711/nightly", nil)
@@ -57,15 +49,10 @@ func TestMetrics(t *testing.T) {
 		`txlock_status_key_held{key="a\"b"} 0`,
 		`txlock_status_key_held{key="tenant:4711/nightly"} 1`,
 		`txlock_status_key_wait_seconds{key="tenant:4711/nightly"} 1`,
-		`txlock_status_leader{election="reports"} 1`,
-		`txlock_status_leader{election="mails"} 0`,
-		`txlock_status_leader_term{election="reports"} 7`,
-		`txlock_status_leader_since_timestamp_seconds{election="reports"} 1000`,
 	} {
 		require.Contains(t, text, "\n"+line+"\n")
 	}
 	require.NotContains(t, text, "secret")
-	require.NotContains(t, text, "others", "nobody knows whether somebody leads it")
 
 	locks.show(nil, errDown)
 	until(t, "it is down", func() bool {
@@ -77,8 +64,4 @@ func TestMetrics(t *testing.T) {
 
 	many := "/metrics?" + strings.Repeat("key=a&", mostKeys+1)
 	require.Equal(t, 400, get(p, many, "Authorization", "Bearer "+token).Code)
-	for _, bad := range []Option{Leads("", leader), Leads("reports", nil)} {
-		_, err := New(locks, bad)
-		require.ErrorContains(t, err, "Leads")
-	}
 }

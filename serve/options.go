@@ -1,12 +1,9 @@
 package serve
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/txlock/txlock"
 )
 
 const (
@@ -24,11 +21,9 @@ type config struct {
 	hosts    []string
 	token    string
 	breaking bool
-	// elections are whose leaders metrics tell of.
-	elections map[string]func(context.Context) (txlock.Leader, error)
-	every     time.Duration
-	limit     time.Duration
-	err       error // of the first bad option
+	every    time.Duration
+	limit    time.Duration
+	err      error // of the first bad option
 }
 
 type optionFunc func(*config)
@@ -58,9 +53,9 @@ func Hosts(names ...string) Option {
 	})
 }
 
-// Token makes viewers log in with this secret, of at least 16 bytes, unless they send it as a
-// bearer token. A login lasts 12 hours, or until the program ends. Without TLS everybody on the way
-// can read the secret.
+// Token makes viewers log in with this secret, of at least 16 bytes: a browser asks for a name,
+// which may be any, and a password. Programs send it as a bearer token. Without TLS everybody on
+// the way can read the secret.
 func Token(secret string) Option {
 	return optionFunc(func(c *config) {
 		if len(secret) < leastToken {
@@ -73,21 +68,6 @@ func Token(secret string) Option {
 // AllowBreak lets viewers end the session of a holder, after a page that shows whose it is. Only
 // that session is ended, in the transaction that was shown.
 func AllowBreak() Option { return optionFunc(func(c *config) { c.breaking = true }) }
-
-// Leads adds an election to the metrics: whether somebody leads, since when, and the term. Give it
-// [txlock.Election.Leader], which is then asked with each look at the server.
-func Leads(election string, leader func(context.Context) (txlock.Leader, error)) Option {
-	return optionFunc(func(c *config) {
-		if election == "" || leader == nil {
-			c.refuse("Leads: the name of the election is empty, or the function that tells who leads it is nil")
-			return
-		}
-		if c.elections == nil {
-			c.elections = map[string]func(context.Context) (txlock.Leader, error){}
-		}
-		c.elections[election] = leader
-	})
-}
 
 // Every is how often the server is asked while somebody looks, 2 s by default and at least 1 s. On
 // MariaDB less than 2 s is too often: see [txlock.Locker.Inspect]. A slow answer makes the next

@@ -1,12 +1,12 @@
-// Package serve is a web page that shows who holds locks of package txlock, who waits for them, and
-// who waits for whom. The command "txlock serve" runs it; a program mounts it behind its own login:
+// Package serve is a web page that shows who holds locks of package txlock, and who waits for them.
+// The command "txlock serve" runs it; a program mounts it behind its own login:
 //
 //	page, err := serve.New(locks, serve.Hosts("admin.example.com"))
 //	mux.Handle("/locks/", requireLogin(http.StripPrefix("/locks", page)))
 //
 // All viewers share one picture: the server is asked by one query at a time, every 2 s at most, and
 // not at all while nobody looks. Reading works without JavaScript, and changes nothing. With
-// JavaScript the page follows the server. It loads nothing from elsewhere.
+// JavaScript the page loads itself again and again. It loads nothing from elsewhere.
 //
 // Its path metrics is for Prometheus: how many locks are held and awaited, and for how long, by
 // table and kind. The query ?key=sku:42 adds that of a key. docs/alerts.md has the names, and
@@ -14,14 +14,12 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"errors"
 	"html/template"
 	"net/http"
-	"net/url"
-	"strconv"
-	"time"
 
 	"github.com/txlock/txlock"
 )
@@ -36,11 +34,8 @@ type Locks interface {
 // ends in a slash. While nobody looks it has no goroutine, so it need not be closed.
 type Page struct {
 	config
-	watch   *watch
-	offers  offers
-	logins  logins
-	routes  *http.ServeMux
-	sending time.Duration // how long a viewer may take to receive an event
+	watch  *watch
+	routes *http.ServeMux
 }
 
 //go:embed assets
@@ -65,9 +60,8 @@ func New(locks Locks, options ...Option) (*Page, error) {
 		return nil, c.err
 	}
 	p := &Page{
-		config: c, watch: newWatch(locks, c.every, c.limit, c.elections), routes: http.NewServeMux(), sending: sending,
+		config: c, watch: &watch{locks: locks, every: c.every, limit: c.limit}, routes: http.NewServeMux(),
 	}
-	p.logins.begin(c.token)
 	p.route(locks)
 	return p, nil
 }
@@ -82,11 +76,9 @@ func (p *Page) route(locks Locks) {
 			http.ServeFileFS(w, r, assets, "assets/"+name)
 		})
 	}
-	p.routes.HandleFunc("POST /login", p.login)
-	for path, part := range map[string]string{"GET /{$}": "list", "GET /graph": "graph", "GET /lock": "lock"} {
+	for path, part := range map[string]string{"GET /{$}": "list", "GET /lock": "lock"} {
 		p.routes.HandleFunc(path, p.members(func(w http.ResponseWriter, r *http.Request) { p.show(w, r, part) }))
 	}
-	p.routes.HandleFunc("GET /events", p.members(p.follow))
 	p.routes.HandleFunc("GET /metrics", p.members(p.metrics))
 	if p.breaking {
 		p.routes.HandleFunc("GET /break", p.members(p.confirm))
@@ -111,9 +103,9 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type frame struct {
 	Title  string
 	Server string
-	Part   string // the view: list, graph, lock, or another page
+	Part   string // the view: list, lock, or another page
 	Search string
-	Events string // where the changes of this view come from; empty if it has none
+	Every  int64  // after how many milliseconds the page is loaded again; 0: never
 	State  string // what is wrong with the picture, else empty
 	Body   any
 }
@@ -125,50 +117,29 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request, part string) {
 		return // the viewer has left
 	}
 	query := r.URL.Query()
-	about := url.Values{"of": {part}}
-	for _, name := range []string{"key", "page", "table", "column", "row"} {
-		if query.Get(name) != "" {
-			about.Set(name, query.Get(name))
-		}
-	}
 	f := frame{
-		Title: "Locks", Part: part, Search: query.Get("key"), Events: "events?" + about.Encode(), State: s.trouble(),
-		Body: p.body(part, query, s),
+		Title: "Locks", Part: part, Search: query.Get("key"), Every: p.every.Milliseconds(), State: s.trouble(),
 	}
-	switch body := f.Body.(type) {
-	case graph:
-		f.Title = "Who waits for whom"
-	case lockPage:
-		f.Title = cut(body.Name, longestName)
+	if part == "lock" {
+		lock := p.lockPage(s, lockID{query.Get("table"), query.Get("column"), query.Get("row")})
+		f.Title, f.Body = cut(lock.Name, longestName), lock
+	} else {
+		f.Body = listOf(s, query.Get("key"))
 	}
 	p.write(w, http.StatusOK, f)
 }
 
-// body is the data of a view, for the template of the same name.
-func (p *Page) body(part string, query url.Values, s *state) any {
-	switch part {
-	case "graph":
-		return graphOf(s)
-	case "lock":
-		return p.lockPage(s, lockID{query.Get("table"), query.Get("column"), query.Get("row")})
-	}
-	number, _ := strconv.Atoi(query.Get("page"))
-	return listOf(s, query.Get("key"), number)
-}
-
 // write sends a page. It renders it first, so that a viewer never gets half of one.
 func (p *Page) write(w http.ResponseWriter, code int, f frame) {
-	if f.Part != "login" { // strangers need not know which server this is
-		f.Server = p.name
-	}
-	text, err := rendered("frame", f)
-	if err != nil {
+	f.Server = p.name
+	var text bytes.Buffer
+	if err := templates.ExecuteTemplate(&text, "frame", f); err != nil {
 		refuse(w, http.StatusInternalServerError, "This page could not be made: "+err.Error())
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(text)
+	_, _ = w.Write(text.Bytes())
 }
 
 // refuse answers without a page.

@@ -45,17 +45,10 @@ func cut(text string, most int) string {
 
 // lasted is a duration without digits that people do not need.
 func lasted(d time.Duration) string {
-	switch {
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d < time.Hour:
-		return fmt.Sprintf("%d min %02d s", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h %02d min", int(d.Hours()), int(d.Minutes())%60)
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond).String()
 	}
-	return fmt.Sprintf("%d days", int(d.Hours()/24))
+	return d.Round(time.Second).String()
 }
 
 // clock formats a time, without the date if it is of the last hours.
@@ -66,19 +59,10 @@ func clock(at time.Time) string {
 	return at.UTC().Format("2 Jan 2006 15:04:05 UTC")
 }
 
-// counted is a number with its noun: "1 lock", "2 000 locks".
+// counted is a number with its noun: "1 lock", "2 locks".
 func counted(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return grouped(n) + " " + many
-}
-
-// grouped sets digits in groups of three, apart by a narrow space that does not break.
-func grouped(n int) string {
-	digits := fmt.Sprint(n)
-	for at := len(digits) - 3; at > 0; at -= 3 {
-		digits = digits[:at] + "\u202f" + digits[at:]
-	}
-	return digits
+	return fmt.Sprint(n, " ", many)
 }

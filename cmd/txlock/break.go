@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -111,14 +110,11 @@ func (o *options) breakLock(
 	if err != nil {
 		return err
 	}
+	ended := "Session " + h.Holder.ID + " was ended. The next in the queue gets the lock."
 	if holdings.IsClaim(h) {
-		_, err = fmt.Fprintf(out, "The claim of %s has ended.\n", terminal.Clean(h.Holder.By))
-		return o.failed(ctx, "write", err)
+		ended = "The claim of " + terminal.Clean(h.Holder.By) + " has ended."
 	}
-	// Say it now, because finding the next holder may take a while.
-	if _, err = fmt.Fprintf(out, "Session %s was ended. ", h.Holder.ID); err == nil {
-		_, err = fmt.Fprintln(out, o.successor(ctx, locks, key, h))
-	}
+	_, err = fmt.Fprintln(out, ended)
 	return o.failed(ctx, "write", err)
 }
 
@@ -228,36 +224,5 @@ func confirmed(ctx context.Context, out io.Writer, question string) bool {
 	case <-ctx.Done():
 		fmt.Fprintln(out)
 		return false
-	}
-}
-
-// successor says who has the lock now.
-func (o *options) successor(ctx context.Context, locks locker, key string, before txlock.Holding) string {
-	ctx, cancel := context.WithTimeout(ctx, o.server.Timeout)
-	defer cancel()
-	free := 0
-	for {
-		found, err := locks.Inspect(ctx, key)
-		found = slices.DeleteFunc(found, func(h txlock.Holding) bool { return !isLock(h) })
-		switch {
-		case err != nil:
-			return "Who has the lock now the server did not say."
-		case len(found) > 0 && found[0].Holder != nil && found[0].Holder.ID == "":
-			return terminal.Clean(key) + " is held again; the server did not say by whom."
-		case len(found) > 0 && found[0].Holder != nil && found[0].Holder.ID != before.Holder.ID:
-			return fmt.Sprintf("%s is now held by %s.", terminal.Clean(key), describe(*found[0].Holder))
-		case len(found) > 0 && len(found[0].Readers) > 0:
-			return fmt.Sprintf("%s is shared by %d sessions now.", terminal.Clean(key), len(found[0].Readers))
-		case len(found) == 0:
-			free++
-		}
-		if free > len(before.Waiters) || free == looks { // a waiter may be about to get it
-			return terminal.Clean(key) + " is free now."
-		}
-		select {
-		case <-time.After(patience / 10): // on MariaDB, InnoDB's views are up to 100 ms old
-		case <-ctx.Done():
-			return "The next in the queue gets the lock."
-		}
 	}
 }

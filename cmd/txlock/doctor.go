@@ -28,9 +28,6 @@ In JSON, "fix_kind" says what a "fix" is: "sql", statements that an administrato
 are, all at once, in the database of the lock table; "shell", a command; "config", lines of a
 file, below a comment that says of which; "advice", for a person to read first.
 
---prometheus writes metrics, for a file of node_exporter's textfile collector: the worst finding
-of each check. Its exit code does not tell of findings.
-
 Exit codes: 0 locks are safe here, 1 with --strict there are warnings, 2 locks do not work or are
 not safe, 69 the server cannot be reached.`
 
@@ -39,7 +36,7 @@ const doctorExample = `  txlock doctor
   txlock doctor --json | jq -r '.findings[] | select(.fix_kind == "sql").fix'`
 
 func newDoctor(o *options) *cobra.Command {
-	var asJSON, strict, quiet, prometheus bool
+	var asJSON, strict, quiet bool
 	c := newCommand("doctor [flags]", "Check the server, and say what to do", doctorHelp, doctorExample,
 		func(c *cobra.Command, _ []string) error {
 			findings, err := o.examine(c.Context())
@@ -47,14 +44,11 @@ func newDoctor(o *options) *cobra.Command {
 				return err
 			}
 			out, worst := c.OutOrStdout(), doctor.Worst(findings)
-			switch {
-			case prometheus:
-				return o.failed(c.Context(), "write", exposeFindings(out, findings))
-			case asJSON:
+			if asJSON {
 				err = writeJSON(out, map[string]any{
 					"server": o.server.Address, "worst": worst, "findings": findings,
 				})
-			default:
+			} else {
 				err = writeFindings(out, findings, quiet, terminal.StyleOf(os.Stdout))
 			}
 			switch {
@@ -70,8 +64,6 @@ func newDoctor(o *options) *cobra.Command {
 	c.Args = noArguments
 	c.Flags().BoolVar(&asJSON, "json", false, "as JSON")
 	c.Flags().BoolVar(&strict, "strict", false, "exit with 1 when there are warnings")
-	c.Flags().BoolVar(&prometheus, "prometheus", false, "as metrics, in the text format of Prometheus")
-	c.MarkFlagsMutuallyExclusive("prometheus", "json")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "show warnings and failures only")
 	return c
 }

@@ -100,17 +100,13 @@ func pictureOf(s txlock.Session) sessionPicture {
 	return p
 }
 
-func writeJSON(out io.Writer, value any) error { return writeIndented(out, value, "  ") }
-
-func writeJSONLine(out io.Writer, value any) error { return writeIndented(out, value, "") }
-
-// writeIndented writes JSON. It escapes control characters, and characters that change the
-// direction of writing, so that they do not reach a terminal. They occur only in strings, and
-// programs read the same text from the escapes.
-func writeIndented(out io.Writer, value any, indent string) error {
+// writeJSON escapes control characters, and characters that change the direction of writing, so
+// that they do not reach a terminal. They occur only in strings, and programs read the same text
+// from the escapes.
+func writeJSON(out io.Writer, value any) error {
 	var text, escaped bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	encoder.SetIndent("", indent)
+	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(value); err != nil {
 		return err

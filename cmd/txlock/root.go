@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -72,7 +71,6 @@ func newRoot(o *options, out io.Writer) *cobra.Command {
 	root.SetOut(out)
 	root.SetErr(os.Stderr)
 	o.complete(root)
-	strict(root)
 	return root
 }
 
@@ -97,34 +95,6 @@ func (o *options) checkTable() error {
 	}
 	_, err := o.schema("", layout{})
 	return err
-}
-
-// strict makes cobra's own commands refuse unknown arguments. By default they show a help and exit
-// with 0.
-func strict(root *cobra.Command) {
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	for _, c := range root.Commands() {
-		switch c.Name() {
-		case "help":
-			c.RunE = func(_ *cobra.Command, arguments []string) error {
-				about, rest, err := root.Find(arguments)
-				if err != nil || len(rest) > 0 {
-					return usage(`unknown help topic %q; see "txlock --help"`, strings.Join(arguments, " "))
-				}
-				about.InitDefaultHelpFlag()
-				return about.Help()
-			}
-		case "completion":
-			c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
-			c.Args = func(_ *cobra.Command, arguments []string) error {
-				if len(arguments) > 0 {
-					return fmt.Errorf("unknown shell %q: it must be bash, zsh, fish or powershell", arguments[0])
-				}
-				return nil
-			}
-		}
-	}
 }
 
 // noArguments refuses arguments, and says so clearly.

@@ -19,24 +19,24 @@ import (
 )
 
 const serveHelp = `Serves a page for a browser that shows what "status --watch" shows: who holds locks, who waits in
-which order and for how long, and who waits for whom. It has a page for each lock, and a search.
+which order, and for how long. It has a page for each lock, and a search.
 However many people look, the server is asked by one query at a time, at most once a second (MySQL
 and MariaDB: once in two), and not at all while nobody looks.
 
-It listens on this machine only, at 127.0.0.1. Another address needs a token, of at least 16
-bytes: in TXLOCK_SERVE_TOKEN, or in --token, which is wiped from the list of processes. Viewers
-type it once. There is no TLS: on a network that others can read, put a proxy with TLS in front,
-or rather a tunnel to 127.0.0.1, such as "ssh -L 8044:127.0.0.1:8044 host". Requests for another
-host name than localhost or the address itself are refused, unless --host allows the name.
+It listens on this machine only, at 127.0.0.1. Another address needs a token, of at least 16 bytes:
+in TXLOCK_SERVE_TOKEN, or in --token, which is wiped from the list of processes. A browser asks for
+it as a password, with any name. There is no TLS: on a network that others can read, put a proxy
+with TLS in front, or rather a tunnel to 127.0.0.1, such as "ssh -L 8044:127.0.0.1:8044 host".
+Requests for another host name than localhost or the address itself are refused, unless --host
+allows the name.
 
 The page only reads. With --allow-break it can also end the session of a holder, as "txlock break"
 does: the one that it has shown, after asking. Every process that can connect to the port can do
 that, on 127.0.0.1 those of all users of the machine: set a token there too.
 
 /metrics is for Prometheus: how many locks are held and awaited, and for how long, by table and
-kind; /metrics?key=sku:42 adds that of a key. --election adds whether somebody leads. Prometheus
-gives the token as a bearer token, and the host name by which it asks has to be allowed as any.
-docs/alerts.md has rules for alerts.
+kind; /metrics?key=sku:42 adds that of a key. Prometheus gives the token as a bearer token, and the
+host name by which it asks has to be allowed as any. docs/alerts.md has rules for alerts.
 
 It runs until a signal ends it, and exits with 0 then.`
 
@@ -50,12 +50,11 @@ type serving struct {
 	token      string
 	hosts      []string
 	allowBreak bool
-	elections  []string
 }
 
 func newServe(o *options) *cobra.Command {
 	s := serving{options: o}
-	c := newCommand("serve [flags]", "Serve a page that shows who waits for whom", serveHelp,
+	c := newCommand("serve [flags]", "Serve a page that shows the locks", serveHelp,
 		"  txlock serve\n  TXLOCK_SERVE_TOKEN=$(cat token) txlock serve --allow-break\n"+
 			"  TXLOCK_SERVE_TOKEN=$(cat token) txlock serve --listen 10.0.0.7:8044 --host locks.example.com",
 		func(c *cobra.Command, _ []string) error { return s.run(c.Context(), c.OutOrStdout()) })
@@ -63,7 +62,6 @@ func newServe(o *options) *cobra.Command {
 	c.Flags().StringVar(&s.listen, "listen", listenDefault, "the `address` to listen on, with its port")
 	c.Flags().StringVar(&s.token, "token", "", "what viewers have to type (default: TXLOCK_SERVE_TOKEN)")
 	c.Flags().StringArrayVar(&s.hosts, "host", nil, "allow a host `name` in requests; can be repeated")
-	electionFlag(c, &s.elections)
 	c.Flags().BoolVar(&s.allowBreak, "allow-break", false, "let viewers end the session of a holder")
 	return c
 }
@@ -104,9 +102,6 @@ func (s *serving) run(ctx context.Context, out io.Writer) error {
 	defer leave(locks)
 	if _, err := s.inspect(ctx, "serve", locks); err != nil { // what is missing is better said here than on the page
 		return err
-	}
-	for election, ask := range leadersOf(locks, s.elections) {
-		settings = append(settings, serve.Leads(election, ask))
 	}
 	page, err := serve.New(discreet{locks, s.options}, settings...)
 	if err != nil {

@@ -34,7 +34,6 @@ type locker interface {
 	// take takes the claim on a key for d, as lock takes a lock.
 	take(ctx context.Context, key, by string, d, within time.Duration, try bool) (claimed, error)
 	claimed(text string) (claimed, error)
-	leader(ctx context.Context, election string) (txlock.Leader, error)
 	// slots is how many slots the lock table has.
 	slots(ctx context.Context) (int, error)
 }
@@ -69,19 +68,6 @@ func (l lockerOf[Tx]) lock(ctx context.Context, wanted wanted, within time.Durat
 		m = m.Within(within)
 	}
 	return m.Lock(ctx)
-}
-
-func (l lockerOf[Tx]) leader(ctx context.Context, election string) (txlock.Leader, error) {
-	return l.Election(election, "txlock").Leader(ctx)
-}
-
-// leadersOf are what asks who leads each election.
-func leadersOf(locks locker, elections []string) map[string]func(context.Context) (txlock.Leader, error) {
-	ask := map[string]func(context.Context) (txlock.Leader, error){}
-	for _, name := range elections {
-		ask[name] = func(ctx context.Context) (txlock.Leader, error) { return locks.leader(ctx, name) }
-	}
-	return ask
 }
 
 // leave closes a Locker that holds no lock. It does not wait for a silent server: the connections

@@ -21,7 +21,7 @@ const statusHelp = `Shows which locks are held, by whom and since when, and belo
 of the queue: all locks, or those of the KEYs. A lock is shown by the key that its holder named,
 or as the number of its slot. Keys may share a slot: "status KEY" then shows who holds it by
 another key, and says so. Locks that are awaited come first, by the longest wait, then the others,
-by how long they are held. A narrow terminal goes without some columns.
+by how long they are held.
 
 It is a picture of a moment and changes nothing. What PostgreSQL does not show to this role stays
 empty; on MySQL and MariaDB a missing grant is an error, with exit code 77. "txlock doctor" says
@@ -42,94 +42,45 @@ holder no session, but "by" and "until". That of a prepared transaction has "pre
 and no session. A session has "id" (null when the server did not say who holds), "key",
 "application", "host", "process", "user", "database", "since" (RFC 3339), "for_seconds", "idle"
 (these three are null when they are not known), "statement" and "shared". What commands a terminal
-is escaped.
-
---prometheus writes metrics, for a file of node_exporter's textfile collector: how many locks are
-held and awaited, and for how long, by table and kind, and that of each KEY and each --election.
-They say so, too, when the server does not answer. docs/alerts.md has their names, and rules for
-alerts.`
+is escaped. Metrics for Prometheus are in "txlock serve".`
 
 const statusExample = `  txlock status
   txlock status --watch
-  txlock status --json sku:42 | jq '.locks[].holder'
-  txlock status --prometheus --election reports > txlock.prom`
+  txlock status --json sku:42 | jq '.locks[].holder'`
 
 // status is one call of the status command.
 type status struct {
 	*options
 	keys   []string
 	asJSON bool
-	watch  string
-	every  time.Duration // 0: once
-
-	prometheus bool
-	elections  []string
+	watch  bool
 }
 
-// watchDefault is the interval at which the live screen is redrawn.
-const watchDefault = "2s"
+// redraw is the interval at which the live screen is drawn.
+const redraw = 2 * time.Second
 
 func newStatus(o *options) *cobra.Command {
 	s := status{options: o}
 	c := newCommand("status [flags] [KEY...]", "Show who holds locks and who waits", statusHelp, statusExample,
-		func(c *cobra.Command, arguments []string) error {
-			s.keys = arguments
-			if err := s.read(c); err != nil {
-				return err
+		func(c *cobra.Command, keys []string) error {
+			if slices.Contains(keys, "") {
+				return usage("a key is empty")
 			}
-			ctx, out := c.Context(), c.OutOrStdout()
-			if s.prometheus {
-				return s.expose(ctx, out)
+			if s.watch && (!terminal.Is(os.Stdout) || !terminal.Is(os.Stdin)) {
+				return usage("--watch needs a terminal; a program calls status --json again and again")
 			}
-			return s.with(ctx, func(locks locker) error { return s.show(ctx, locks, out) })
+			s.keys = keys
+			return s.with(c.Context(), func(locks locker) error { return s.show(c.Context(), locks, c.OutOrStdout()) })
 		})
-	c.Flags().BoolVar(&s.asJSON, "json", false, "as JSON; with --watch one object a line")
-	c.Flags().StringVar(&s.watch, "watch", "", "live screen, drawn every 2s or every `time` given")
-	c.Flags().Lookup("watch").NoOptDefVal = watchDefault
-	c.Flags().BoolVar(&s.prometheus, "prometheus", false, "as metrics, in the text format of Prometheus")
-	electionFlag(c, &s.elections)
-	c.MarkFlagsMutuallyExclusive("prometheus", "json")
-	c.MarkFlagsMutuallyExclusive("prometheus", "watch")
+	c.Flags().BoolVar(&s.asJSON, "json", false, "as JSON")
+	c.Flags().BoolVar(&s.watch, "watch", false, "live screen, drawn every 2s, until ctrl-C")
+	c.MarkFlagsMutuallyExclusive("watch", "json")
 	return c
 }
 
-func (s *status) read(c *cobra.Command) error {
-	for _, key := range s.keys {
-		if key == "" {
-			return usage("a key is empty")
-		}
-	}
-	if len(s.elections) > 0 && !s.prometheus {
-		return usage("--election goes with --prometheus")
-	}
-	if slices.Contains(s.elections, "") {
-		return usage("the name of an election is empty")
-	}
-	if !c.Flags().Changed("watch") {
-		return nil
-	}
-	every, err := time.ParseDuration(s.watch)
-	if err != nil || every < 100*time.Millisecond {
-		return usage("--watch=%s: it must be a time of at least 100ms, such as 2s", s.watch)
-	}
-	if len(s.keys) > 0 {
-		if _, err := time.ParseDuration(s.keys[0]); err == nil {
-			return usage("write --watch=%s, with =; or put -- before the key", s.keys[0])
-		}
-	}
-	if !s.asJSON && (!terminal.Is(os.Stdout) || !terminal.Is(os.Stdin)) {
-		return usage("--watch needs a terminal; with --json it writes one line each time, for programs")
-	}
-	s.every = every
-	return nil
-}
-
 func (s *status) show(ctx context.Context, locks locker, out io.Writer) error {
-	switch {
-	case s.every > 0 && !s.asJSON:
+	if s.watch {
 		return s.live(ctx, locks)
-	case s.every > 0:
-		return s.stream(ctx, locks, out)
 	}
 	holdings, err := s.inspect(ctx, "status", locks, s.keys...)
 	if err != nil {
@@ -177,24 +128,4 @@ func (s *status) viewOf(ctx context.Context, locks locker, holdings []txlock.Hol
 		v.asked[slot] = append(v.asked[slot], key)
 	}
 	return v
-}
-
-// stream writes a line of JSON at each interval.
-func (s *status) stream(ctx context.Context, locks locker, out io.Writer) error {
-	tick := time.NewTicker(s.every)
-	defer tick.Stop()
-	for {
-		holdings, err := s.inspect(ctx, "status", locks, s.keys...)
-		if err != nil {
-			return err
-		}
-		if err := writeJSONLine(out, s.picture(holdings)); err != nil {
-			return s.failed(ctx, "write", err)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return s.failed(ctx, "status", ctx.Err())
-		}
-	}
 }

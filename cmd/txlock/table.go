@@ -12,54 +12,34 @@ import (
 	"github.com/txlock/txlock/internal/holdings"
 )
 
-// The columns of a table, from left to right.
+// The columns of a table, from left to right. Who holds a lock matters more than what the session
+// does: a narrow terminal cuts the lines.
 const (
 	colLock = iota
 	colState
+	colSession
 	colFor
 	colWaiting
-	colSince
-	colSession
 	colApplication
-	colProcess
-	colHost
-	colUser
+	colClient
 	colStatement
 	columns
 )
 
-var headings = [columns]string{
-	"LOCK", "STATE", "FOR", "WAITING", "SINCE", "SESSION", "APPLICATION", "PROCESS", "HOST", "USER",
-	"STATEMENT",
-}
-
-// dropped are the columns that a narrow terminal omits, in this order. Who holds a lock matters
-// more than what the session does.
-var dropped = []int{colSince, colUser, colStatement, colHost, colApplication, colProcess, colWaiting}
+var headings = [columns]string{"LOCK", "STATE", "SESSION", "FOR", "WAITING", "APPLICATION", "CLIENT", "STATEMENT"}
 
 const (
-	gap            = 2  // between columns
-	leastStatement = 16 // columns, or the length of the statement if that is less
-	widestLock     = 40 // if the width is limited
-	leastLock      = 16 // if there is no room for more
+	gap        = 2  // between columns
+	widestLock = 40 // or a third of the terminal, if the width is limited
 )
 
 // table is what status shows: a row for each holder or reader, and one for each waiter below it.
 type table []row
 
 type row struct {
-	kind  rowKind
+	waits bool
 	cells [columns]string
 }
-
-type rowKind int
-
-const (
-	rowLock    rowKind = iota // a lock that nobody waits for
-	rowAwaited                // a lock that somebody waits for
-	rowReader                 // a further session that shares it
-	rowWaiter
-)
 
 // unnamed stands for a holder whom the server does not name.
 const unnamed = "?"
@@ -68,20 +48,19 @@ const unnamed = "?"
 // rest, longest held first. asked has the keys of the command line by slot number.
 func tableOf(all []txlock.Holding, asked map[string][]string) (t table) {
 	for _, h := range slices.SortedStableFunc(slices.Values(all), holdings.ByUrgency) {
-		kind, name, waiting := rowLock, lockName(h, asked[h.Row]), ""
+		name, waiting := lockName(h, asked[h.Row]), ""
 		if len(h.Waiters) > 0 {
-			kind, waiting = rowAwaited, strconv.Itoa(len(h.Waiters))
+			waiting = strconv.Itoa(len(h.Waiters))
 		}
 		holders := holdings.Holders(h)
 		if len(holders) == 0 {
-			cells := [columns]string{colLock: name, colState: "passes on", colWaiting: waiting}
-			t = append(t, row{kind, cells})
+			t = append(t, row{cells: [columns]string{colLock: name, colState: "passes on", colWaiting: waiting}})
 		}
 		for i, holder := range holders {
 			if i > 0 && len(h.Readers) > 0 {
-				kind, name = rowReader, "  and"
+				name = "  and"
 			}
-			t.add(kind, name, holdings.State(h, holder), waiting, holder)
+			t = append(t, rowOf(name, holdings.State(h, holder), waiting, holder))
 			waiting = ""
 		}
 		for i, waiter := range h.Waiters {
@@ -89,7 +68,9 @@ func tableOf(all []txlock.Holding, asked map[string][]string) (t table) {
 			if key := terminal.Clean(waiter.Key); key != "" && waiter.Key != h.Key {
 				place += " " + key
 			}
-			t.add(rowWaiter, place, holdings.Waits(waiter), "", waiter)
+			r := rowOf(place, holdings.Waits(waiter), "", waiter)
+			r.waits = true
+			t = append(t, r)
 		}
 	}
 	return t
@@ -124,16 +105,14 @@ func lockName(h txlock.Holding, asked []string) string {
 	return terminal.Clean(name)
 }
 
-func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session) {
+func rowOf(name, state, waiting string, s txlock.Session) row {
 	cells := [columns]string{
-		colLock: name, colState: state, colFor: round(s.For).String(), colWaiting: waiting,
-		colSession: terminal.Clean(s.ID), colApplication: terminal.Clean(s.Application),
-		colHost: terminal.Clean(s.Host), colUser: terminal.Clean(s.User), colStatement: doing(s),
+		colLock: name, colState: state, colSession: terminal.Clean(s.ID), colWaiting: waiting,
+		colApplication: terminal.Clean(s.Application), colClient: terminal.Clean(holdings.Client(s)),
+		colStatement: doing(s),
 	}
-	if !s.Since.IsZero() {
-		cells[colSince] = clock(s.Since.Local(), time.Now())
-	} else if s.For == 0 {
-		cells[colFor] = "" // unknown
+	if !s.Since.IsZero() || s.For > 0 { // else it is unknown
+		cells[colFor] = round(s.For).String()
 	}
 	switch {
 	case s.By != "":
@@ -143,10 +122,7 @@ func (t *table) add(kind rowKind, name, state, waiting string, s txlock.Session)
 	case s.ID == "":
 		cells[colSession] = unnamed
 	}
-	if s.Process > 0 {
-		cells[colProcess] = strconv.Itoa(s.Process)
-	}
-	*t = append(*t, row{kind, cells})
+	return row{cells: cells}
 }
 
 // ownMarks occur in the statements with which txlock locks, releases and sends heartbeats. Such
@@ -189,94 +165,50 @@ func clock(at, now time.Time) string {
 // lines writes the table into the given columns and lines; 0 means no limit. It counts the rows for
 // which there is no room.
 func (t table) lines(width, height int, style terminal.Style) []string {
-	shown, widths := t.fit(width)
-	fit := func(line string) string {
-		if width > 0 {
-			return terminal.Cut(line, width)
-		}
-		return line
+	rows, hidden := t, 0
+	if room := height - 1; height > 0 && len(rows) > room { // without the headings
+		room = max(room-1, 0)
+		rows, hidden = rows[:room], len(rows)-room
 	}
+	widths := t.widths(width)
 	write := func(cells [columns]string) string {
 		var b strings.Builder
 		for c, cell := range cells {
-			if shown[c] {
-				b.WriteString(terminal.Fill(terminal.Cut(cell, widths[c]), widths[c]+gap))
-			}
+			b.WriteString(terminal.Fill(terminal.Cut(cell, widths[c]), widths[c]+gap))
 		}
-		return fit(strings.TrimRight(b.String(), " "))
-	}
-	rows, hidden := t, table(nil)
-	var legend []string
-	if slices.ContainsFunc(t, func(r row) bool { return r.cells[colSession] == unnamed }) {
-		legend = []string{unnamed + "  held, but the server did not say by whom"}
-	}
-	if height > 0 {
-		legend = legend[:min(len(legend), max(height-2, 0))]
-	}
-	room := height - 1 - len(legend) // without the headings
-	if height > 0 && len(rows) > room {
-		room = max(room-1, 0)
-		rows, hidden = rows[:room], rows[room:]
+		return cutTo(strings.TrimRight(b.String(), " "), width)
 	}
 	lines := []string{style.In(terminal.Bold, write(headings))}
 	for _, r := range rows {
 		way := terminal.Cyan
-		if r.kind == rowWaiter {
+		if r.waits {
 			way = terminal.Faint
 		}
 		lines = append(lines, style.In(way, write(r.cells)))
 	}
-	if len(hidden) > 0 {
-		lines = append(lines, fit(summary(hidden)))
-	}
-	for _, line := range legend {
-		lines = append(lines, fit(line))
+	if hidden > 0 {
+		lines = append(lines, cutTo(fmt.Sprintf("… %d more lines", hidden), width))
 	}
 	return lines
 }
 
-// summary says how many rows were left out, by kind.
-func summary(hidden table) string {
-	var count [rowWaiter + 1]int
-	for _, r := range hidden {
-		count[r.kind]++
+// cutTo shortens a line; 0 means no limit.
+func cutTo(line string, width int) string {
+	if width == 0 {
+		return line
 	}
-	return fmt.Sprintf("… %d more lines: awaited locks %d, waiters %d, others %d", len(hidden), count[rowAwaited],
-		count[rowWaiter], count[rowLock]+count[rowReader])
+	return terminal.Cut(line, width)
 }
 
-// fit chooses the columns to show and their widths.
-func (t table) fit(width int) (shown [columns]bool, widths [columns]int) {
-	var filled [columns]bool
-	for c := range columns {
-		shown[c] = true
-		widths[c] = terminal.Columns(headings[c])
+func (t table) widths(width int) (widths [columns]int) {
+	for c, heading := range headings {
+		widths[c] = terminal.Columns(heading)
 		for _, r := range t {
 			widths[c] = max(widths[c], terminal.Columns(r.cells[c]))
-			filled[c] = filled[c] || r.cells[c] != ""
 		}
 	}
-	if width == 0 {
-		return shown, widths
+	if width > 0 {
+		widths[colLock] = min(widths[colLock], max(width/3, len("LOCK")), widestLock)
 	}
-	widths[colLock] = min(widths[colLock], widestLock)
-	statement := widths[colStatement]
-	widths[colStatement] = min(statement, leastStatement)
-	total := -gap
-	for c := range columns {
-		total += widths[c] + gap
-	}
-	drop := func(droppable func(c int) bool) {
-		for _, c := range dropped {
-			if total > width && shown[c] && droppable(c) {
-				shown[c] = false
-				total -= widths[c] + gap
-			}
-		}
-	}
-	drop(func(c int) bool { return !filled[c] }) // empty columns first
-	drop(func(int) bool { return true })
-	widths[colStatement] = min(statement, widths[colStatement]+max(0, width-total))
-	widths[colLock] = max(min(widths[colLock], leastLock), widths[colLock]-max(0, total-width))
-	return shown, widths
+	return widths
 }

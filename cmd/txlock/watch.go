@@ -19,7 +19,7 @@ func (s *status) live(ctx context.Context, locks locker) error {
 	// no line wrapping: terminals disagree on the width of some characters
 	fmt.Print("\x1b[?1049h\x1b[?25l\x1b[?7l")
 	defer fmt.Print("\x1b[?7h\x1b[?25h\x1b[?1049l")
-	tick := time.NewTicker(s.every)
+	tick := time.NewTicker(redraw)
 	defer tick.Stop()
 	var seen view
 	var at time.Time // of the last answer
@@ -52,7 +52,7 @@ func (s *status) draw(seen view, at time.Time, trouble error) {
 		width, height = 80, 24
 	}
 	style := terminal.StyleOf(os.Stdout)
-	title := fmt.Sprintf("txlock status every %v, ctrl-C quits: %s", s.every, s.server.Address)
+	title := fmt.Sprintf("txlock status every %v, ctrl-C quits: %s", redraw, s.server.Address)
 	if !at.IsZero() {
 		title = at.Format(time.TimeOnly) + "  " + title
 	}

@@ -1,15 +1,15 @@
-// Replaces the picture whenever the server has a new one. It changes only what differs, so that the
+// Loads the page again and again, and replaces the picture. It changes only what differs, so that the
 // focus, a selection and an open search stay.
 "use strict";
 (() => {
 	const picture = document.getElementById("picture");
 	const state = document.getElementById("state");
 	const pause = document.getElementById("pause");
-	if (!picture || !window.EventSource) return;
-	let source = null, cut = "", trouble = state.textContent;
+	if (!picture) return;
+	const every = Number(picture.dataset.every);
+	let gone = "", loading = false;
 
-	function say() {
-		const text = cut || trouble;
+	function say(text) {
 		if (state.textContent !== text) state.textContent = text; // a screen reader says each change
 	}
 
@@ -45,45 +45,38 @@
 		}
 	}
 
-	function show(html) {
+	function show(next) {
 		const focused = document.activeElement;
 		const inside = picture.contains(focused);
-		children(picture, new DOMParser().parseFromString(html, "text/html").body);
+		children(picture, next);
 		if (inside && document.activeElement !== focused) {
 			(focused.isConnected ? focused : document.getElementById("main")).focus({ preventScroll: true });
 		}
 	}
 
-	function follow() {
-		if (source || document.hidden || pause.getAttribute("aria-pressed") === "true") return;
-		source = new EventSource(picture.dataset.events);
-		source.addEventListener("state", (event) => { trouble = event.data; });
-		source.addEventListener("picture", (event) => { cut = ""; show(event.data); say(); });
-		source.addEventListener("error", () => {
-			if (!cut) cut = "This page has lost its program since " + new Date().toISOString().slice(11, 19) + " UTC.";
-			if (source.readyState === EventSource.CLOSED) {
-				source.close();
-				source = null;
-				cut = cut.replace(/\.$/, ": load it again.");
-			}
-			say();
-		});
-	}
-
-	function rest() {
-		if (source) source.close();
-		source = null;
+	// A page that nobody sees asks for nothing.
+	async function load() {
+		if (loading || document.hidden || pause.getAttribute("aria-pressed") === "true") return;
+		loading = true;
+		try {
+			const answer = await fetch(location.origin + location.pathname + location.search);
+			if (!answer.ok) throw new Error(answer.statusText);
+			const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+			show(next.getElementById("picture"));
+			say(next.getElementById("state").textContent);
+			gone = "";
+		} catch {
+			gone ||= "This page has lost its program since " + new Date().toISOString().slice(11, 19) + " UTC.";
+			say(gone);
+		}
+		loading = false;
 	}
 
 	pause.hidden = false;
 	pause.addEventListener("click", () => {
-		const paused = pause.getAttribute("aria-pressed") !== "true";
-		pause.setAttribute("aria-pressed", String(paused));
-		paused ? rest() : follow();
+		pause.setAttribute("aria-pressed", String(pause.getAttribute("aria-pressed") !== "true"));
+		load();
 	});
-	// A page that nobody sees asks for nothing.
-	document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
-	window.addEventListener("pagehide", rest);
-	window.addEventListener("pageshow", follow);
-	follow();
+	document.addEventListener("visibilitychange", load);
+	setInterval(load, every);
 })();

@@ -40,9 +40,6 @@ func TestKinds(t *testing.T) {
 		"api permits|permit 0|client", "|permit 1|client", "1.|waits|txlock",
 		"scheduler leader|leads|web-3", "nightly|held|txlock", "once:order:4711 once|held|txlock")
 	b.everyLook("kinds")
-	b.go_("/graph") // who waits for one that is shared waits for all who share it
-	b.until("document.querySelectorAll('table tbody tr').length === 4")
-	b.everyLook("kinds-graph")
 
 	b.go_(f.lockPath(t, "sku:42"))
 	b.see("kind: shared, shared by 2, waiting: 1")

@@ -42,10 +42,8 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// It is looked at long before the server would end a circle of sessions by itself.
-	settings := []string{"-c", "deadlock_timeout=10min"}
 	var err error
-	if database, err = servers.Start(ctx, servers.Postgres18, servers.Options{Settings: settings}); err != nil {
+	if database, err = servers.Start(ctx, servers.Postgres18, servers.Options{}); err != nil {
 		return complain(err)
 	}
 	defer database.Stop()

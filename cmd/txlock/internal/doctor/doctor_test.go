@@ -110,7 +110,8 @@ func TestHealthy(t *testing.T) {
 		"status: note",
 	}
 	notes := map[servers.Kind][]string{
-		servers.Postgres15: ofPostgres, servers.Postgres18: ofPostgres, servers.MySQL: ofMySQL, servers.MariaDB: ofMySQL,
+		servers.Postgres15: ofPostgres, servers.Postgres18: ofPostgres,
+		servers.MySQL: ofMySQL, servers.MariaDB: ofMySQL,
 	}
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)

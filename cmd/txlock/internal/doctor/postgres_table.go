@@ -127,7 +127,8 @@ func (p *postgresServer) alteration(change string) Fix {
 func (p *postgresServer) shape(r report, t postgresTable) {
 	if t.persistence == "u" {
 		r.named("table-persistence").warn(p.quoted+" is unlogged", "a crash of the server, and the promotion of a "+
-			"standby, empties it: until it is installed again every lock is ErrNotInstalled", p.alteration("SET LOGGED"))
+			"standby, empties it: until it is installed again every lock is ErrNotInstalled",
+			p.alteration("SET LOGGED"))
 	}
 	if !t.keyed {
 		r.named("table-primary-key").warn(p.quoted+" has no primary key on slot", "every lock reads the whole table, "+
