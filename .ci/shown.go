@@ -20,7 +20,7 @@ const (
 )
 
 var (
-	comment  = regexp.MustCompile(`(?m)^\t// ([A-Z][^,:\n]*)((?:.*\n\t//)*.*)`)
+	comment  = regexp.MustCompile(`(?m)^\t\t// ([A-Z][^,:\n]*)((?:.*\n\t\t//)*.*)`)
 	proof    = regexp.MustCompile(`(?s)Shown by: (.*?)\.\n`)
 	italics  = regexp.MustCompile(`\*([^*]+)\*`)
 	function = regexp.MustCompile(`\bTest\w+`)

@@ -77,7 +77,7 @@ var sideBySide = []guarantee{
 	guarantees.Logged[*sql.Tx],
 	guarantees.TokensIncrease[*sql.Tx],
 	guarantees.NewRun[*sql.Tx],
-	guarantees.FenceMissing[*sql.Tx],
+	guarantees.KindsNotInstalled[*sql.Tx],
 	guarantees.Reentry[*sql.Tx],
 	guarantees.OneConnection[*sql.Tx],
 	guarantees.NestedDo[*sql.Tx],
@@ -89,14 +89,13 @@ var sideBySide = []guarantee{
 	guarantees.CombinedCulprit[*sql.Tx],
 	guarantees.CombinedLost[*sql.Tx],
 	guarantees.OneLeader[*sql.Tx],
-	guarantees.ElectionInstalled[*sql.Tx],
 	guarantees.Unlock[*sql.Tx],
 	guarantees.Closing[*sql.Tx],
 	guarantees.InspectShows[*sql.Tx],
 	guarantees.InspectNested[*sql.Tx],
 	guarantees.InspectTx[*sql.Tx],
 	guarantees.Breaks[*sql.Tx],
-	guarantees.NestedWaitFarAway[*sql.Tx],
+	guarantees.LimitFarAway[*sql.Tx],
 	guarantees.FullPool[*sql.Tx],
 	guarantees.QueueForgetsNobody[*sql.Tx],
 	guarantees.CleanPool[*sql.Tx],
@@ -141,14 +140,13 @@ var alone = []guarantee{
 	guarantees.GuestCancelRace[*sql.Tx],
 	guarantees.LossAnnounced[*sql.Tx],
 	guarantees.LostLeader[*sql.Tx],
-	guarantees.NestedDoLeftBehind[*sql.Tx],
 	guarantees.SpentRun[*sql.Tx],
 }
 
 // watched are those that need to see the end of an idle connection.
 var watched = []string{
 	"LeaseKept", "Logged", "CombinedLost", "Breaks", "SharedLoss", "InspectReaders",
-	"InspectElections", "LossAnnounced", "LostLeader", "NestedDoLeftBehind",
+	"InspectElections", "LossAnnounced", "LostLeader",
 }
 
 // line is an engine, a client, and what it shows.

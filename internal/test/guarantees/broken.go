@@ -23,9 +23,13 @@ func KilledConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	err := m.Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
 		f.KillSession(t, tx)
+		f.Transactions(t, 0)
 		return nil
 	})
 	require.ErrorIs(t, err, txlock.ErrLost)
+	if !e.Pooled { // a pooler's last words might come behind a COMMIT
+		require.NotErrorIs(t, err, txlock.ErrUnknown, "the session had ended before COMMIT was sent")
+	}
 	// Work that notices, and returns its error.
 	err = m.Do(background, func(ctx context.Context, tx Tx) error {
 		f.KillSession(t, tx)
@@ -61,38 +65,31 @@ func KilledConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 
 	// A Lock is told so by its context, and by its Unlock.
 	one := testbed.NewSizedFixture(t, e, c, 1, "")
-	lock, err := one.Locks.Mutex(f.Key("killed")).Lock(background)
-	require.NoError(t, err)
-	nested, err := one.Locks.Mutex(f.Key("nested")).Lock(lock.Context())
-	require.NoError(t, err)
+	lock := testbed.Lock(t, one.Locks.Mutex(f.Key("killed")))
+	nested := testbed.LockIn(t, lock.Context(), one.Locks.Mutex(f.Key("nested")))
 	one.KillSessions(t)
 	testbed.Receive(t, lock.Context().Done())
 	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
-	next, err := m.Lock(background)
-	require.NoError(t, err)
+	next := testbed.Lock(t, m)
 	require.ErrorIs(t, nested.Unlock(background), txlock.ErrLost)
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 	f.Taken(t, f.Key("killed"))
-	require.NoError(t, next.Unlock(background))
+	testbed.Unlock(t, next)
 }
 
 // CutConnection shows that a connection cut by the network is an error, and bounded in time.
 func CutConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, proxy.Addr())
+	f, proxy := testbed.Proxied(t, e, c, testbed.PoolSize)
 	m := f.Locks.Mutex(f.Key("cut"))
 	table := f.MakeTable(t, "id int primary key")
 
-	lock, err := m.Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, m)
 	proxy.Cut()
 	start := time.Now()
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrNotHeld)
 
-	err = m.Do(background, func(ctx context.Context, tx Tx) error {
+	err := m.Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
 		proxy.Cut()
 		return nil
@@ -102,17 +99,12 @@ func CutConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 
 	// A waiter whose connection breaks gets an error and not the lock.
 	holder := testbed.NewFixture(t, e, c)
-	held, err := holder.Locks.Mutex(f.Key("cut")).Lock(background)
-	require.NoError(t, err)
-	failed := make(chan error, 1)
-	go func() {
-		_, err := m.Lock(background)
-		failed <- err
-	}()
+	held := testbed.Lock(t, holder.Locks.Mutex(f.Key("cut")))
+	failed := testbed.Go(func() error { _, err := m.Lock(background); return err })
 	f.Waiters(t, 1)
 	proxy.Cut()
 	require.Error(t, <-failed)
-	require.NoError(t, held.Unlock(background))
+	testbed.Unlock(t, held)
 	require.Less(t, time.Since(start), 30*time.Second) // MySQL waits for 50 s by default
 
 	// And everything works again.
@@ -120,4 +112,66 @@ func CutConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		lock, err := m.Lock(background)
 		return err == nil && lock.Unlock(background) == nil
 	})
+}
+
+// RolledBack shows that a session learns of the end of its transaction from the next heartbeat,
+// though its connection is as it was: a proxy, or a server that restarts and keeps its connections,
+// has ended it.
+func RolledBack[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	behindOnesBack := map[string]func(*wire.Proxy){"by a proxy": func(p *wire.Proxy) { p.RollBack(wire.MySQL) }}
+	if e.Postgres {
+		behindOnesBack["by a proxy"] = func(p *wire.Proxy) { p.RollBack(wire.PostgreSQL) }
+	} else {
+		behindOnesBack["by a restart of Aurora"] = func(p *wire.Proxy) {
+			p.RollBackWith(1105, "The last transaction was aborted due to Zero Downtime Restart. Please retry.")
+		}
+	}
+	for by, rollBack := range behindOnesBack {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			t.Run("and a heartbeat tells", func(t *testing.T) { t.Parallel(); heartbeatTells(t, e, c, rollBack) })
+			t.Run("and a nested call tells", func(t *testing.T) { t.Parallel(); nestedCallTells(t, e, c, rollBack) })
+		})
+	}
+}
+
+func heartbeatTells[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], rollBack func(*wire.Proxy)) {
+	f, proxy := leased(t, e, c, 6*time.Second)
+	leads := candidacy(t, f.Locks.Election(f.Key("election"), "me"))
+	first := testbed.Receive(t, leads.terms)
+	held := map[string]*txlock.Lock{}
+	for kind, m := range map[string]*txlock.Mutex[Tx]{
+		"Lock": f.Locks.Mutex(f.Key("alone")), "Shared": f.Locks.Mutex(f.Key("shared")).Shared(),
+		"a permit": f.Locks.Semaphore(f.Key("api"), 1),
+	} {
+		held[kind] = testbed.TryLock(t, m)
+	}
+	rollBack(proxy)
+	testbed.Receive(t, first.ctx.Done())
+	require.ErrorIs(t, context.Cause(first.ctx), txlock.ErrLost)
+	for kind, lock := range held {
+		testbed.Receive(t, lock.Context().Done())
+		require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost, kind)
+		require.ErrorContains(t, context.Cause(lock.Context()), "heartbeat", kind)
+		require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost, kind)
+	}
+	second := testbed.Receive(t, leads.terms)
+	require.Greater(t, second.number, first.number)
+	second.end <- nil
+	require.NoError(t, testbed.Receive(t, leads.over))
+	f.Free(t, f.Key("alone"), f.Key("shared"))
+}
+
+// nestedCallTells: a nested lock would begin another transaction, with which heartbeats would be
+// content.
+func nestedCallTells[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], rollBack func(*wire.Proxy)) {
+	const noHeartbeat = time.Hour
+	f, proxy := leased(t, e, c, noHeartbeat)
+	lock := testbed.TryLock(t, f.Locks.Mutex(f.Key("outer")))
+	rollBack(proxy)
+	_, err := f.Locks.Mutex(f.Key("inner")).Lock(lock.Context())
+	require.ErrorIs(t, err, txlock.ErrLost)
+	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
+	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
+	f.Free(t, f.Key("outer"), f.Key("inner"))
 }

@@ -6,14 +6,11 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
@@ -225,8 +222,7 @@ func ClaimWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	held = s.take(t, "second")
 	tx := s.Begin(t, s.DSNFor(s.Label, "", nil), sql.LevelReadCommitted)
 	require.NoError(t, held.LockTx(background, tx))
-	released := make(chan error, 1)
-	go func() { released <- held.Release(background) }()
+	released := testbed.Go(func() error { return held.Release(background) })
 	s.Waiters(t, 1)
 	require.Empty(t, released)
 	require.NoError(t, s.End(background, tx, true))
@@ -273,110 +269,17 @@ func ClaimNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		_, err := s.claim.TryTake(ctx, "cart", time.Minute)
 		require.ErrorContains(t, err, "in a Do or a Lock")
 	}
-	lock, err := s.Locks.Mutex(s.Key("lock")).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, s.Locks.Mutex(s.Key("lock")))
 	refused(lock.Context())
 	_, err = other.Extend(lock.Context(), time.Minute)
 	require.ErrorIs(t, err, txlock.ErrInsideLock)
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 	require.NoError(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
 		refused(ctx)
 		held, err = s.claim.TryTake(txlock.Apart(ctx), "cart", time.Minute)
 		return err
 	}))
 	require.NoError(t, held.Release(background))
-}
-
-// ClaimOwn shows that who has a claim takes it again behind another call of his, and keeps its
-// token, also where others of the process wait for it.
-func ClaimOwn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	s := newSeat(t, testbed.NewFixture(t, e, c))
-	held := s.take(t, "cart")
-	again, next := make(chan error, 1), make(chan error, 1)
-	go func() {
-		_, err := s.claim.Take(background, "next", time.Minute)
-		next <- err
-	}()
-	require.NoError(t, held.Do(background, func(context.Context, Tx) error {
-		_, err := s.claim.Within(500*time.Millisecond).Take(background, "third", time.Minute) // then the first waits
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		_, err = s.claim.TryTake(background, "cart", time.Minute)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		var by *txlock.HeldError
-		require.ErrorAs(t, err, &by)
-		require.Equal(t, "cart", by.By)
-		require.ErrorContains(t, err, "another call")
-		go func() {
-			mine, err := s.claim.Take(background, "cart", time.Minute)
-			if err == nil && mine.Token() != held.Token() {
-				err = errors.New("another token")
-			}
-			again <- err
-		}()
-		_, err = s.claim.Within(150*time.Millisecond).Take(background, "cart", time.Minute) // the other misses too
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		return nil
-	}))
-	require.NoError(t, testbed.Receive(t, again))
-	require.Empty(t, next)
-
-	// A context that has ended does not keep it from its release. Nor does a limit of Take.
-	ended, cancel := context.WithCancel(background)
-	cancel()
-	require.NoError(t, held.Release(ended))
-	require.NoError(t, testbed.Receive(t, next))
-	state, err := s.claim.State(background)
-	require.NoError(t, err)
-	require.Equal(t, "next", state.By)
-}
-
-// ClaimShown shows that Inspect shows a claim, and that Break takes it away.
-func ClaimShown[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	s := newSeat(t, testbed.NewFixture(t, e, c))
-	shown := func() []txlock.Holding {
-		return slices.DeleteFunc(s.Look(t, s.name), func(h txlock.Holding) bool { return h.Column != "claim" })
-	}
-	require.Empty(t, shown())
-	held := s.take(t, "cart")
-	next := make(chan error, 1)
-	go func() {
-		_, err := s.claim.Take(background, "next", time.Hour)
-		next <- err
-	}()
-	h := shown()[0]
-	require.Equal(t, s.name, h.Key)
-	require.Equal(t, s.hash(held), h.Row)
-	require.Empty(t, h.Holder.ID)
-	require.Equal(t, held.By(), h.Holder.By)
-	require.Equal(t, held.Until(), h.Holder.Until)
-	require.Equal(t, held.Until().Add(-time.Hour), h.Holder.Since)
-	require.WithinDuration(t, time.Now(), h.Holder.Since.Add(h.Holder.For), time.Minute)
-	text := held.String()
-	require.NotContains(t, fmt.Sprintf("%+v %+v", h, *h.Holder), text[strings.LastIndex(text, ".")+1:], "in a log")
-	require.NoError(t, s.Locks.Break(background, h))
-	require.NoError(t, testbed.Receive(t, next))
-	s.over(t, held)
-	require.ErrorIs(t, held.Release(background), txlock.ErrLost)
-	err := s.Locks.Break(background, h)
-	require.ErrorIs(t, err, txlock.ErrNotHeld)
-	require.ErrorContains(t, err, s.name)
-	h = shown()[0]
-	require.Equal(t, "next", h.Holder.By)
-	require.NoError(t, s.Locks.Break(background, h))
-	require.Empty(t, shown())
-
-	// A key that is hidden shows to who names it.
-	hidden := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithHiddenKeys())
-	_, err = hidden.Locks.Claim(s.name).TryTake(background, "cart", time.Hour)
-	require.NoError(t, err)
-	require.Zero(t, s.Total(t, "SELECT COUNT(*) FROM "+s.Table()+"_claims WHERE holder = 'cart' AND name IS NOT NULL "+
-		"AND claim = "+s.literal(held)))
-	s.refused(t, "cart")
-	h = shown()[0]
-	require.Equal(t, s.name, h.Key)
-	h.Key = "~1234…" // as who does not know it sees it
-	require.NoError(t, hidden.Locks.Break(background, h))
-	require.Empty(t, shown())
 }
 
 // ClaimWaits shows that Take waits until a claim is released, or over, without a connection.
@@ -428,97 +331,4 @@ func ClaimWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s.Unused(t)
 	require.NoError(t, far.Close())
 	require.ErrorIs(t, testbed.Receive(t, done), txlock.ErrClosed)
-}
-
-// ClaimsMany shows that many who wait for claims need one connection, and all get one.
-func ClaimsMany[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	s := newSeat(t, testbed.NewSizedFixture(t, e, c, 2, e.Address()))
-	held := s.take(t, "first")
-	var callers errgroup.Group
-	inside := make(chan struct{}, 1)
-	for i := range 40 {
-		callers.Go(func() error {
-			mine, err := s.claim.Take(background, "cart "+strconv.Itoa(i), time.Hour)
-			if err != nil {
-				return err
-			}
-			select {
-			case inside <- struct{}{}:
-			default:
-				return errors.New("two have the claim")
-			}
-			<-inside
-			return mine.Release(background)
-		})
-	}
-	s.Unused(t)
-	require.NoError(t, held.Release(background))
-	require.NoError(t, callers.Wait())
-}
-
-// ClaimsSwept shows that Sweep deletes what ended long ago, and nothing else.
-func ClaimsSwept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, table := testbed.NewFixtureWithTable(t, e, c)
-	require.NoError(t, f.Locks.Install(background))
-	tokens := map[string]int64{}
-	for i, by := range []string{"held", "ended", "long ago", "released"} {
-		held, err := f.Locks.Claim(by).TryTake(background, by, time.Hour)
-		require.NoError(t, err)
-		for range i { // so that the tokens differ
-			require.NoError(t, held.Release(background))
-			held, err = f.Locks.Claim(by).TryTake(background, by, time.Hour)
-			require.NoError(t, err)
-		}
-		tokens[by] = held.Token()
-		past := "UTC_TIMESTAMP(6) - INTERVAL " + strconv.Itoa(i) + " HOUR"
-		if f.Postgres {
-			past = "now() - interval '" + strconv.Itoa(i) + " hours'"
-		}
-		switch by {
-		case "released":
-			require.NoError(t, held.Release(background))
-		case "held":
-		default:
-			token := strconv.FormatInt(held.Token(), 10)
-			f.AsAdmin(t, "UPDATE "+table+"_claims SET until = "+past+" WHERE holder <> '' AND token = "+token)
-		}
-	}
-	deleted, err := f.Locks.Sweep(background, 90*time.Minute)
-	require.NoError(t, err)
-	require.EqualValues(t, 2, deleted)
-	deleted, err = f.Locks.Sweep(background, 0)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, deleted)
-	state, err := f.Locks.Claim("held").State(background)
-	require.NoError(t, err)
-	require.Equal(t, "held", state.By)
-
-	// Tokens of a claim do not go down where its row has gone. LockTx of it locks nothing that
-	// others insert.
-	again, err := f.Locks.Claim("ended").TryTake(background, "again", time.Hour)
-	require.NoError(t, err)
-	require.Greater(t, again.Token(), tokens["ended"])
-	if !f.Postgres {
-		require.NoError(t, again.Release(background))
-		deleted, err = f.Locks.Sweep(background, 0)
-		require.NoError(t, err)
-		require.EqualValues(t, 1, deleted)
-		tx := f.Begin(t, f.DSNFor(f.Label, "", nil), sql.LevelReadCommitted)
-		require.ErrorIs(t, again.LockTx(background, tx), txlock.ErrClaimEnded)
-		for i := range 5 {
-			_, err := f.Locks.Claim(strconv.Itoa(i)).TryTake(background, "cart", time.Minute)
-			require.NoError(t, err)
-		}
-		require.NoError(t, f.End(background, tx, false))
-	}
-	f.AsAdmin(t, "DROP TABLE "+table+"_claims")
-	_, err = f.Locks.Claim("held").State(background)
-	require.ErrorIs(t, err, txlock.ErrNotInstalled)
-	_, err = f.Locks.Claim("held").Take(background, "me", time.Hour)
-	require.ErrorIs(t, err, txlock.ErrNotInstalled)
-	require.ErrorContains(t, err, "run install")
-	_, err = f.Locks.Sweep(background, 0)
-	require.NoError(t, err, "it is an installation from before there were claims")
-	_, err = f.Locks.Inspect(background, "held")
-	require.NoError(t, err)
 }

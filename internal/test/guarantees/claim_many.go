@@ -2,9 +2,11 @@ package guarantees
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -128,23 +130,20 @@ func ClaimsLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 // ClaimsBounded shows that Within bounds a whole call, also at a full pool, and that a claim does
 // not depend on the slots of keys.
 func ClaimsBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, _ := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(1))
-	require.NoError(t, f.Locks.Install(background))
+	f, _ := testbed.NewInstalled(t, e, c, txlock.WithSlots(1))
 	first, err := f.Locks.Claim("first").TryTake(background, "me", time.Minute)
 	require.NoError(t, err)
-	lock, err := f.Locks.Mutex("any").Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex("any"))
 	require.NoError(t, first.Do(background, func(context.Context, Tx) error {
 		_, err := f.Locks.Claim("second").TryTake(background, "me", time.Minute)
 		require.NoError(t, err, "all keys have one slot")
 		return nil
 	}))
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 
 	full := testbed.NewSizedFixture(t, e, c, 1, e.Address())
 	claim := full.Locks.Claim(full.OnceKey("full", "claim:")).Within(2 * time.Second)
-	lock, err = full.Locks.Mutex(full.Key("full")).Lock(background)
-	require.NoError(t, err)
+	lock = testbed.Lock(t, full.Locks.Mutex(full.Key("full")))
 	for name, call := range map[string]func() error{
 		"TryTake": func() error { _, err := claim.TryTake(background, "me", time.Minute); return err },
 		"Take":    func() error { _, err := claim.Take(background, "me", time.Minute); return err },
@@ -159,7 +158,7 @@ func ClaimsBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			return late
 		})
 	}
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
 // ClaimRaced shows that of many who try at once, in processes of their own, one gets the claim.
@@ -188,4 +187,91 @@ func ClaimRaced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		})
 	}
 	require.NoError(t, callers.Wait())
+}
+
+// ClaimsMany shows that many who wait for claims need one connection, and all get one.
+func ClaimsMany[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	s := newSeat(t, testbed.NewSizedFixture(t, e, c, 2, e.Address()))
+	held := s.take(t, "first")
+	var callers errgroup.Group
+	inside := make(chan struct{}, 1)
+	for i := range 40 {
+		callers.Go(func() error {
+			mine, err := s.claim.Take(background, "cart "+strconv.Itoa(i), time.Hour)
+			if err != nil {
+				return err
+			}
+			select {
+			case inside <- struct{}{}:
+			default:
+				return errors.New("two have the claim")
+			}
+			<-inside
+			return mine.Release(background)
+		})
+	}
+	s.Unused(t)
+	require.NoError(t, held.Release(background))
+	require.NoError(t, callers.Wait())
+}
+
+// ClaimsSwept shows that Sweep deletes what ended long ago, and nothing else.
+func ClaimsSwept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, table := testbed.NewInstalled(t, e, c)
+	tokens := map[string]int64{}
+	for i, by := range []string{"held", "ended", "long ago", "released"} {
+		held, err := f.Locks.Claim(by).TryTake(background, by, time.Hour)
+		require.NoError(t, err)
+		for range i { // so that the tokens differ
+			require.NoError(t, held.Release(background))
+			held, err = f.Locks.Claim(by).TryTake(background, by, time.Hour)
+			require.NoError(t, err)
+		}
+		tokens[by] = held.Token()
+		past := "UTC_TIMESTAMP(6) - INTERVAL " + strconv.Itoa(i) + " HOUR"
+		if f.Postgres {
+			past = "now() - interval '" + strconv.Itoa(i) + " hours'"
+		}
+		switch by {
+		case "released":
+			require.NoError(t, held.Release(background))
+		case "held":
+		default:
+			token := strconv.FormatInt(held.Token(), 10)
+			f.AsAdmin(t, "UPDATE "+table+"_claims SET until = "+past+" WHERE holder <> '' AND token = "+token)
+		}
+	}
+	deleted, err := f.Locks.Sweep(background, 90*time.Minute)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, deleted)
+	deleted, err = f.Locks.Sweep(background, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, deleted)
+	state, err := f.Locks.Claim("held").State(background)
+	require.NoError(t, err)
+	require.Equal(t, "held", state.By)
+
+	// Tokens of a claim do not go down where its row has gone. LockTx of it locks nothing that
+	// others insert.
+	again, err := f.Locks.Claim("ended").TryTake(background, "again", time.Hour)
+	require.NoError(t, err)
+	require.Greater(t, again.Token(), tokens["ended"])
+	if !f.Postgres {
+		require.NoError(t, again.Release(background))
+		deleted, err = f.Locks.Sweep(background, 0)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, deleted)
+		tx := f.Begin(t, f.DSNFor(f.Label, "", nil), sql.LevelReadCommitted)
+		require.ErrorIs(t, again.LockTx(background, tx), txlock.ErrClaimEnded)
+		for i := range 5 {
+			_, err := f.Locks.Claim(strconv.Itoa(i)).TryTake(background, "cart", time.Minute)
+			require.NoError(t, err)
+		}
+		require.NoError(t, f.End(background, tx, false))
+	}
+	f.AsAdmin(t, "DROP TABLE "+table+"_claims")
+	_, err = f.Locks.Sweep(background, 0)
+	require.NoError(t, err, "it is an installation from before there were claims")
+	_, err = f.Locks.Inspect(background, "held")
+	require.NoError(t, err)
 }

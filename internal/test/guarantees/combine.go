@@ -7,11 +7,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -91,6 +89,16 @@ func (o *orders[Tx]) stopped() (begun chan []int, goOn chan error) {
 	return begun, goOn
 }
 
+// works waits until a batch is worked on.
+func (o *orders[Tx]) works(t *testing.T) {
+	t.Helper()
+	eventually.Every(t, "a batch is worked on", time.Millisecond, func() bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		return len(o.batches) > 0
+	})
+}
+
 // worked are the batches since the last call.
 func (o *orders[Tx]) worked() (batches [][]int) {
 	o.mu.Lock()
@@ -117,7 +125,6 @@ func (o *orders[Tx]) committed(t *testing.T) (numbers []int) {
 // placed is a call of Do in the background.
 type placed struct {
 	cancel context.CancelFunc
-	ctx    *watchedContext
 	ended  chan outcome
 }
 
@@ -134,7 +141,7 @@ func (o *orders[Tx]) place(t *testing.T, in int) *placed {
 	ctx, cancel := context.WithCancel(background)
 	t.Cleanup(cancel)
 	watched := &watchedContext{Context: ctx, waits: make(chan struct{})}
-	p := &placed{cancel: cancel, ctx: watched, ended: make(chan outcome, 1)}
+	p := &placed{cancel: cancel, ended: make(chan outcome, 1)}
 	go func() {
 		ended := outcome{exited: true}
 		defer func() {
@@ -151,20 +158,8 @@ func (o *orders[Tx]) place(t *testing.T, in int) *placed {
 // watchedContext says when somebody waits for its end, which a call does that is in the queue.
 type watchedContext struct {
 	context.Context
-	once   sync.Once
-	waits  chan struct{}
-	unseen atomic.Bool            // it has ended, and who waits for that is not awake yet
-	looked atomic.Pointer[func()] // is called once, when somebody looks whether it has ended
-}
-
-func (w *watchedContext) Err() error {
-	if looked := w.looked.Swap(nil); looked != nil {
-		(*looked)()
-	}
-	if w.unseen.Load() {
-		return context.Canceled
-	}
-	return w.Context.Err()
+	once  sync.Once
+	waits chan struct{}
 }
 
 func (w *watchedContext) Done() <-chan struct{} {
@@ -232,43 +227,6 @@ func CombinedOutcomes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.Less(t, len(batches), 128, "some orders were done together")
 }
 
-// CombinedGathers shows that the callers of a batch, who come again as soon as they are told, are
-// one batch again, and not one that is first and one of all the others.
-func CombinedGathers[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const callers, rounds = 8, 25
-	const took = 10 * time.Millisecond // as a batch does that is some way from its database
-	f := testbed.NewFixture(t, e, c)
-	fewest := callers * rounds
-	for run := 0; run < 5 && fewest >= rounds*3/2; run++ { // a busy machine has callers come late
-		fewest = min(fewest, batchesOfLoop(t, f, callers, rounds, took))
-	}
-	require.Less(t, fewest, rounds*3/2, "batches of one and of seven in turns are twice as many")
-}
-
-// batchesOfLoop is in how many batches callers come that are in a loop each.
-func batchesOfLoop[Tx any](t *testing.T, f *testbed.Fixture[Tx], callers, rounds int, took time.Duration) int {
-	t.Helper()
-	key := f.Key("crowd")
-	batches := 0 // one at a time
-	crowd := txlock.Combine(func([]int) *txlock.Mutex[Tx] { return f.Locks.Mutex(key) },
-		func(_ context.Context, _ Tx, in []int) ([]txlock.Result[int], error) {
-			batches++
-			time.Sleep(took)
-			return make([]txlock.Result[int], len(in)), nil
-		})
-	var running sync.WaitGroup
-	for caller := range callers {
-		running.Go(func() {
-			for range rounds {
-				_, err := crowd.Do(background, caller)
-				assert.NoError(t, err)
-			}
-		})
-	}
-	running.Wait()
-	return batches
-}
-
 // CombinedBatches shows that a batch is what is queued when it begins, in order and up to a limit.
 func CombinedBatches[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	o := newOrders(t, testbed.NewFixture(t, e, c))
@@ -304,7 +262,7 @@ func CombinedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		_, limited := ctx.Deadline()
 		require.False(t, limited)
 		o.Taken(t, o.key)
-		return o.Locks.Mutex(o.key).Do(ctx, func(context.Context, Tx) error { return nil })
+		return o.Locks.Mutex(o.key).Do(ctx, idle[Tx])
 	}
 	ctx, cancel := context.WithTimeout(context.WithValue(background, key{}, "the caller's"), time.Minute)
 	defer cancel()
@@ -312,112 +270,4 @@ func CombinedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	require.NoError(t, err)
 	require.Equal(t, 2, value)
 	require.Equal(t, []int{1}, o.committed(t))
-}
-
-// CombinedLeaving shows that an order leaves when its context ends before the work has begun, and
-// not after.
-func CombinedLeaving[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	o := newOrders(t, testbed.NewFixture(t, e, c))
-	begun, goOn := o.stopped()
-
-	// From the queue, and not from the work.
-	working := o.place(t, 1)
-	testbed.Receive(t, begun)
-	queued, stays, beside := o.place(t, 2), o.place(t, 3), o.place(t, 16)
-	queued.cancel()
-	queued.left(t)
-	working.cancel()
-	goOn <- nil
-	working.is(t, 2)
-	require.Equal(t, []int{3, 16}, testbed.Receive(t, begun))
-	beside.cancel()
-	goOn <- nil
-	stays.is(t, 6)
-	beside.is(t, 32)
-
-	// Many at once, from everywhere in the queue.
-	working = o.place(t, 4)
-	testbed.Receive(t, begun)
-	var many []*placed
-	for number := 5; number < 15; number++ {
-		many = append(many, o.place(t, number))
-	}
-	for _, i := range []int{0, 9, 4, 3, 5, 6, 1, 8} {
-		many[i].cancel()
-		many[i].left(t)
-	}
-	goOn <- nil
-	working.is(t, 8)
-	require.Equal(t, []int{7, 12}, testbed.Receive(t, begun))
-	goOn <- nil
-	many[2].is(t, 14)
-	many[7].is(t, 24)
-
-	// Of a context that has ended, nothing is queued.
-	ended, cancel := context.WithCancel(background)
-	cancel()
-	_, err := o.Do(ended, 99)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, []int{1, 3, 4, 7, 12, 16}, o.committed(t))
-}
-
-// CombinedWaits shows that any order may leave a batch that waits for its lock, and that the others
-// keep their place.
-func CombinedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	o := newOrders(t, testbed.NewFixture(t, e, c))
-	other := testbed.NewFixture(t, e, c)
-	begun, goOn := o.stopped()
-	lock, err := other.Locks.Mutex(o.key).Lock(background)
-	require.NoError(t, err)
-	alone := o.place(t, 1)
-	o.Waiters(t, 1)
-	alone.cancel()
-	alone.left(t)
-	o.Waiters(t, 0)
-
-	for _, others := range [][]int{nil, {21}} { // who also wait in the batch that is granted at that moment
-		before := o.place(t, 19)
-		o.asks(t, 19)
-		unseen := o.place(t, 20)
-		var stay []*placed
-		for _, number := range others {
-			stay = append(stay, o.place(t, number))
-		}
-		before.cancel()
-		before.left(t)
-		o.asks(t, append([]int{20}, others...)...)
-		o.Waiters(t, 1)
-		unseen.ctx.unseen.Store(true)
-		require.NoError(t, lock.Unlock(background))
-		unseen.left(t)
-		for i, p := range stay {
-			require.Equal(t, others, testbed.Receive(t, begun))
-			goOn <- nil
-			p.is(t, 2*others[i])
-		}
-		lock, err = other.Locks.Mutex(o.key).Lock(background)
-		require.NoError(t, err, "the session of the batch has ended")
-	}
-
-	alone = o.place(t, 2)
-	o.asks(t, 2)
-	batch := []*placed{o.place(t, 3), o.place(t, 4), o.place(t, 5)}
-	alone.cancel()
-	alone.left(t)
-	o.asks(t, 3, 4, 5)
-	o.Waiters(t, 1)
-	rival := testbed.LockLater(other.Locks.Mutex(o.key))
-	other.Waiters(t, 1)
-	for _, i := range []int{0, 2} { // the first leads
-		batch[i].cancel()
-		batch[i].left(t)
-	}
-	require.NoError(t, lock.Unlock(background))
-	require.Equal(t, []int{4}, testbed.Receive(t, begun))
-	require.Empty(t, rival)
-	goOn <- nil
-	batch[1].is(t, 8)
-	require.NoError(t, testbed.Receive(t, rival))
-	require.Equal(t, []int{4, 21}, o.committed(t))
 }

@@ -38,46 +38,6 @@ func CombinedLost[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 }
 
-// CombinedClosing shows that Close ends the batch that is worked on, and refuses the next.
-func CombinedClosing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	o := newOrders(t, testbed.NewFixture(t, e, c))
-	begun := make(chan struct{})
-	o.during = func(ctx context.Context, _ Tx, _ []int) error {
-		close(begun)
-		<-ctx.Done()
-		return nil
-	}
-	working := o.place(t, 1)
-	testbed.Receive(t, begun)
-	queued := []*placed{o.place(t, 2), o.place(t, 3)}
-	require.NoError(t, o.Locks.Close())
-	require.ErrorContains(t, working.fails(t, txlock.ErrLost), "closed")
-	for _, p := range queued {
-		require.ErrorContains(t, testbed.Receive(t, p.ended).err, "closed")
-	}
-	_, err := o.Do(background, 4)
-	require.ErrorContains(t, err, "closed")
-	require.Equal(t, [][]int{{1}}, o.worked())
-	require.Empty(t, o.committed(t))
-}
-
-// CombinedClosingWait shows that Close ends the wait of a batch at the server.
-func CombinedClosingWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	o := newOrders(t, testbed.NewFixture(t, e, c))
-	lock, err := testbed.NewFixture(t, e, c).Locks.Mutex(o.key).Lock(background)
-	require.NoError(t, err)
-	all := []*placed{o.place(t, 1)}
-	o.Waiters(t, 1)
-	all = append(all, o.place(t, 2), o.place(t, 3))
-	require.NoError(t, o.Locks.Close())
-	for _, p := range all {
-		require.ErrorContains(t, p.fails(t, nil), "closed")
-	}
-	o.Waiters(t, 0)
-	require.Empty(t, o.worked())
-	require.NoError(t, lock.Unlock(background))
-}
-
 // CombinedNested shows that an order joins the Do in whose work it is placed, and no Lock.
 func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	o := newOrders(t, testbed.NewFixture(t, e, c))
@@ -119,8 +79,7 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	_, err := o.Do(ended, 7)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 
-	lock, err := m.Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, m)
 	o.worked()
 	_, err = o.Do(lock.Context(), 8)
 	require.ErrorIs(t, err, txlock.ErrInsideLock)
@@ -128,7 +87,7 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	value, err := o.Do(txlock.Apart(lock.Context()), 8)
 	require.NoError(t, err)
 	require.Equal(t, 16, value)
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 	type callers struct{}
 	o.during = func(ctx context.Context, _ Tx, _ []int) error {
 		require.Nil(t, ctx.Value(callers{}), "in a batch: the session has ended, and the context has outlived it")
@@ -162,51 +121,94 @@ func CombinedTraced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		"3 asked by Combine", "3 answered", "3 ended", "4 asked by Combine", "4 answered", "4 ended: error")
 	require.Equal(t, errWork, told[5])
 
-	lock, err := other.Locks.Mutex(o.key).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, other.Locks.Mutex(o.key))
 	leaves := o.place(t, 3)
 	o.Waiters(t, 1)
 	leaves.cancel()
 	leaves.left(t)
 	require.ErrorIs(t, s.take(t, "1 asked by Combine", "1 answered: error")[1], context.Canceled)
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
-// CombinedLeavesFailure: the contexts of many orders end while their batch, which has failed, is
-// put back into the queue. They leave all the same, and do not wait for others.
-func CombinedLeavesFailure[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const orders = 100
+// CombinedWaits shows that any order may leave a batch that waits for its lock, and that the others
+// keep their place.
+func CombinedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	o := newOrders(t, testbed.NewFixture(t, e, c))
+	other := testbed.NewFixture(t, e, c)
+	begun, goOn := o.stopped()
+	lock := testbed.Lock(t, other.Locks.Mutex(o.key))
+	alone := o.place(t, 1)
+	o.Waiters(t, 1)
+	alone.cancel()
+	alone.left(t)
+	o.Waiters(t, 0)
+
+	alone = o.place(t, 2)
+	o.asks(t, 2)
+	batch := []*placed{o.place(t, 3), o.place(t, 4), o.place(t, 5)}
+	alone.cancel()
+	alone.left(t)
+	o.asks(t, 3, 4, 5)
+	o.Waiters(t, 1)
+	rival := testbed.LockLater(other.Locks.Mutex(o.key))
+	other.Waiters(t, 1)
+	for _, i := range []int{0, 2} { // the first leads
+		batch[i].cancel()
+		batch[i].left(t)
+	}
+	testbed.Unlock(t, lock)
+	require.Equal(t, []int{4}, testbed.Receive(t, begun))
+	require.Empty(t, rival)
+	goOn <- nil
+	batch[1].is(t, 8)
+	require.NoError(t, testbed.Receive(t, rival))
+	require.Equal(t, []int{4}, o.committed(t))
+}
+
+// CombinedLeaving shows that an order leaves when its context ends before the work has begun, and
+// not after.
+func CombinedLeaving[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	o := newOrders(t, testbed.NewFixture(t, e, c))
 	begun, goOn := o.stopped()
-	for range 3 {
-		first := o.place(t, 0)
-		testbed.Receive(t, begun)
-		var all []*placed
-		for number := range orders {
-			all = append(all, o.place(t, number+1))
-		}
-		goOn <- nil
-		first.is(t, 0)
-		require.Len(t, testbed.Receive(t, begun), orders)
-		cancel := func() { // when all others have been looked at
-			for _, p := range all[1 : orders-1] {
-				p.cancel()
-			}
-		}
-		all[orders-1].ctx.looked.Store(&cancel)
-		goOn <- errWork
-		for _, p := range all[orders/2 : orders-1] { // while the first half is under way
-			p.left(t)
-		}
-		batch := testbed.Receive(t, begun)
-		require.Contains(t, batch, 1)
-		goOn <- nil
-		all[0].is(t, 2)
-		if !slices.Contains(batch, orders) { // it has not moved up
-			require.Equal(t, []int{orders}, testbed.Receive(t, begun))
-			goOn <- nil
-		}
-		all[orders-1].is(t, 2*orders)
-		o.AsAdmin(t, "DELETE FROM "+o.table)
+
+	// From the queue, and not from the work.
+	working := o.place(t, 1)
+	testbed.Receive(t, begun)
+	queued, stays, beside := o.place(t, 2), o.place(t, 3), o.place(t, 16)
+	queued.cancel()
+	queued.left(t)
+	working.cancel()
+	goOn <- nil
+	working.is(t, 2)
+	require.Equal(t, []int{3, 16}, testbed.Receive(t, begun))
+	beside.cancel()
+	goOn <- nil
+	stays.is(t, 6)
+	beside.is(t, 32)
+
+	// Many at once, from everywhere in the queue.
+	working = o.place(t, 4)
+	testbed.Receive(t, begun)
+	var many []*placed
+	for number := 5; number < 15; number++ {
+		many = append(many, o.place(t, number))
 	}
+	for _, i := range []int{0, 9, 4, 3, 5, 6, 1, 8} {
+		many[i].cancel()
+		many[i].left(t)
+	}
+	goOn <- nil
+	working.is(t, 8)
+	require.Equal(t, []int{7, 12}, testbed.Receive(t, begun))
+	goOn <- nil
+	many[2].is(t, 14)
+	many[7].is(t, 24)
+
+	// Of a context that has ended, nothing is queued.
+	ended, cancel := context.WithCancel(background)
+	cancel()
+	_, err := o.Do(ended, 99)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, []int{1, 3, 4, 7, 12, 16}, o.committed(t))
 }

@@ -113,45 +113,16 @@ func CombinedCulpritLeaves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Cl
 	rows := testbed.NewFixture(t, e, c).MakeTable(t, "id int primary key")
 	other := testbed.NewFixture(t, e, c)
 	other.AsAdmin(t, "INSERT INTO "+rows+" VALUES (0), (3)")
-	t.Run("a row that does not exist", func(t *testing.T) {
-		o := newOrders(t, testbed.NewFixture(t, e, c))
-		o.lockRows(rows, 4, 4)
-		lock, err := other.Locks.Rows(rows, "id", 3).Lock(background)
-		require.NoError(t, err)
-		all := o.together(t, 4, 3)
-		o.Waiters(t, 1)
-		all[0].cancel()
-		all[0].left(t)
-		require.NoError(t, lock.Unlock(background))
-		all[1].is(t, 6)
-		require.Equal(t, []int{0, 3}, o.committed(t))
-	})
-	for name, bad := range map[string]func(o *orders[Tx]) *txlock.Mutex[Tx]{
-		"an empty key": func(o *orders[Tx]) *txlock.Mutex[Tx] { return o.Locks.Mutex("") },
-		"no Mutex":     func(*orders[Tx]) *txlock.Mutex[Tx] { return nil },
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := newOrders(t, testbed.NewFixture(t, e, c))
-			leaves := make(chan func(), 1)
-			o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] {
-				if slices.Contains(in, 4) {
-					(<-leaves)()
-					return bad(o)
-				}
-				return o.lock(in)
-			}, o.work)
-			begun, goOn := o.stopped()
-			first := o.place(t, 0)
-			testbed.Receive(t, begun)
-			o.during = nil
-			culprit, innocent := o.place(t, 4), o.place(t, 3)
-			leaves <- culprit.cancel
-			goOn <- nil
-			first.is(t, 0)
-			culprit.left(t)
-			innocent.is(t, 6)
-		})
-	}
+	o := newOrders(t, testbed.NewFixture(t, e, c))
+	o.lockRows(rows, 4, 4)
+	lock := testbed.Lock(t, other.Locks.Rows(rows, "id", 3))
+	all := o.together(t, 4, 3)
+	o.Waiters(t, 1)
+	all[0].cancel()
+	all[0].left(t)
+	testbed.Unlock(t, lock)
+	all[1].is(t, 6)
+	require.Equal(t, []int{0, 3}, o.committed(t))
 }
 
 // CombinedWaitFails shows that a wait that fails for all of a batch is not tried again.
@@ -159,8 +130,7 @@ func CombinedWaitFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	rows := testbed.NewFixture(t, e, c).MakeTable(t, "id int primary key")
 	other := testbed.NewFixture(t, e, c)
 	other.AsAdmin(t, "INSERT INTO "+rows+" VALUES (0), (1), (2), (3)")
-	lock, err := other.Locks.Rows(rows, "id", 2).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, other.Locks.Rows(rows, "id", 2))
 	for _, killed := range []bool{false, true} {
 		o := newOrders(t, testbed.NewFixture(t, e, c))
 		asked := 0
@@ -188,7 +158,7 @@ func CombinedWaitFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		}
 		require.Equal(t, 2, asked)
 	}
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
 // CombinedHalves shows in which parts a batch that failed is tried again, and that its orders may

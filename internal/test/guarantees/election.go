@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -180,10 +179,9 @@ func Resigning[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func LeadersWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	held, err := f.Locks.Mutex(f.Key("outside")).Lock(background)
-	require.NoError(t, err)
+	held := testbed.Lock(t, f.Locks.Mutex(f.Key("outside")))
 	inserted := "INSERT INTO " + table + " VALUES "
-	err = f.Locks.Election(f.Key("work"), "me").Lead(held.Context(), func(ctx context.Context, term int64) error {
+	err := f.Locks.Election(f.Key("work"), "me").Lead(held.Context(), func(ctx context.Context, term int64) error {
 		_, err := f.Locks.Mutex(f.Key("outside")).TryLock(ctx)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired, "it has not the caller's locks")
 		require.NoError(t, f.Locks.Mutex(f.Key("inside")).Do(ctx, func(ctx context.Context, tx Tx) error {
@@ -200,7 +198,7 @@ func LeadersWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	})
 	require.NoError(t, err)
 	require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	require.NoError(t, held.Unlock(background))
+	testbed.Unlock(t, held)
 }
 
 // LostLeader shows that a leader whose session is killed is told before the next can lead, and
@@ -243,31 +241,6 @@ func killLeader[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (
 	again.end <- errWork
 	require.Equal(t, errWork, testbed.Receive(t, me.over))
 	return known.Before(next.begun)
-}
-
-// SilentLeader shows that a leader whose network is silent is told within its lease, before the
-// next can lead.
-func SilentLeader[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const lease = 8 * time.Second // a tenth of it is the margin
-	f, proxy := leased(t, e, c, lease)
-	other := testbed.NewFixture(t, e, c)
-	me := candidacy(t, f.Locks.Election(f.Key("silent"), "me"))
-	leading := testbed.Receive(t, me.terms)
-	rival := candidacy(t, other.Locks.Election(f.Key("silent"), "rival"))
-	other.Waiters(t, 1)
-	told := endOf(leading.ctx)
-	release := sync.OnceFunc(proxy.Hold())
-	t.Cleanup(release)
-	silent := time.Now()
-	known := testbed.Receive(t, told)
-	require.ErrorIs(t, context.Cause(leading.ctx), txlock.ErrLost)
-	next := testbed.Receive(t, rival.terms)
-	require.Less(t, known, next.begun, "the next leads before the last knew")
-	require.Less(t, next.begun.Sub(silent), lease*3/2, "the server lets go by itself")
-	require.Greater(t, next.number, leading.number)
-	release()
-	next.end <- nil
-	require.Greater(t, testbed.Receive(t, me.terms).number, next.number)
 }
 
 // LateRecord shows that a candidate that was stopped between its grant and the record does no harm:
@@ -351,27 +324,4 @@ func CandidatesWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	cancel()
 	require.NoError(t, group.Wait())
 	require.EqualValues(t, 20, led.Load())
-}
-
-// ElectionCloses shows that Close ends elections, and later calls are errors.
-func ElectionCloses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	other := testbed.NewFixture(t, e, c)
-	name := f.Key("closing")
-	leads := candidacy(t, f.Locks.Election(name, "leads"))
-	leading := testbed.Receive(t, leads.terms)
-	inProcess := candidacy(t, f.Locks.Election(name, "waits in the process"))
-	elsewhere := candidacy(t, other.Locks.Election(f.Key("elsewhere"), "leads elsewhere"))
-	testbed.Receive(t, elsewhere.terms)
-	atServer := candidacy(t, f.Locks.Election(f.Key("elsewhere"), "waits at the server"))
-	f.Waiters(t, 1)
-	require.NoError(t, f.Locks.Close())
-	require.ErrorIs(t, context.Cause(leading.ctx), txlock.ErrLost)
-	for _, c := range []*candidate{leads, inProcess, atServer} {
-		require.ErrorContains(t, testbed.Receive(t, c.over), "closed")
-	}
-	_, err := f.Locks.Election(name, "late").Leader(background)
-	require.ErrorContains(t, err, "closed")
-	err = f.Locks.Election(name, "late").Lead(background, nil)
-	require.ErrorContains(t, err, "closed")
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // stock is a table of numbered things, of which some are left, and the statements for it.
@@ -85,6 +84,15 @@ func ExecCommits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		require.Equal(t, 9-i, s.left(t))
 	}
 	require.Equal(t, 2, s.count(t))
+	for _, id := range []string{"5", "6"} {
+		s.AsAdmin(t, "INSERT INTO "+s.table+" VALUES ("+id+", 0, 'same')")
+	}
+	same := s.statement("DELETE FROM stock WHERE note = @", "same")
+	same.Rows = 2
+	if !e.IsCluster() { // where rows are refused
+		_, err := s.Locks.Rows(s.table, "note", "same").Exec(background, same)
+		require.NoError(t, err, "rows by a column that is not unique")
+	}
 	affected, err := m.TryExec(background, s.insert(4))
 	require.NoError(t, err)
 	require.Equal(t, []int64{1}, affected)
@@ -295,140 +303,4 @@ func ExecReturns[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		require.Equal(t, []int64{1}, affected)
 		require.Equal(t, 8, left)
 	}
-}
-
-// ExecWaits shows that Exec waits for the lock as Do does, and that only the wait is bounded by
-// Within.
-func ExecWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	s := newStock(t, testbed.NewFixture(t, e, c))
-	m := s.Locks.Mutex(s.key)
-	session, release := s.HoldInDo(t, s.key)
-	require.NotEmpty(t, session)
-	_, err := m.TryExec(background, s.take(1))
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	_, err = m.Within(50*time.Millisecond).Exec(background, s.take(1))
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	ctx, cancel := context.WithCancel(background)
-	done := make(chan error, 1)
-	start := func(m *txlock.Mutex[Tx]) {
-		go func() {
-			_, err := m.Exec(ctx, s.take(1))
-			done <- err
-		}()
-	}
-	start(m)
-	s.Waiters(t, 1)
-	cancel()
-	err = testbed.Receive(t, done)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.Canceled)
-	s.Waiters(t, 0)
-	ctx = background
-	start(m)
-	s.Waiters(t, 1)
-	require.NoError(t, release())
-	require.NoError(t, testbed.Receive(t, done))
-	require.Equal(t, 9, s.left(t))
-
-	// The statements take longer than Within. What ctx ends is not committed.
-	slow := s.statement("SELECT SLEEP(1.5)")
-	if s.Postgres {
-		slow = s.statement("SELECT pg_sleep(1.5)")
-	}
-	_, err = m.Within(time.Second).Exec(background, s.take(1), slow)
-	require.NoError(t, err)
-	require.Equal(t, 8, s.left(t))
-	slow.SQL = strings.Replace(slow.SQL, "1.5", "300", 1)
-	brief, cancel := context.WithTimeout(background, 100*time.Millisecond)
-	defer cancel()
-	_, err = m.Exec(brief, s.take(1), slow)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, 8, s.left(t))
-	s.Transactions(t, 0)
-	s.Free(t, s.key)
-}
-
-// ExecSelfEnded shows that what comes behind a COMMIT or a ROLLBACK among the statements is not
-// committed.
-func ExecSelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	s := newStock(t, testbed.NewFixture(t, e, c))
-	id := 2 // each another: where it is unguarded, the last one may be there
-	for _, end := range []string{"COMMIT", "ROLLBACK"} {
-		for _, into := range []bool{false, true} {
-			behind := s.statement("SELECT n FROM stock WHERE id = 1")
-			if n := new(int); into {
-				behind.Into = []any{n}
-			}
-			id++
-			_, err := s.Locks.Mutex(s.key).Exec(background, behind, s.statement(end), s.insert(id))
-			require.ErrorIs(t, err, txlock.ErrLost, end)
-			if !c.Unguarded {
-				s.unchanged(t)
-			}
-		}
-	}
-}
-
-// ExecCut shows that an Exec whose connection breaks while it waits for its lock does not say that
-// nothing is committed: all of it may be at the server.
-func ExecCut[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	s := newStock(t, testbed.NewSizedFixture(t, e, c, 4, proxy.Addr()))
-	holder, err := testbed.NewFixture(t, e, c).Locks.Mutex(s.key).Lock(background)
-	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() {
-		_, err := s.Locks.Mutex(s.key).Exec(background, s.insert(3), s.take(1))
-		done <- err
-	}()
-	s.Waiters(t, 1)
-	proxy.Cut()
-	err = testbed.Receive(t, done)
-	require.Error(t, err)
-	require.NoError(t, holder.Unlock(background))
-	s.Transactions(t, 0)
-	if s.count(t) == 2 && !errors.Is(err, txlock.ErrLost) { // it was no flight
-		s.unchanged(t)
-		return
-	}
-	require.ErrorIs(t, err, txlock.ErrLost)
-	require.ErrorIs(t, err, txlock.ErrUnknown)
-	require.Equal(t, 10-(s.count(t)-2), s.left(t), "all of it or nothing")
-}
-
-// ExecKilled shows that an Exec whose context ends, or whose session is killed, while one of its
-// statements waits, commits nothing.
-func ExecKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	s := newStock(t, testbed.NewFixture(t, e, c))
-	stranger, err := s.Admin.Begin()
-	require.NoError(t, err)
-	defer stranger.Rollback()
-	_, err = stranger.Exec("UPDATE " + s.table + " SET n = 0 WHERE id = 1")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(background)
-	defer cancel()
-	for _, end := range []func(){cancel, func() { s.KillSessions(t) }} {
-		done := make(chan error, 1)
-		go func() {
-			_, err := s.Locks.Mutex(s.key).Within(time.Minute).Exec(ctx, s.insert(3), s.take(1))
-			done <- err
-		}()
-		s.Waiters(t, 1) // in its second statement
-		end()
-		err = testbed.Receive(t, done)
-		if ctx != background {
-			require.ErrorIs(t, err, context.Canceled)
-			require.ErrorContains(t, err, "statement 2: ")
-			require.NotErrorIs(t, err, txlock.ErrNotAcquired)
-		} else {
-			require.ErrorIs(t, err, txlock.ErrLost)
-		}
-		ctx = background
-	}
-	require.NoError(t, stranger.Rollback())
-	s.Transactions(t, 0)
-	s.unchanged(t)
 }

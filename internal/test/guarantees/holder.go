@@ -92,11 +92,9 @@ func NoLostUpdate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 func Tries[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("try"))
-	lock, err := m.TryLock(background)
-	require.NoError(t, err)
+	lock := testbed.TryLock(t, m)
 
-	_, err = m.TryLock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	err := testbed.Misses(t, m)
 	require.ErrorContains(t, err, f.Key("try"))
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, m.TryDo(background, func(context.Context, Tx) error {
@@ -105,7 +103,7 @@ func Tries[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}), txlock.ErrNotAcquired)
 	require.Zero(t, f.Waiting(t))
 
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 	ran := false
 	require.NoError(t, m.TryDo(background, func(context.Context, Tx) error {
 		ran = true
@@ -147,7 +145,7 @@ func OneTryWins[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			for lock := range locks {
 				if lock != nil {
 					winners++
-					require.NoError(t, lock.Unlock(background))
+					testbed.Unlock(t, lock)
 				}
 			}
 			require.Equal(t, 1, winners, name)
@@ -160,22 +158,20 @@ func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "sku varchar(20) primary key, n int")
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES ('a', 1), ('b', 1), ('c', 1)")
-	lock, err := f.Locks.Rows(table, "sku", "b", "a", "b").Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Rows(table, "sku", "b", "a", "b"))
 	for _, held := range []string{"a", "b"} {
-		_, err = f.Locks.Rows(table, "sku", held).TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		testbed.Misses(t, f.Locks.Rows(table, "sku", held))
 	}
 	// Only the named rows are locked, even when they are most of a small table.
 	other, err := f.Locks.Rows(table, "sku", "c").TryLock(background)
 	require.NoError(t, err, "a row that nobody named is locked")
-	require.NoError(t, other.Unlock(background))
+	testbed.Unlock(t, other)
 
 	// A statement written by hand meets the same lock.
 	tx := f.Begin(t, f.DSNFor(f.Label, "", nil), 0)
 	require.Error(t, f.Exec(background, tx, "SELECT 1 FROM "+table+" WHERE sku = 'a' FOR UPDATE NOWAIT"))
 	require.NoError(t, f.End(background, tx, false))
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 
 	for _, m := range []*txlock.Mutex[Tx]{
 		f.Locks.Rows(table, "sku", "a", "nonesuch"),
@@ -186,7 +182,7 @@ func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.ErrorContains(t, err, "nonesuch")
 		_, err = m.TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNoRow)
-		require.ErrorIs(t, m.Do(background, func(context.Context, Tx) error { return nil }), txlock.ErrNoRow)
+		require.ErrorIs(t, m.Do(background, idle[Tx]), txlock.ErrNoRow)
 		tx := f.Begin(t, f.DSNFor(f.Label, "", nil), 0)
 		require.ErrorIs(t, m.LockTx(background, tx), txlock.ErrNoRow)
 		require.ErrorIs(t, m.TryLockTx(background, tx), txlock.ErrNoRow)
@@ -206,14 +202,12 @@ func StrangeKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		strings.Repeat("x", 100_000), `'"` + "`" + `*/ -- \ ; $1 ? %s`, "nul\x00nul", "\xff\xfe", "日本語", " ",
 		"*/", "/*! DROP",
 	} {
-		lock, err := f.Locks.Mutex(f.Key(key)).Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, f.Locks.Mutex(f.Key(key)))
 		f.Taken(t, f.Key(key))
-		_, err = f.Locks.Mutex(f.Key(key)).TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		err := testbed.Misses(t, f.Locks.Mutex(f.Key(key)))
 		require.Less(t, len(err.Error()), 400, "the error is readable")
-		require.NoError(t, lock.Unlock(background))
-		require.NoError(t, f.Locks.Mutex(f.Key(key)).Do(background, func(context.Context, Tx) error { return nil }))
+		testbed.Unlock(t, lock)
+		require.NoError(t, f.Locks.Mutex(f.Key(key)).Do(background, idle[Tx]))
 	}
 }
 
@@ -245,15 +239,12 @@ func StrangeValues[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	raw := []byte("\x01a")
 	held := func(column string, values ...any) {
 		t.Helper()
-		lock, err := f.Locks.Rows(table, column, values...).Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, f.Locks.Rows(table, column, values...))
 		for _, value := range values {
-			_, err = f.Locks.Rows(table, column, value).TryLock(background)
-			require.ErrorIs(t, err, txlock.ErrNotAcquired)
+			testbed.Misses(t, f.Locks.Rows(table, column, value))
 		}
-		require.NoError(t, lock.Unlock(background))
-		require.NoError(t, f.Locks.Rows(table, column, values...).Do(
-			background, func(context.Context, Tx) error { return nil }))
+		testbed.Unlock(t, lock)
+		require.NoError(t, f.Locks.Rows(table, column, values...).Do(background, idle[Tx]))
 	}
 	all := make([]any, len(texts))
 	for i, text := range texts {
@@ -273,13 +264,12 @@ func StrangeValues[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 func SeveralKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	a, b, x := f.Key("a"), f.Key("b"), f.Key("x")
-	lock, err := f.Locks.Mutex(b, a, b, a).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex(b, a, b, a))
 	f.Taken(t, a)
 	f.Taken(t, b)
 	f.Taken(t, x, b)
 	f.Free(t, x) // the failed try has released it
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 	f.Free(t, a, b, x)
 }
 
@@ -298,7 +288,7 @@ func OppositeOrders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	for _, m := range append(mutexes, mutexes...) {
 		group.Go(func() error {
 			for range 15 {
-				if err := m.Do(background, func(context.Context, Tx) error { return nil }); err != nil {
+				if err := m.Do(background, idle[Tx]); err != nil {
 					return err
 				}
 			}

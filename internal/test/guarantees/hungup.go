@@ -36,8 +36,7 @@ func (s stuck[Tx]) during(t *testing.T, call func() error, hangUp func()) error 
 	t.Helper()
 	row := s.Guest(t)
 	require.NoError(t, s.Exec(background, row, "SELECT 1 FROM "+s.table+" WHERE id = 1 FOR UPDATE"))
-	done := make(chan error, 1)
-	go func() { done <- call() }()
+	done := testbed.Go(func() error { return call() })
 	eventually.Every(t, "the work waits", testbed.PollEvery, func() bool {
 		select {
 		case err := <-done:
@@ -100,8 +99,7 @@ func HungUp[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		},
 		"Lock in it": func(ctx context.Context) error {
 			return m.Do(ctx, func(ctx context.Context, tx Tx) (err error) {
-				inner, err = s.Locks.Mutex(s.Key("b")).Lock(ctx)
-				require.NoError(t, err)
+				inner = testbed.LockIn(t, ctx, s.Locks.Mutex(s.Key("b")))
 				return s.work(ctx, tx)
 			})
 		},
@@ -131,7 +129,7 @@ func HungUp[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NotErrorIs(t, err, txlock.ErrLost)
 
 	require.Empty(t, log.Records(t))
-	require.NoError(t, held.Do(background, func(context.Context, Tx) error { return nil }), "the claim is healthy")
+	require.NoError(t, held.Do(background, idle[Tx]), "the claim is healthy")
 	_, done, err := once.Done(background)
 	require.NoError(t, err)
 	require.False(t, done)
@@ -158,7 +156,7 @@ func HungUpLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	defer cancel()
 	err = m.Do(ctx, func(ctx context.Context, tx Tx) error {
 		s.KillSession(t, tx)
-		_ = m.Do(ctx, func(context.Context, Tx) error { return nil })
+		_ = m.Do(ctx, idle[Tx])
 		cancel()
 		return nil
 	})
@@ -169,4 +167,65 @@ func HungUpLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	err = s.during(t, func() error { return m.Do(background, s.work) }, func() { _ = s.Locks.Close() })
 	require.ErrorIs(t, err, txlock.ErrLost)
 	require.ErrorIs(t, err, txlock.ErrClosed)
+}
+
+// GivenUp shows that the key of a Do, or of an Exec, that is given up is free at once, though a
+// statement of its work runs at the server: also where the pool has no second connection.
+func GivenUp[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	for _, size := range []int{1, 4} {
+		for how, run := range map[string]func(context.Context, *testbed.Fixture[Tx], string) error{
+			"Do": func(ctx context.Context, own *testbed.Fixture[Tx], long string) error {
+				return own.Locks.Mutex(f.Key("a")).Do(ctx, func(ctx context.Context, tx Tx) error {
+					return own.Exec(ctx, tx, long)
+				})
+			},
+			"nested Do": func(ctx context.Context, own *testbed.Fixture[Tx], long string) error {
+				return own.Locks.Mutex(f.Key("a")).Do(ctx, func(ctx context.Context, _ Tx) error {
+					return own.Locks.Mutex(f.Key("b")).Do(ctx, func(ctx context.Context, tx Tx) error {
+						return own.Exec(ctx, tx, long)
+					})
+				})
+			},
+			"Exec": func(ctx context.Context, own *testbed.Fixture[Tx], long string) error {
+				_, err := own.Locks.Mutex(f.Key("a")).Exec(ctx, txlock.Statement{SQL: long})
+				return err
+			},
+		} {
+			own := testbed.NewSizedFixture(t, e, c, size, "")
+			ctx, cancel := context.WithCancel(background)
+			givenUp(t, f, own, how+", and its context ends", cancel,
+				func(long string) error { return run(ctx, own, long) })
+			if how == "Do" {
+				own = testbed.NewSizedFixture(t, e, c, size, "")
+				givenUp(t, f, own, "and its Locker is closed", func() { _ = own.Locks.Close() },
+					func(long string) error { return run(background, own, long) })
+			}
+		}
+	}
+}
+
+// givenUp begins a call whose statement runs for minutes, tells it to stop, and locks its key.
+func givenUp[Tx any](t *testing.T, f, own *testbed.Fixture[Tx], how string, stop func(), call func(long string) error) {
+	t.Helper()
+	// A sleep would not do: MySQL ends that when the client is gone.
+	mark := "given_up_" + own.Label
+	long := "SELECT '" + mark + "', BENCHMARK(4000000000, SHA2(RAND(), 256))"
+	runs := "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() AND " +
+		"info LIKE '%" + mark + "%'"
+	if f.Postgres {
+		long = "SELECT COUNT(*) AS " + mark + " FROM generate_series(1, 4000000000)"
+		runs = "SELECT COUNT(*) FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() AND " +
+			"query LIKE '%" + mark + "%'"
+	}
+	done := testbed.Go(func() error { return call(long) })
+	eventually.True(t, "the statement runs", func() bool { return own.Total(t, runs) > 0 })
+	begun := time.Now()
+	go stop()
+	lock, err := f.Locks.Mutex(f.Key("a")).Within(20 * time.Second).Lock(background)
+	require.NoError(t, err, how)
+	require.Less(t, time.Since(begun), 5*time.Second, how) // 1 s, on a machine that has the time
+	testbed.Unlock(t, lock)
+	require.Error(t, testbed.Receive(t, done), how)
+	eventually.True(t, "the statement ends", func() bool { return own.Total(t, runs) == 0 })
 }

@@ -72,7 +72,7 @@ func InspectShows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		now := f.Look(t, key)
 		require.Len(t, now, 1)
 		require.Equal(t, next.ID, now[0].Holder.ID)
-		require.NoError(t, lock.Unlock(background))
+		testbed.Unlock(t, lock)
 	}
 	require.Empty(t, f.Look(t, key))
 	unlabelled(t, f)
@@ -92,12 +92,11 @@ func InspectNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		})
 		return holdings
 	}
-	lock, err := few.Mutex(outer).Lock(background)
-	require.NoError(t, err)
-	nested, err := few.Mutex(inner).Lock(lock.Context())
-	require.NoError(t, err)
-	other, err := few.Mutex(odd).TryLock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, few.Mutex(outer))
+	nested := testbed.LockIn(t, lock.Context(), few.Mutex(inner))
+	other := testbed.TryLock(t, few.Mutex(odd))
+	_, err := few.Mutex(odd).TryLock(lock.Context()) // a try that misses shows nothing
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	var holdings []txlock.Holding
 	eventually.True(t, "each holder is known", func() bool { // a slow MariaDB may not say so at first
 		holdings = look()
@@ -117,10 +116,9 @@ func InspectNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		require.Equal(t, sessions[outer], sessions[inner])
 		require.NotEqual(t, sessions[outer], sessions[odd])
 	}
-	require.NoError(t, other.Unlock(background))
+	testbed.Unlock(t, other)
 	require.Len(t, look(), 2)
-	require.NoError(t, nested.Unlock(background))
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, nested, lock)
 	require.Empty(t, look())
 	unlabelled(t, f)
 }
@@ -156,8 +154,7 @@ func InspectTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	lock := <-granted
 
 	// Rows of the caller's own table show with their values.
-	owner, err := rows.Lock(background)
-	require.NoError(t, err)
+	owner := testbed.Lock(t, rows)
 	waiting := make(chan *txlock.Lock, 1)
 	go func() {
 		lock, err := f.Locks.Rows(table, "sku", 2).Lock(background)
@@ -181,9 +178,9 @@ func InspectTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.Equal(t, shown["2"].Holder.ID, shown["1"].Holder.ID)
 		require.Empty(t, shown["1"].Waiters)
 	}
-	require.NoError(t, owner.Unlock(background))
+	testbed.Unlock(t, owner)
 	require.NoError(t, (<-waiting).Unlock(background))
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
 // Breaks shows that Break ends the holder that was shown, and no other.
@@ -213,7 +210,7 @@ func Breaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorIs(t, err, txlock.ErrNotHeld)
 	require.ErrorContains(t, err, key[:10])
 	require.NoError(t, next.Context().Err())
-	require.NoError(t, next.Unlock(background))
+	testbed.Unlock(t, next)
 	err = f.Locks.Break(background, txlock.Holding{})
 	require.ErrorIs(t, err, txlock.ErrNotHeld)
 	require.NotContains(t, err.Error(), "slot")
@@ -223,15 +220,13 @@ func Breaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	// The same session in its next transaction is another holder.
 	one := testbed.NewSizedFixture(t, e, c, 1, "")
 	key = one.Key("again")
-	first, err := one.Locks.Mutex(key).Lock(background)
-	require.NoError(t, err)
+	first := testbed.Lock(t, one.Locks.Mutex(key))
 	shown := f.Look(t, key)[0]
-	require.NoError(t, first.Unlock(background))
-	again, err := one.Locks.Mutex(key).Lock(background)
-	require.NoError(t, err)
+	testbed.Unlock(t, first)
+	again := testbed.Lock(t, one.Locks.Mutex(key))
 	require.ErrorIs(t, breakIt(shown), txlock.ErrNotHeld)
 	require.NoError(t, again.Context().Err())
-	require.NoError(t, again.Unlock(background))
+	testbed.Unlock(t, again)
 }
 
 // InspectRefuses shows that Inspect and Break refuse what makes no sense.

@@ -3,7 +3,6 @@ package guarantees
 import (
 	"context"
 	"database/sql"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -26,20 +25,15 @@ func endOf(ctx context.Context) <-chan time.Time {
 // LossAnnounced kills sessions of which nobody uses the connection, and of work between two
 // statements.
 func LossAnnounced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	proxy, err := wire.Listen(e.Address()) // it knows when the connections are closed
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
+	proxy := testbed.Proxy(t, e) // it knows when the connections are closed
 	// no heartbeat is due for minutes: the closed connection must tell
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, proxy.Addr(), txlock.WithLease(time.Hour))
 	table := f.MakeTable(t, "id int primary key")
-	lock, err := f.Locks.Mutex(f.Key("lost")).Lock(background)
-	require.NoError(t, err)
-	nested, err := f.Locks.Mutex(f.Key("nested")).Lock(lock.Context())
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex(f.Key("lost")))
+	nested := testbed.LockIn(t, lock.Context(), f.Locks.Mutex(f.Key("nested")))
 	done, ended := f.StartWork(f.Key("work"), table)
 	require.NoError(t, lock.Context().Err())
-	idle, err := f.Locks.Mutex(f.Key("idle")).Lock(background)
-	require.NoError(t, err)
+	idle := testbed.Lock(t, f.Locks.Mutex(f.Key("idle")))
 	require.NoError(t, idle.Unlock(background)) // the killed connection stays in the pool
 
 	f.KillSessions(t)
@@ -54,12 +48,11 @@ func LossAnnounced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	// Everything works again, with the connections left in the pool.
 	left := map[bool]int{true: 1}[e.Pooled && !e.Pgpool] // PgBouncer keeps an idle client
 	eventually.Every(t, "the connections are gone", testbed.PollEvery, func() bool { return proxy.Open() == left })
-	next, err := f.Locks.Mutex(f.Key("lost")).Lock(background)
-	require.NoError(t, err)
+	next := testbed.Lock(t, f.Locks.Mutex(f.Key("lost")))
 	require.ErrorIs(t, nested.Unlock(background), txlock.ErrLost)
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 	f.Taken(t, f.Key("lost"))
-	require.NoError(t, next.Unlock(background))
+	testbed.Unlock(t, next)
 	f.Transactions(t, 0) // clients may be told before the server has rolled back
 	f.Free(t, f.Key("lost"), f.Key("nested"), f.Key("work"))
 }
@@ -68,13 +61,11 @@ func LossAnnounced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 func NoFalseAlarm[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	for range 50 {
-		lock, err := f.Locks.Mutex(f.Key("a")).Lock(background)
-		require.NoError(t, err)
-		nested, err := f.Locks.Mutex(f.Key("b")).Lock(lock.Context())
-		require.NoError(t, err)
-		require.NoError(t, lock.Unlock(background))
+		lock := testbed.Lock(t, f.Locks.Mutex(f.Key("a")))
+		nested := testbed.LockIn(t, lock.Context(), f.Locks.Mutex(f.Key("b")))
+		testbed.Unlock(t, lock)
 		require.NoError(t, nested.Context().Err(), "the session is still held")
-		require.NoError(t, nested.Unlock(background))
+		testbed.Unlock(t, nested)
 		for _, l := range []*txlock.Lock{lock, nested} {
 			require.Equal(t, context.Canceled, context.Cause(l.Context()))
 		}
@@ -82,24 +73,6 @@ func NoFalseAlarm[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 			return context.Cause(ctx)
 		}))
 	}
-}
-
-// FewGoroutines: neither a handle nor the watch over a session costs a goroutine.
-func FewGoroutines[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	first, err := f.Locks.Mutex(f.Key("many")).Lock(background)
-	require.NoError(t, err)
-	before := runtime.NumGoroutine()
-	handles := make([]*txlock.Lock, 10_000)
-	for i := range handles {
-		handles[i], err = f.Locks.Mutex(f.Key("many")).Lock(first.Context())
-		require.NoError(t, err)
-	}
-	require.LessOrEqual(t, runtime.NumGoroutine(), before+2)
-	for _, handle := range handles {
-		require.NoError(t, handle.Unlock(background))
-	}
-	require.NoError(t, first.Unlock(background))
 }
 
 // LeaseKept shows all that must wait for a lease. A holder that must not lose its lock has a lease
@@ -132,17 +105,14 @@ func LeaseKept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func leased[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], lease time.Duration) (
 	*testbed.Fixture[Tx], *wire.Proxy,
 ) {
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
+	proxy := testbed.Proxy(t, e)
 	return testbed.NewSizedFixture(t, e, c, 4, proxy.Addr(), txlock.WithLease(lease)), proxy
 }
 
 func healthyOutlivesLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const lease = 3 * time.Second
 	f, proxy := leased(t, e, c, lease)
-	lock, err := f.Locks.Mutex(f.Key("healthy")).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex(f.Key("healthy")))
 	before := proxy.Bursts()
 	select {
 	case <-lock.Context().Done():
@@ -152,7 +122,7 @@ func healthyOutlivesLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Cli
 	// half of those that are due, since timers may be late
 	require.Greater(t, proxy.Bursts(), before+6, "heartbeats")
 	f.Taken(t, f.Key("healthy"))
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
 // nestedCallsFail has nested calls use the connection nearly all the time. Heartbeats and, on
@@ -161,8 +131,8 @@ func nestedCallsFail[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	const lease = 3 * time.Second
 	f, _ := leased(t, e, c, lease)
 	other := testbed.NewSizedFixture(t, e, c, 2, "")
-	taken := locked(t, other.Locks.Mutex(f.Key("taken")), background)
-	lock := locked(t, f.Locks.Mutex(f.Key("held")), background)
+	taken := testbed.TryLock(t, other.Locks.Mutex(f.Key("taken")))
+	lock := testbed.TryLock(t, f.Locks.Mutex(f.Key("held")))
 	numbers := map[int]bool{} // of the transaction that holds the lock
 	note := func() {
 		if e.Postgres {
@@ -182,15 +152,14 @@ func nestedCallsFail[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	}
 	require.NoError(t, context.Cause(lock.Context()))
 	f.Taken(t, f.Key("held"))
-	unlock(t, lock, taken)
+	testbed.Unlock(t, lock, taken)
 	require.True(t, renewed())
 }
 
 func hiccup[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const lease = 9 * time.Second
 	f, proxy := leased(t, e, c, lease)
-	lock, err := f.Locks.Mutex(f.Key("hiccup")).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex(f.Key("hiccup")))
 	release := proxy.Hold()
 	select {
 	case <-lock.Context().Done():
@@ -206,7 +175,7 @@ func hiccup[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	require.Greater(t, proxy.Bursts(), before, "heartbeats go on")
 	f.Taken(t, f.Key("hiccup"))
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
 func silentWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -234,8 +203,7 @@ func silentWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func cancelledHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const lease = 3 * time.Second
 	f, _ := leased(t, e, c, lease)
-	lock, err := f.Locks.Mutex(f.Key("cancelled")).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex(f.Key("cancelled")))
 	for start := time.Now(); time.Since(start) < lease*5/6; { // later PostgreSQL renews it: a cancel of that is a loss
 		f.CancelStatements(t)
 	}

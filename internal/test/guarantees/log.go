@@ -17,21 +17,18 @@ func Logged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	log := &testbed.Logbook{}
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())
 	m := f.Locks.Mutex(f.Key("a"))
-	lock, err := m.Lock(background)
-	require.NoError(t, err)
-	_, err = m.TryLock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	lock := testbed.Lock(t, m)
+	testbed.Misses(t, m)
 	ctx, cancel := context.WithCancel(background)
 	cancel()
-	_, err = m.Lock(ctx)
+	_, err := m.Lock(ctx)
 	require.ErrorIs(t, err, context.Canceled)
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 	require.ErrorIs(t, m.Do(background, func(context.Context, Tx) error { return errWork }), errWork)
 	require.NoError(t, f.Locks.Check(background))
 	require.Empty(t, log.Records(t), "silent otherwise")
 
-	lock, err = m.Lock(background)
-	require.NoError(t, err)
+	lock = testbed.Lock(t, m)
 	f.KillSessions(t)
 	<-lock.Context().Done()
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
@@ -66,8 +63,7 @@ func ForgottenLock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	log := &testbed.Logbook{}
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", log.Option())
 	lock := func(ctx context.Context, key string) *txlock.Lock {
-		lock, err := f.Locks.Mutex(f.Key(key)).Lock(ctx)
-		require.NoError(t, err)
+		lock := testbed.LockIn(t, ctx, f.Locks.Mutex(f.Key(key)))
 		return lock
 	}
 	require.NoError(t, lock(background, "unlocked").Unlock(background))

@@ -15,7 +15,6 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // ManyKeys shows that up to 256 keys or rows are locked at once, and no others, in lock tables of
@@ -24,8 +23,7 @@ import (
 func ManyKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const most = 256
 	for _, slots := range []int{most + 1, 1024, 4096, dialects.DefaultSlots} {
-		f, _ := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(slots))
-		require.NoError(t, f.Locks.Install(background))
+		f, _ := testbed.NewInstalled(t, e, c, txlock.WithSlots(slots))
 		var held, free []string
 		step := slots / most
 		for slot, key := range keyOfEach(slots) {
@@ -43,17 +41,16 @@ func ManyKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 				}
 				m = m.Shared()
 			}
-			lock, err := m.Lock(background)
-			require.NoError(t, err)
+			lock := testbed.Lock(t, m)
 			defer func() { _ = lock.Unlock(background) }() // a failed test drops the table
 			for _, i := range []int{0, most / 2, most - 1} {
-				misses(t, f.Locks.Mutex(held[i]))
+				testbed.Misses(t, f.Locks.Mutex(held[i]))
 			}
 			for some := range slices.Chunk(free[:min(len(free), 4096)], most) {
-				unlock(t, locked(t, f.Locks.Mutex(some...), background))
+				testbed.Unlock(t, testbed.TryLock(t, f.Locks.Mutex(some...)))
 			}
-			unlock(t, lock)
-			unlock(t, locked(t, m, background))
+			testbed.Unlock(t, lock)
+			testbed.Unlock(t, testbed.TryLock(t, m))
 		}
 	}
 
@@ -64,17 +61,16 @@ func ManyKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	table, ids := things(t, f, 2*most)
 	m := f.Locks.Rows(table, "id", ids[:most]...)
 	for _, m := range []*txlock.Mutex[Tx]{m, m.Shared()} {
-		lock, err := m.Lock(background)
-		require.NoError(t, err)
-		misses(t, f.Locks.Rows(table, "id", ids[most-1]))
-		others := locked(t, f.Locks.Rows(table, "id", ids[most:]...), background)
-		unlock(t, others, lock)
+		lock := testbed.Lock(t, m)
+		testbed.Misses(t, f.Locks.Rows(table, "id", ids[most-1]))
+		others := testbed.TryLock(t, f.Locks.Rows(table, "id", ids[most:]...))
+		testbed.Unlock(t, others, lock)
 	}
 	// Several at once, which the server's lock table must hold.
 	var together sync.WaitGroup
 	for range 8 {
 		together.Go(func() {
-			assert.NoError(t, m.Do(background, func(context.Context, Tx) error { return nil }))
+			assert.NoError(t, m.Do(background, idle[Tx]))
 		})
 	}
 	together.Wait()
@@ -96,10 +92,7 @@ func keyOfEach(slots int) []string {
 // TooManyKeys shows that more than 256 keys or rows are an error, for every verb, and that nothing
 // is sent.
 func TooManyKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	f := testbed.NewSizedFixture(t, e, c, 4, proxy.Addr())
+	f, proxy := testbed.Proxied(t, e, c, 4)
 	f.Free(t, f.Key("a")) // finds the lock table
 	tx := f.Guest(t)
 	before := proxy.Bursts()
@@ -107,15 +100,14 @@ func TooManyKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	for i := range values {
 		values[i] = i
 	}
-	nothing := func(context.Context, Tx) error { return nil }
 	statement := txlock.Statement{SQL: "SELECT 1"}
 	for _, m := range []*txlock.Mutex[Tx]{f.Locks.Mutex(manyKeys(257)...), f.Locks.Rows("t", "id", values...)} {
 		for _, m := range []*txlock.Mutex[Tx]{m, m.Shared(), m.Within(time.Minute).Retry(2)} {
 			for verb, call := range map[string]func() error{
 				"Lock":      func() error { _, err := m.Lock(background); return err },
 				"TryLock":   func() error { _, err := m.TryLock(background); return err },
-				"Do":        func() error { return m.Do(background, nothing) },
-				"TryDo":     func() error { return m.TryDo(background, nothing) },
+				"Do":        func() error { return m.Do(background, idle[Tx]) },
+				"TryDo":     func() error { return m.TryDo(background, idle[Tx]) },
 				"LockTx":    func() error { return m.LockTx(background, tx) },
 				"TryLockTx": func() error { return m.TryLockTx(background, tx) },
 				"Exec":      func() error { _, err := m.Exec(background, statement); return err },
@@ -133,11 +125,10 @@ func TooManyKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 			return make([]txlock.Result[int], len(in)), nil
 		}).AtMost(300)
 	var group errgroup.Group
-	held, err := f.Locks.Mutex("0").Lock(background)
-	require.NoError(t, err)
+	held := testbed.Lock(t, f.Locks.Mutex("0"))
 	for _, key := range manyKeys(300) {
 		group.Go(func() error { _, err := combined.Do(background, key); return err })
 	}
-	require.NoError(t, held.Unlock(background))
+	testbed.Unlock(t, held)
 	require.NoError(t, group.Wait())
 }

@@ -2,19 +2,15 @@ package guarantees
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // NestedDo shows that a nested Do is a savepoint.
@@ -57,11 +53,8 @@ func NestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 // DoInsideLock: nobody would read the error of the Unlock that commits it.
 func DoInsideLock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
 	// No heartbeat is sent in the first minutes of such a lease.
-	f := testbed.NewSizedFixture(t, e, c, 4, proxy.Addr(), txlock.WithLease(time.Hour))
+	f, proxy := testbed.Proxied(t, e, c, 4, txlock.WithLease(time.Hour))
 	table := f.MakeTable(t, "id int primary key")
 	insert := func(id string) func(context.Context, Tx) error {
 		return func(ctx context.Context, tx Tx) error {
@@ -73,10 +66,8 @@ func DoInsideLock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		return nil
 	}
 	m, other, free := f.Locks.Mutex(f.Key("m")), f.Locks.Mutex(f.Key("other")), f.Locks.Mutex(f.Key("free"))
-	lock, err := m.Lock(background)
-	require.NoError(t, err)
-	joined, err := other.Lock(lock.Context())
-	require.NoError(t, err)
+	lock := testbed.Lock(t, m)
+	joined := testbed.LockIn(t, lock.Context(), other)
 	derived, cancel := context.WithCancel(context.WithValue(joined.Context(), contextKey("who"), "me"))
 	defer cancel()
 	before := proxy.Bursts()
@@ -94,7 +85,7 @@ func DoInsideLock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	f.Transactions(t, 1)
 	again, err := free.Lock(joined.Context())
 	require.NoError(t, err, "the session is usable")
-	require.NoError(t, again.Unlock(background))
+	testbed.Unlock(t, again)
 	f.Taken(t, f.Key("m"))
 	f.Taken(t, f.Key("other"))
 
@@ -107,15 +98,13 @@ func DoInsideLock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	cancel()
 	require.ErrorIs(t, apart.Err(), context.Canceled)
 	require.ErrorIs(t, f.Locks.Mutex(f.Key("apart")).Do(apart, never), context.Canceled)
-	require.NoError(t, joined.Unlock(background))
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, joined, lock)
 	f.Free(t, f.Key("m"), f.Key("other"), f.Key("free"), f.Key("apart"))
 	require.NoError(t, m.Do(context.WithoutCancel(lock.Context()), insert("2")), "the Lock has ended")
 
 	// A Lock that is taken in the work of a Do belongs to that Do: there a Do is a savepoint.
 	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
-		inWork, err := other.Lock(ctx)
-		require.NoError(t, err)
+		inWork := testbed.LockIn(t, ctx, other)
 		require.NoError(t, free.Do(inWork.Context(), insert("4")))
 		require.Equal(t, errWork, m.Do(inWork.Context(), func(ctx context.Context, tx Tx) error {
 			require.NoError(t, insert("8")(ctx, tx))
@@ -194,83 +183,15 @@ func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		}))
 
 		// After it the outer context works again.
-		lock, err := other.Lock(ctx)
-		require.NoError(t, err)
+		lock := testbed.LockIn(t, ctx, other)
 		require.NoError(t, lock.Unlock(ctx))
 		require.Equal(t, errWork, other.Do(ctx, func(ctx context.Context, tx Tx) error {
 			require.NoError(t, insert(16)(ctx, tx))
 			return errWork
 		}))
 		require.NoError(t, other.Do(ctx, insert(32)))
-		require.NoError(t, insert(64)(ctx, tx))
-
-		// Of many at once one runs, and the others are refused until they come at the right moment.
-		// Half of them fail. None undoes another.
-		var group errgroup.Group
-		for i := range 8 {
-			group.Go(func() error {
-				for j := range 5 {
-					id, failure := 1000+10*i+j, []error{nil, errWork}[(i+j)%2]
-					work := func(ctx context.Context, tx Tx) error {
-						if err := insert(id)(ctx, tx); err != nil {
-							return err
-						}
-						own, err := f.Locks.Mutex(f.Key(strconv.Itoa(id))).Lock(ctx)
-						if err != nil {
-							return err
-						}
-						return errors.Join(own.Unlock(ctx), failure)
-					}
-					err := inner.Do(ctx, work)
-					for err != nil && strings.Contains(err.Error(), "another call") {
-						err = inner.Do(ctx, work)
-					}
-					if !errors.Is(err, failure) {
-						return fmt.Errorf("nested Do %d: %w", id, err)
-					}
-				}
-				return nil
-			})
-		}
-		return group.Wait()
+		return insert(64)(ctx, tx)
 	}))
-	require.Equal(t, 1+2+4+8+32+64, f.Total(t, "SELECT SUM(id) FROM "+table+" WHERE id < 1000"))
-	require.Equal(t, 20, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id >= 1000"))
-	for i := range 8 {
-		for j := range 5 {
-			query := fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE id = %d", table, 1000+10*i+j)
-			require.Equal(t, 1-(i+j)%2, f.Total(t, query))
-		}
-	}
+	require.Equal(t, 1+2+4+8+32+64, f.Total(t, "SELECT SUM(id) FROM "+table))
 	f.Free(t, f.Key("outer"), f.Key("inner"), f.Key("other"))
-}
-
-// NestedDoLeftBehind: the outer work does not wait for the goroutine of a nested Do. The context of
-// that Do ends, it is undone, and the outer Do commits.
-func NestedDoLeftBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
-	m := f.Locks.Mutex(f.Key("m"))
-	nested := make(chan error, 1)
-	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
-		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-		inside := make(chan struct{})
-		go func() {
-			nested <- m.Do(ctx, func(ctx context.Context, tx Tx) error {
-				err := f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)")
-				close(inside)
-				<-ctx.Done()
-				return err
-			})
-		}()
-		select {
-		case <-inside:
-			return nil
-		case err := <-nested:
-			return fmt.Errorf("the nested Do did not come to its work: %w", err)
-		}
-	}))
-	require.ErrorIs(t, <-nested, context.Canceled)
-	require.Equal(t, 1, f.Total(t, "SELECT SUM(id) FROM "+table))
-	f.Free(t, f.Key("m"))
 }

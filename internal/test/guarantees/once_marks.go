@@ -171,8 +171,7 @@ func OnceTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 // OnceForgets shows what Done, Forget and Sweep do.
 func OnceForgets[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(64))
-	require.NoError(t, f.Locks.Install(background))
+	f, table := testbed.NewInstalled(t, e, c, txlock.WithSlots(64))
 	markers := func() int { return f.Total(t, "SELECT COUNT(*) FROM "+table+"_once") }
 	o := f.Locks.Once("forgets")
 	do := func(o *txlock.Once[Tx], want bool) {
@@ -192,8 +191,7 @@ func OnceForgets[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.Zero(t, markers())
 
 	first := startOnce(t, o)
-	forgotten := make(chan error, 1)
-	go func() { forgotten <- o.Forget(background) }()
+	forgotten := testbed.Go(func() error { return o.Forget(background) })
 	f.Waiters(t, 1)
 	first.end <- nil
 	require.Equal(t, onceResult{true, nil}, testbed.Receive(t, first.over))
@@ -293,15 +291,8 @@ func OnceNotInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.NoError(t, err)
 	f.Free(t, "k")
 	for verb, call := range verbs {
-		err := call(f.Locks.Once("k"))
-		require.ErrorIs(t, err, txlock.ErrNotInstalled, verb)
-		require.ErrorContains(t, err, "run install, or the SQL of schema", verb)
-		require.ErrorContains(t, err, "_once", verb)
+		require.ErrorIs(t, call(f.Locks.Once("k")), txlock.ErrNotInstalled, verb)
 	}
 	_, err = f.Locks.Sweep(background, 0)
 	require.ErrorIs(t, err, txlock.ErrNotInstalled)
-	require.NoError(t, f.Locks.Install(background))
-	ran, err := f.Locks.Once("k").Do(background, idle[Tx])
-	require.NoError(t, err)
-	require.True(t, ran)
 }

@@ -18,10 +18,9 @@ func Pinged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorIs(t, f.Locks.Ping(background), txlock.ErrNotInstalled)
 	require.NoError(t, f.Locks.Install(background))
 	require.NoError(t, f.Locks.Ping(background))
-	lock, err := f.Locks.Mutex(keysOfSlots(4, 0, 1, 2, 3)...).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex(keysOfSlots(4, 0, 1, 2, 3)...))
 	require.NoError(t, f.Locks.Ping(background))
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 	driver, p := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
 	defer p.Close()
 	guest, keepOut := f.Guest(t), "LOCK TABLES "+name+" WRITE"

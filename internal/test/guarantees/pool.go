@@ -2,7 +2,7 @@ package guarantees
 
 import (
 	"context"
-	"fmt"
+	"database/sql"
 	"testing"
 	"time"
 
@@ -17,50 +17,17 @@ import (
 func Unlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	ctx, cancel := context.WithCancel(background)
-	lock, err := f.Locks.Mutex(f.Key("unlock")).Lock(ctx)
-	require.NoError(t, err)
+	lock := testbed.LockIn(t, ctx, f.Locks.Mutex(f.Key("unlock")))
 	require.Zero(t, lock.Token())
 	cancel()
 	require.NoError(t, lock.Context().Err(), "the hold does not end with the context of the wait")
 	require.NoError(t, lock.Unlock(ctx))
 	require.ErrorIs(t, lock.Context().Err(), context.Canceled)
 
-	next, err := f.Locks.Mutex(f.Key("unlock")).Lock(background)
-	require.NoError(t, err)
+	next := testbed.Lock(t, f.Locks.Mutex(f.Key("unlock")))
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrNotHeld)
 	f.Taken(t, f.Key("unlock")) // the second Unlock did not harm the next holder
-	require.NoError(t, next.Unlock(background))
-}
-
-// Closing shows that Close ends what is held.
-func Closing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	watcher := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
-	lock, err := f.Locks.Mutex(f.Key("lock")).Lock(background)
-	require.NoError(t, err)
-	done, _ := f.StartWork(f.Key("do"), table)
-	begun, foreign := make(chan struct{}), make(chan error, 1)
-	go func() {
-		foreign <- f.Locks.Mutex(f.Key("foreign")).Do(background, func(ctx context.Context, _ Tx) error {
-			close(begun)
-			<-ctx.Done()
-			return fmt.Errorf("of another: %w", txlock.ErrLost)
-		})
-	}()
-	testbed.Receive(t, begun)
-	require.NoError(t, f.Locks.Close())
-	require.ErrorIs(t, <-foreign, txlock.ErrClosed)
-	require.ErrorIs(t, <-done, txlock.ErrLost)
-	require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
-	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-	watcher.Free(t, f.Key("lock"), f.Key("do"))
-	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
-
-	_, err = f.Locks.Mutex(f.Key("lock")).Lock(background)
-	require.ErrorContains(t, err, "closed")
-	require.ErrorContains(t, f.Locks.Install(background), "closed")
-	require.NoError(t, f.Locks.Close(), "a second Close is harmless")
+	testbed.Unlock(t, next)
 }
 
 // FullPool shows that a full pool is an error in time.
@@ -68,8 +35,7 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 2, "")
 	var locks []*txlock.Lock
 	for _, name := range []string{"1", "2"} {
-		lock, err := f.Locks.Mutex(f.Key(name)).Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, f.Locks.Mutex(f.Key(name)))
 		locks = append(locks, lock)
 	}
 	m := f.Locks.Mutex(f.Key("3"))
@@ -90,14 +56,10 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	// A cancelled waiter in a full pool returns at once as well, though no connection is left for
 	// an interrupt.
-	require.NoError(t, locks[1].Unlock(background))
+	testbed.Unlock(t, locks[1])
 	endsPromptly(t, "cancelled", func() time.Duration {
 		ctx, cancel := context.WithCancel(background)
-		failed := make(chan error, 1)
-		go func() {
-			_, err := f.Locks.Mutex(f.Key("1")).Lock(ctx)
-			failed <- err
-		}()
+		failed := testbed.Go(func() error { _, err := f.Locks.Mutex(f.Key("1")).Lock(ctx); return err })
 		f.Waiters(t, 1)
 		cancelled := time.Now()
 		cancel()
@@ -106,15 +68,14 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		f.Waiters(t, 0)
 		return late
 	})
-	require.NoError(t, locks[0].Unlock(background))
+	testbed.Unlock(t, locks[0])
 	f.Free(t, f.Key("1"))
 
 	// The limit is also that of the look for the lock table, which Rows need not know.
 	one := testbed.NewSizedFixture(t, e, c, 1, "")
 	table := one.MakeTable(t, "id int primary key")
 	one.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
-	lock, err := one.Locks.Rows(table, "id", 1).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, one.Locks.Rows(table, "id", 1))
 	once := one.Locks.Once(one.OnceKey("once", "once:")).Within(time.Second)
 	endsPromptly(t, "Forget", func() time.Duration {
 		begun := time.Now()
@@ -124,10 +85,10 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		return late
 	})
-	_, err = one.Locks.Mutex(one.Key("a")).Lock(lock.Context())
+	_, err := one.Locks.Mutex(one.Key("a")).Lock(lock.Context())
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "call Install or Check at start")
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
 // CleanPool shows that after any error the pool has its connections back, clean.
@@ -135,8 +96,7 @@ func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 1, "")
 	holder := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	held, err := holder.Locks.Mutex(f.Key("held")).Lock(background)
-	require.NoError(t, err)
+	held := testbed.Lock(t, holder.Locks.Mutex(f.Key("held")))
 	m := f.Locks.Mutex(f.Key("held"))
 
 	session := func() string {
@@ -175,7 +135,7 @@ func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		}
 	}
 	f.Transactions(t, 0)
-	require.NoError(t, held.Unlock(background))
+	testbed.Unlock(t, held)
 	if f.Pool.InUse != nil {
 		f.Unused(t)
 		require.Equal(t, 1, f.Pool.Open())
@@ -186,17 +146,16 @@ func CleanPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 // work fail.
 func errorsOfAllKinds[Tx any](t *testing.T, f *testbed.Fixture[Tx], m *txlock.Mutex[Tx], table string) {
 	t.Helper()
-	_, err := m.TryLock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, m.TryDo(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
+	testbed.Misses(t, m)
+	require.ErrorIs(t, m.TryDo(background, idle[Tx]), txlock.ErrNotAcquired)
 	// long enough to begin a transaction: a wait that is cut off before loses its connection
 	brief := m.Within(3 * time.Second)
-	_, err = brief.Lock(background)
+	_, err := brief.Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, brief.Do(background, func(context.Context, Tx) error { return nil }), txlock.ErrNotAcquired)
+	require.ErrorIs(t, brief.Do(background, idle[Tx]), txlock.ErrNotAcquired)
 	_, err = f.Locks.Rows(table, "id", 1).Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNoRow)
-	require.ErrorIs(t, f.Locks.Rows(table, "id", 1).Do(background, func(context.Context, Tx) error { return nil }),
+	require.ErrorIs(t, f.Locks.Rows(table, "id", 1).Do(background, idle[Tx]),
 		txlock.ErrNoRow)
 	_, err = f.Locks.Rows(table+"_missing", "id", 1).Lock(background)
 	require.Error(t, err)
@@ -206,22 +165,80 @@ func errorsOfAllKinds[Tx any](t *testing.T, f *testbed.Fixture[Tx], m *txlock.Mu
 	}))
 }
 
-// NestedWaitFarAway: the server ends the wait, and while its answer is on the way the client tries
-// to interrupt it, for which the pool has no connection.
-func NestedWaitFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	f := testbed.NewSizedFixture(t, e, c, 1, proxy.Addr())
+// CancelledFarAway cancels a wait in a transaction that holds other locks. The pool has no second
+// connection open for the interrupt, and the server is so far away that opening one takes a while.
+func CancelledFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	holder := testbed.NewFixture(t, e, c)
-	held, err := holder.Locks.Mutex(f.Key("held")).Lock(background)
-	require.NoError(t, err)
-	lock, err := f.Locks.Mutex(f.Key("mine")).Lock(background)
-	require.NoError(t, err)
+	held := testbed.Lock(t, holder.Locks.Mutex(holder.Key("held")))
+	for _, guest := range []bool{false, true} {
+		f, proxy := testbed.Proxied(t, e, c, testbed.PoolSize)
+		outer, err := f.Locks.Mutex(f.Key("outer")).Lock(background) // in the one connection that is open
+		require.NoError(t, err)
+		tx := f.Guest(t)
+		proxy.Delay(30 * time.Millisecond)
+		from := outer.Context()
+		if guest {
+			from = background
+		}
+		waiting, cancel := context.WithCancel(from)
+		failed := make(chan error, 1)
+		go func() {
+			m := f.Locks.Mutex(holder.Key("held"))
+			if guest {
+				failed <- m.LockTx(waiting, tx)
+				return
+			}
+			_, err := m.Lock(waiting)
+			failed <- err
+		}()
+		f.Waiters(t, 1)
+		cancel()
+		err = testbed.Receive(t, failed)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, txlock.ErrLost)
+		require.NoError(t, f.Locks.Mutex(f.Key("guest")).LockTx(background, tx), "the transaction is usable")
+		require.NoError(t, f.End(background, tx, true))
+		require.NoError(t, outer.Context().Err(), context.Cause(outer.Context()))
+		testbed.Unlock(t, outer)
+		f.Waiters(t, 0)
+	}
+	testbed.Unlock(t, held)
+}
+
+// LimitFarAway shows that a limit on a wait costs no transaction, however far away the server is.
+// That ends the wait by itself, and while its answer is on the way, the pool has no connection for
+// an interrupt.
+func LimitFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, proxy := testbed.Proxied(t, e, c, 1)
+	holder := testbed.NewFixture(t, e, c)
+	held := testbed.Lock(t, holder.Locks.Mutex(f.Key("held")))
+	lock := testbed.Lock(t, f.Locks.Mutex(f.Key("mine")))
 	proxy.Delay(100 * time.Millisecond)
-	_, err = f.Locks.Mutex(f.Key("held")).Within(200 * time.Millisecond).Lock(lock.Context())
+	_, err := f.Locks.Mutex(f.Key("held")).Within(200 * time.Millisecond).Lock(lock.Context())
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.NoError(t, lock.Context().Err(), context.Cause(lock.Context()))
-	require.NoError(t, lock.Unlock(background))
-	require.NoError(t, held.Unlock(background))
+	testbed.Unlock(t, lock)
+	proxy.Delay(0)
+	if onSQL, ok := any(f).(*testbed.Fixture[*sql.Tx]); ok && f.Pool.DB != nil {
+		limitOfGuestFarAway(t, onSQL, proxy)
+	}
+	testbed.Unlock(t, held)
+}
+
+// limitOfGuestFarAway is the same in a caller's transaction, which has the pool's only connection.
+func limitOfGuestFarAway(t *testing.T, f *testbed.Fixture[*sql.Tx], proxy *wire.Proxy) {
+	tx, err := f.Pool.DB.BeginTx(background, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() }) // of a test that failed
+	// Prepares the statements of the wait, too.
+	require.NoError(t, f.Locks.Mutex(f.Key("own")).Within(time.Minute).LockTx(background, tx))
+	proxy.Delay(100 * time.Millisecond)
+	// Long enough for the trips before the wait.
+	err = f.Locks.Mutex(f.Key("held")).Within(1200*time.Millisecond).LockTx(background, tx)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, txlock.ErrLost)
+	proxy.Delay(0)
+	require.NoError(t, f.Exec(background, tx, "SELECT 1"), "the transaction is usable")
+	require.NoError(t, f.End(background, tx, true))
 }

@@ -2,7 +2,6 @@ package guarantees
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // crowd is a tracer that counts the callers that wait in the process.
@@ -71,60 +69,35 @@ func lockOrDo[Tx any](m *txlock.Mutex[Tx], do bool, hold func()) error {
 
 // QueueLeavesPool shows that a hundred callers of one key leave the pool to others, and that all of
 // them are served. Without the queue they would have all ten connections, and the callers of
-// another key would wait for the hot one.
+// another key would wait for the hot one. A pool that is as it comes, also a *sql.DB without a
+// limit, does not grow by them.
 func QueueLeavesPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const callers = 100
-	f, waiting := crowded(t, e, c, 10, "")
-	hot := f.Locks.Mutex(f.Key("hot"))
-	holder, err := hot.Lock(background)
-	require.NoError(t, err)
-	var group errgroup.Group
-	served := 0 // guarded by the lock
-	for i := range callers {
-		group.Go(func() error { return lockOrDo(hot, i%2 == 0, func() { served++ }) })
+	const callers, few = 100, 8
+	for _, size := range []int{10, 0} {
+		f, waiting := crowded(t, e, c, size, "")
+		hot := f.Locks.Mutex(f.Key("hot"))
+		holder := testbed.Lock(t, hot)
+		var group errgroup.Group
+		served := 0 // guarded by the lock
+		for i := range callers {
+			group.Go(func() error { return lockOrDo(hot, i%2 == 0, func() { served++ }) })
+		}
+		if size == 0 {
+			eventually.True(t, "they wait in the process", func() bool { return waiting.waiting.Load() >= callers-few })
+		} else {
+			waiting.waits(t, callers-1)
+			f.Waiters(t, 1)
+			f.Transactions(t, 2)
+		}
+		require.LessOrEqual(t, f.Sessions(t), few)
+		testbed.Unlock(t, testbed.TryLock(t, f.Locks.Mutex(f.Key("free"))))
+		require.NoError(t, f.Locks.Mutex(f.Key("free"), f.Key("hot too")).Within(10*time.Second).
+			Do(background, idle[Tx]))
+		testbed.Unlock(t, holder)
+		require.NoError(t, group.Wait())
+		require.Equal(t, callers, served)
+		waiting.waits(t, 0)
 	}
-	waiting.waits(t, callers-1)
-	f.Waiters(t, 1)
-	f.Transactions(t, 2)
-
-	free, err := f.Locks.Mutex(f.Key("free")).TryLock(background)
-	require.NoError(t, err)
-	require.NoError(t, free.Unlock(background))
-	require.NoError(t, f.Locks.Mutex(f.Key("free"), f.Key("hot too")).Within(10*time.Second).
-		Do(background, func(context.Context, Tx) error { return nil }))
-
-	require.NoError(t, holder.Unlock(background))
-	require.NoError(t, group.Wait())
-	require.Equal(t, callers, served)
-	waiting.waits(t, 0)
-}
-
-// QueueByDefault shows that five hundred callers of one key take few connections of a pool that is
-// as it comes, also of a *sql.DB without a limit.
-func QueueByDefault[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const callers, few = 500, 8
-	f, waiting := crowded(t, e, c, 0, "")
-	m := f.Locks.Mutex(f.Key("hot"))
-	holder, err := m.Lock(background)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(background)
-	defer cancel()
-	var group errgroup.Group
-	for range callers {
-		group.Go(func() error {
-			_, err := m.Lock(ctx)
-			if !errors.Is(err, context.Canceled) {
-				return fmt.Errorf("not a cancelled wait: %w", err)
-			}
-			return nil
-		})
-	}
-	eventually.True(t, "the others wait in the process", func() bool { return waiting.waiting.Load() >= callers-few })
-	require.LessOrEqual(t, f.Sessions(t), few)
-	cancel()
-	require.NoError(t, group.Wait())
-	require.NoError(t, holder.Unlock(background))
-	f.Free(t, f.Key("hot"))
 }
 
 // QueueOrder shows that callers of one process are served in the order of their calls, without a
@@ -133,8 +106,7 @@ func QueueOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const callers = 30
 	f, waiting := crowded(t, e, c, testbed.PoolSize, "", txlock.WithQueue(2))
 	m := f.Locks.Mutex(f.Key("queue"))
-	first, err := m.Lock(background)
-	require.NoError(t, err)
+	first := testbed.Lock(t, m)
 	var served []int // guarded by the lock
 	var group errgroup.Group
 	for i := range callers {
@@ -142,7 +114,7 @@ func QueueOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		f.Waiters(t, 1)
 		waiting.waits(t, i)
 	}
-	require.NoError(t, first.Unlock(background))
+	testbed.Unlock(t, first)
 	require.NoError(t, group.Wait())
 	require.Len(t, served, callers)
 	for i, who := range served {
@@ -152,20 +124,15 @@ func QueueOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 // QueuedWaitEnds shows how waits in the process end, and that the server hears nothing of them.
 func QueuedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
+	proxy := testbed.Proxy(t, e)
 	f, waiting := crowded(t, e, c, 4, proxy.Addr(), txlock.WithQueue(1), txlock.WithLease(time.Hour)) // no heartbeat
 	m := f.Locks.Mutex(f.Key("queued"))
-	holder, err := m.Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, m)
 	before := proxy.Bursts()
 
-	work := func(context.Context, Tx) error { return nil }
-	_, err = m.TryLock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	err := testbed.Misses(t, m)
 	require.ErrorContains(t, err, "of this process")
-	require.ErrorIs(t, m.TryDo(background, work), txlock.ErrNotAcquired)
+	require.ErrorIs(t, m.TryDo(background, idle[Tx]), txlock.ErrNotAcquired)
 
 	fastest := time.Hour
 	for i := range 100 {
@@ -173,7 +140,7 @@ func QueuedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		failed := make(chan error, 1)
 		go func() {
 			if i%2 == 0 {
-				failed <- m.Do(ctx, work)
+				failed <- m.Do(ctx, idle[Tx])
 				return
 			}
 			_, err := m.Lock(ctx)
@@ -192,14 +159,14 @@ func QueuedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 
 	for _, wait := range []func(m *txlock.Mutex[Tx]) error{
 		func(m *txlock.Mutex[Tx]) error { _, err := m.Lock(background); return err },
-		func(m *txlock.Mutex[Tx]) error { return m.Do(background, work) },
+		func(m *txlock.Mutex[Tx]) error { return m.Do(background, idle[Tx]) },
 	} {
 		err := wait(m.Within(20 * time.Millisecond))
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 	require.Equal(t, before, proxy.Bursts(), "the server was asked")
-	require.NoError(t, holder.Unlock(background))
+	testbed.Unlock(t, holder)
 	f.Free(t, f.Key("queued"))
 }
 
@@ -207,8 +174,7 @@ func QueuedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 func WithinSpansQueue[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, waiting := crowded(t, e, c, 4, "", txlock.WithQueue(1))
 	other := testbed.NewFixture(t, e, c)
-	held, err := other.Locks.Mutex(f.Key("both")).Lock(background)
-	require.NoError(t, err)
+	held := testbed.Lock(t, other.Locks.Mutex(f.Key("both")))
 	m := f.Locks.Mutex(f.Key("both"))
 	ctx, cancel := context.WithCancel(background)
 	first, second := make(chan error, 1), make(chan error, 1)
@@ -224,7 +190,7 @@ func WithinSpansQueue[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	require.ErrorIs(t, testbed.Receive(t, second), context.DeadlineExceeded)
 	require.GreaterOrEqual(t, time.Since(start), limit)
 	require.Less(t, time.Since(start), limit+queued, "the wait at the server began with the limit anew")
-	require.NoError(t, held.Unlock(background))
+	testbed.Unlock(t, held)
 }
 
 // QueueForgetsNobody shows that broken sessions and panics leave nobody waiting.
@@ -260,24 +226,6 @@ func QueueForgetsNobody[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	go func() { group.Wait(); close(done) }()
 	testbed.Receive(t, done)
 	f.Free(t, f.Key("crowd"))
-}
-
-// QueueCloses shows that Close ends the waits in the process.
-func QueueCloses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, waiting := crowded(t, e, c, 4, "", txlock.WithQueue(1))
-	m := f.Locks.Mutex(f.Key("closing"))
-	holder, err := m.Lock(background)
-	require.NoError(t, err)
-	failed := make(chan error, 10)
-	for i := range cap(failed) {
-		go func() { failed <- lockOrDo(m, i%2 == 0, func() { t.Error("it was served") }) }()
-	}
-	waiting.waits(t, cap(failed))
-	require.NoError(t, f.Locks.Close())
-	for range cap(failed) {
-		require.ErrorIs(t, testbed.Receive(t, failed), txlock.ErrClosed)
-	}
-	require.ErrorIs(t, holder.Unlock(background), txlock.ErrLost)
 }
 
 // QueueSeesDeadlocks shows that what holds a session does not wait in the process: with one place a

@@ -18,7 +18,7 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	m := f.Locks.Mutex(keys[0])
 	var readers []*txlock.Lock
 	for range 3 {
-		readers = append(readers, locked(t, m.Shared(), background))
+		readers = append(readers, testbed.TryLock(t, m.Shared()))
 	}
 	if e.MariaDB { // it tells two transactions of a session apart by the second
 		<-time.After(1100 * time.Millisecond)
@@ -35,7 +35,7 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	if e.MariaDB && h.Readers[0].ID == "" { // neighbours share other rows, and the server does not say who
 		h.Holder = &h.Readers[0]
 		require.ErrorContains(t, f.Locks.Break(background, h), "did not say by which session")
-		unlock(t, readers...)
+		testbed.Unlock(t, readers...)
 		return
 	}
 	require.Len(t, h.Readers, 3)
@@ -61,7 +61,7 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.True(t, h.Waiters[1].Shared)
 	if h.Readers[1].ID == "" { // as above, by now
 		require.True(t, e.MariaDB)
-		unlock(t, readers...)
+		testbed.Unlock(t, readers...)
 		for _, waited := range waits {
 			require.NoError(t, testbed.Receive(t, waited))
 		}
@@ -88,7 +88,7 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}
 	readers = nil
 	for range 6 { // on the same connections, among others
-		readers = append(readers, locked(t, m.Shared(), background))
+		readers = append(readers, testbed.TryLock(t, m.Shared()))
 	}
 	for _, former := range h.Readers {
 		if h.Holder = &former; e.MariaDB && former.ID == "" {
@@ -96,7 +96,7 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		}
 		require.ErrorIs(t, f.Locks.Break(background, h), txlock.ErrNotHeld, "another transaction of the session")
 	}
-	unlock(t, readers...)
+	testbed.Unlock(t, readers...)
 }
 
 // SharedOfHeld shows that a shared try of rows does not miss because others wait for those of them
@@ -104,7 +104,6 @@ func InspectReaders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 func SharedOfHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, keys := sharing(t, e, c, 2, txlock.WithFencing())
 	table, _ := things(t, f, 2)
-	nothing := func(context.Context, Tx) error { return nil }
 	for name, of := range map[string]struct{ one, both *txlock.Mutex[Tx] }{
 		"keys": {f.Locks.Mutex(keys[0]), f.Locks.Mutex(keys...)},
 		"rows": {f.Locks.Rows(table, "id", 1), f.Locks.Rows(table, "id", 1, 2)},
@@ -116,9 +115,9 @@ func SharedOfHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 			lock, err := of.both.Shared().TryLock(ctx)
 			require.NoError(t, err, name)
 			require.Positive(t, lock.Token())
-			require.NoError(t, of.both.Shared().TryDo(ctx, nothing), name)
-			misses(t, of.one.Shared())
-			unlock(t, lock)
+			require.NoError(t, of.both.Shared().TryDo(ctx, idle[Tx]), name)
+			testbed.Misses(t, of.one.Shared())
+			testbed.Unlock(t, lock)
 			return nil
 		}))
 		require.NoError(t, testbed.Receive(t, waits))

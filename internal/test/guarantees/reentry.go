@@ -23,12 +23,9 @@ func Reentry[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		outer, err := f.Locks.Mutex(a).Lock(context.WithValue(background, contextKey("who"), "me"))
 		require.NoError(t, err)
 		require.Equal(t, "me", outer.Context().Value(contextKey("who")))
-		again, err := f.Locks.Mutex(a).Lock(outer.Context())
-		require.NoError(t, err)
-		tried, err := f.Locks.Mutex(a).TryLock(again.Context())
-		require.NoError(t, err)
-		other, err := f.Locks.Mutex(b, a).Lock(tried.Context())
-		require.NoError(t, err)
+		again := testbed.LockIn(t, outer.Context(), f.Locks.Mutex(a))
+		tried := testbed.TryLockIn(t, again.Context(), f.Locks.Mutex(a))
+		other := testbed.LockIn(t, tried.Context(), f.Locks.Mutex(b, a))
 		_, err = f.Locks.Mutex(a).TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired, "a sibling without the context is another owner")
 		f.Transactions(t, 1) // one session for all of them
@@ -38,7 +35,7 @@ func Reentry[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			f.Taken(t, a)
 			f.Taken(t, b)
 			require.NoError(t, handles[which].Context().Err())
-			require.NoError(t, handles[which].Unlock(background))
+			testbed.Unlock(t, handles[which])
 			require.ErrorIs(t, handles[which].Unlock(background), txlock.ErrNotHeld)
 			require.Error(t, handles[which].Context().Err())
 			require.NotErrorIs(t, context.Cause(handles[which].Context()), txlock.ErrLost)
@@ -49,17 +46,15 @@ func Reentry[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	// Two Lockers are two owners, also on one database.
 	second := testbed.NewFixture(t, e, c)
-	lock, err := f.Locks.Mutex(a).Lock(background)
-	require.NoError(t, err)
-	_, err = second.Locks.Mutex(a).TryLock(lock.Context())
+	lock := testbed.Lock(t, f.Locks.Mutex(a))
+	_, err := second.Locks.Mutex(a).TryLock(lock.Context())
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 	// A context that outlived its lock owns nothing.
 	ended := context.WithoutCancel(lock.Context())
-	fresh, err := f.Locks.Mutex(a).Lock(ended)
-	require.NoError(t, err)
+	fresh := testbed.LockIn(t, ended, f.Locks.Mutex(a))
 	f.Taken(t, a)
-	require.NoError(t, fresh.Unlock(background))
+	testbed.Unlock(t, fresh)
 	// A handle that the work leaves open is released with the Do.
 	var left *txlock.Lock
 	require.NoError(t, f.Locks.Mutex(a).Do(background, func(ctx context.Context, _ Tx) (err error) {
@@ -76,18 +71,14 @@ func OneConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	f := testbed.NewSizedFixture(t, e, c, 1, "")
 	ctx, cancel := context.WithTimeout(background, 10*time.Second)
 	defer cancel()
-	outer, err := f.Locks.Mutex(f.Key("1")).Lock(ctx)
-	require.NoError(t, err)
+	outer := testbed.LockIn(t, ctx, f.Locks.Mutex(f.Key("1")))
 	inner, err := f.Locks.Mutex(f.Key("2")).Lock(context.WithoutCancel(outer.Context()))
 	require.NoError(t, err)
 	require.NoError(t, outer.Unlock(ctx))
 	require.NoError(t, inner.Unlock(ctx))
 	require.NoError(t, f.Locks.Mutex(f.Key("3"), f.Key("4")).Do(ctx, func(ctx context.Context, _ Tx) error {
-		inWork, err := f.Locks.Mutex(f.Key("6")).Lock(ctx)
-		require.NoError(t, err)
-		require.NoError(t, f.Locks.Mutex(f.Key("5")).TryDo(inWork.Context(), func(context.Context, Tx) error {
-			return nil
-		}))
+		inWork := testbed.LockIn(t, ctx, f.Locks.Mutex(f.Key("6")))
+		require.NoError(t, f.Locks.Mutex(f.Key("5")).TryDo(inWork.Context(), idle[Tx]))
 		return inWork.Unlock(ctx)
 	}))
 }
@@ -101,7 +92,7 @@ func ForeignLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
 		require.Equal(t, loss, m.Do(ctx, lose))
 		require.NoError(t, ctx.Err())
-		return m.Do(ctx, func(context.Context, Tx) error { return nil })
+		return m.Do(ctx, idle[Tx])
 	}))
 	require.Equal(t, loss, m.Do(background, lose))
 	f.Free(t, f.Key("m"))
@@ -111,24 +102,19 @@ func ForeignLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	holder, err := f.Locks.Mutex(f.Key("held")).Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
 	held := f.Locks.Mutex(f.Key("held"))
-	_, err = held.Within(30 * time.Millisecond).Lock(background)
+	_, err := held.Within(30 * time.Millisecond).Lock(background)
 	require.ErrorContains(t, err, "another call of this Locker holds it")
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		_, err := held.TryLock(ctx)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		_, err = held.Within(30 * time.Millisecond).Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, func(context.Context, Tx) error { return nil }),
+		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, idle[Tx]),
 			txlock.ErrNotAcquired)
 		waiting, cancel := context.WithCancel(ctx)
-		failed := make(chan error, 1)
-		go func() {
-			_, err := held.Lock(waiting)
-			failed <- err
-		}()
+		failed := testbed.Go(func() error { _, err := held.Lock(waiting); return err })
 		f.Waiters(t, 1)
 		cancel()
 		require.ErrorIs(t, <-failed, context.Canceled)
@@ -138,7 +124,7 @@ func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
 	}))
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	require.NoError(t, holder.Unlock(background))
+	testbed.Unlock(t, holder)
 	f.Free(t, f.Key("held"), f.Key("outer"))
 }
 
@@ -162,11 +148,7 @@ func opposite[Tx any](t *testing.T, f *testbed.Fixture[Tx], between func()) {
 			errs <- order[0].Do(background, func(ctx context.Context, _ Tx) error {
 				locked <- struct{}{}
 				<-bothLocked
-				inner, err := order[1].Lock(ctx)
-				if err != nil {
-					return err
-				}
-				return inner.Unlock(ctx)
+				return testbed.Cycle(ctx, order[1])
 			})
 		}()
 	}
@@ -194,8 +176,7 @@ func opposite[Tx any](t *testing.T, f *testbed.Fixture[Tx], between func()) {
 func SharedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	outer, err := f.Locks.Mutex(f.Key("shared")).Lock(background)
-	require.NoError(t, err)
+	outer := testbed.Lock(t, f.Locks.Mutex(f.Key("shared")))
 	var group errgroup.Group
 	for i := range 8 {
 		group.Go(func() error {
@@ -213,26 +194,21 @@ func SharedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 	require.NoError(t, group.Wait())
 	f.Taken(t, f.Key("c"))
-	require.NoError(t, outer.Unlock(background))
+	testbed.Unlock(t, outer)
 	f.Free(t, f.Key("shared"), f.Key("c"))
 
-	holder, err := f.Locks.Mutex(f.Key("held")).Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
 	require.NoError(t, f.Locks.Mutex(f.Key("shared")).Do(background, func(ctx context.Context, tx Tx) error {
-		first := make(chan error, 1)
-		go func() {
-			_, err := f.Locks.Mutex(f.Key("held")).Lock(ctx)
-			first <- err
-		}()
+		first := testbed.Go(func() error { _, err := f.Locks.Mutex(f.Key("held")).Lock(ctx); return err })
 		f.Waiters(t, 1)
 		start := time.Now()
 		_, err := f.Locks.Mutex(f.Key("c")).Lock(ctx)
 		require.ErrorContains(t, err, "another call")
 		require.NotErrorIs(t, err, txlock.ErrNotAcquired, "a mistake, of which no try may say that another has it")
-		err = f.Locks.Mutex(f.Key("c")).Do(ctx, func(context.Context, Tx) error { return nil })
+		err = f.Locks.Mutex(f.Key("c")).Do(ctx, idle[Tx])
 		require.ErrorContains(t, err, "another call")
 		require.Less(t, time.Since(start), 20*time.Second, "the first waits for as long as the test")
-		require.NoError(t, holder.Unlock(background))
+		testbed.Unlock(t, holder)
 		require.NoError(t, testbed.Receive(t, first))
 		return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
 	}))

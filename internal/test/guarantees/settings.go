@@ -57,12 +57,11 @@ func endings[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string) map[str
 		}),
 		"a cancel": func() {
 			ctx, cancel := context.WithCancel(background)
-			result := make(chan error, 1)
-			go func() {
-				result <- m.Do(ctx, func(ctx context.Context, tx Tx) error {
+			result := testbed.Go(func() error {
+				return m.Do(ctx, func(ctx context.Context, tx Tx) error {
 					return f.Exec(ctx, tx, "SELECT pg_sleep(60)")
 				})
-			}()
+			})
 			eventually.True(t, "it sleeps", func() bool {
 				return f.Total(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND "+
 					"split_part(application_name, '#', 1) = '"+f.Label+"'") == 1
@@ -71,28 +70,19 @@ func endings[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string) map[str
 			require.Error(t, testbed.Receive(t, result))
 		},
 		"an Unlock": func() {
-			lock, err := m.Lock(background)
-			require.NoError(t, err)
-			require.NoError(t, lock.Unlock(background))
+			testbed.Unlock(t, testbed.Lock(t, m))
 		},
 		"a permit": func() {
-			lock, err := f.Locks.Semaphore(f.Key("permits"), 1).Lock(background)
-			require.NoError(t, err)
-			require.NoError(t, lock.Unlock(background))
+			testbed.Unlock(t, testbed.Lock(t, f.Locks.Semaphore(f.Key("permits"), 1)))
 		},
 		"a wait that was cancelled": func() {
-			held, err := testbed.NewSizedFixture(t, f.Engine, f.Client, 1, "").Locks.Mutex(f.Key("a")).Lock(background)
-			require.NoError(t, err)
+			held := testbed.Lock(t, testbed.NewSizedFixture(t, f.Engine, f.Client, 1, "").Locks.Mutex(f.Key("a")))
 			ctx, cancel := context.WithCancel(background)
-			waits := make(chan error, 1)
-			go func() {
-				_, err := m.Lock(ctx)
-				waits <- err
-			}()
+			waits := testbed.Go(func() error { _, err := m.Lock(ctx); return err })
 			f.Waiters(t, 1)
 			cancel()
 			require.ErrorIs(t, testbed.Receive(t, waits), context.Canceled)
-			require.NoError(t, held.Unlock(background))
+			testbed.Unlock(t, held)
 		},
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // sharing is a fixture with a lock table of its own, whose callers all wait at the server, and n
@@ -49,27 +48,6 @@ func things[Tx any](t *testing.T, f *testbed.Fixture[Tx], n int) (table string, 
 	return table, ids
 }
 
-// locked is a lock that must be granted without a wait.
-func locked[Tx any](t *testing.T, m *txlock.Mutex[Tx], ctx context.Context) *txlock.Lock {
-	t.Helper()
-	lock, err := m.TryLock(ctx)
-	require.NoError(t, err)
-	return lock
-}
-
-func unlock(t *testing.T, locks ...*txlock.Lock) {
-	t.Helper()
-	for _, lock := range locks {
-		require.NoError(t, lock.Unlock(background))
-	}
-}
-
-func misses[Tx any](t *testing.T, m *txlock.Mutex[Tx]) {
-	t.Helper()
-	_, err := m.TryLock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-}
-
 // SharedTogether shows that readers hold a lock together and a writer has it alone, for keys and
 // rows, one and several, few and many, and for every verb.
 func SharedTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -87,29 +65,29 @@ func SharedTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		for _, pair := range []struct{ one, other *txlock.Mutex[Tx] }{{of.all, of.last}, {of.last, of.all}} {
 			first, err := pair.one.Shared().Lock(background)
 			require.NoError(t, err, name)
-			second := locked(t, pair.other.Shared(), background)
-			misses(t, pair.other)
-			misses(t, pair.one)
-			unlock(t, first)
-			misses(t, pair.one)
-			unlock(t, second)
+			second := testbed.TryLock(t, pair.other.Shared())
+			testbed.Misses(t, pair.other)
+			testbed.Misses(t, pair.one)
+			testbed.Unlock(t, first)
+			testbed.Misses(t, pair.one)
+			testbed.Unlock(t, second)
 
 			require.NoError(t, pair.one.Do(background, func(context.Context, Tx) error {
-				misses(t, pair.other.Shared())
-				misses(t, pair.one.Shared())
+				testbed.Misses(t, pair.other.Shared())
+				testbed.Misses(t, pair.one.Shared())
 				return nil
 			}), name)
 			tx := f.Guest(t)
 			require.NoError(t, pair.one.Shared().LockTx(background, tx), name)
 			require.NoError(t, pair.other.Shared().TryDo(background, func(context.Context, Tx) error {
-				misses(t, pair.one)
+				testbed.Misses(t, pair.one)
 				return nil
 			}), name)
 			writer := f.Guest(t)
 			require.ErrorIs(t, pair.other.TryLockTx(background, writer), txlock.ErrNotAcquired)
 			require.NoError(t, f.End(background, writer, false))
 			require.NoError(t, f.End(background, tx, false))
-			unlock(t, locked(t, pair.one, background))
+			testbed.Unlock(t, testbed.TryLock(t, pair.one))
 		}
 	}
 }
@@ -153,8 +131,7 @@ func SharedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		queue = "wrrr"
 	}
 	for _, m := range []*txlock.Mutex[Tx]{f.Locks.Mutex(keys[0]), f.Locks.Rows(table, "id", 1)} {
-		first, err := m.Shared().Lock(background)
-		require.NoError(t, err)
+		first := testbed.Lock(t, m.Shared())
 		granted := make([]chan *txlock.Lock, len(queue))
 		for i, kind := range queue {
 			granted[i] = make(chan *txlock.Lock, 1)
@@ -172,9 +149,9 @@ func SharedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			}()
 			f.Waiters(t, i+1)
 		}
-		misses(t, m.Shared())
-		misses(t, m)
-		unlock(t, first)
+		testbed.Misses(t, m.Shared())
+		testbed.Misses(t, m)
+		testbed.Unlock(t, first)
 		for at := 0; at < len(queue); {
 			end := at + 1
 			for queue[at] == 'r' && end < len(queue) && queue[end] == 'r' {
@@ -187,20 +164,17 @@ func SharedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			if end < len(queue) { // the others still wait, as the server says
 				f.Waiters(t, len(queue)-end)
 			}
-			unlock(t, held...)
+			testbed.Unlock(t, held...)
 			at = end
 		}
-		unlock(t, locked(t, m, background))
+		testbed.Unlock(t, testbed.TryLock(t, m))
 	}
 }
 
 // Upgrade shows that a session that shares a row cannot have it alone, which it learns without a
 // round trip, and that one that has it alone may share it.
 func Upgrade[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	f := testbed.NewSizedFixture(t, e, c, 4, proxy.Addr())
+	f, proxy := testbed.Proxied(t, e, c, 4)
 	a, b := f.Key("a"), f.Key("b")
 	table, _ := things(t, f, 2)
 	silent := func(want error, calls ...func() error) {
@@ -213,55 +187,41 @@ func Upgrade[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	for _, key := range []*txlock.Mutex[Tx]{f.Locks.Mutex(a), f.Locks.Rows(table, "id", 1)} {
 		both := f.Locks.Mutex(a, b)
-		lock, err := key.Shared().Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, key.Shared())
 		ctx := lock.Context()
 		silent(txlock.ErrUpgrade,
 			func() error { _, err := key.Lock(ctx); return err },
 			func() error { _, err := key.TryLock(ctx); return err })
-		again := locked(t, key.Shared(), ctx)
+		again := testbed.TryLockIn(t, ctx, key.Shared())
 		require.NoError(t, ctx.Err())
-		unlock(t, again, lock)
+		testbed.Unlock(t, again, lock)
 
-		alone, err := key.Lock(background)
-		require.NoError(t, err)
-		silent(nil, func() error {
-			shared, err := key.Shared().Lock(alone.Context())
-			if err == nil {
-				err = shared.Unlock(background)
-			}
-			return err
-		}, func() error {
-			again, err := key.Lock(alone.Context())
-			if err == nil {
-				err = again.Unlock(background)
-			}
-			return err
-		})
-		unlock(t, alone)
+		alone := testbed.Lock(t, key)
+		silent(nil, func() error { return testbed.Cycle(alone.Context(), key.Shared()) },
+			func() error { return testbed.Cycle(alone.Context(), key) })
+		testbed.Unlock(t, alone)
 
-		nothing := func(context.Context, Tx) error { return nil }
 		require.NoError(t, key.Shared().Do(background, func(ctx context.Context, _ Tx) error {
 			silent(txlock.ErrUpgrade,
-				func() error { return key.Do(ctx, nothing) },
+				func() error { return key.Do(ctx, idle[Tx]) },
 				func() error { _, err := key.Lock(ctx); return err },
-				func() error { return key.TryDo(ctx, nothing) })
-			return key.Shared().Do(ctx, nothing)
+				func() error { return key.TryDo(ctx, idle[Tx]) })
+			return key.Shared().Do(ctx, idle[Tx])
 		}))
-		unlock(t, locked(t, both, background))
+		testbed.Unlock(t, testbed.TryLock(t, both))
 	}
 	// Of several keys, one is shared, or one is held alone.
 	one, both := f.Locks.Mutex(a), f.Locks.Mutex(a, b)
-	lock := locked(t, one.Shared(), background)
+	lock := testbed.TryLock(t, one.Shared())
 	silent(txlock.ErrUpgrade, func() error { _, err := both.Lock(lock.Context()); return err })
 	f.Free(t, b)
-	unlock(t, lock)
-	lock = locked(t, one, background)
-	mixed := locked(t, both.Shared(), lock.Context())
+	testbed.Unlock(t, lock)
+	lock = testbed.TryLock(t, one)
+	mixed := testbed.TryLockIn(t, lock.Context(), both.Shared())
 	silent(txlock.ErrUpgrade, func() error { _, err := both.Lock(lock.Context()); return err })
-	misses(t, f.Locks.Mutex(b))
-	misses(t, one.Shared())
-	unlock(t, locked(t, f.Locks.Mutex(b).Shared(), background), mixed, lock)
+	testbed.Misses(t, f.Locks.Mutex(b))
+	testbed.Misses(t, one.Shared())
+	testbed.Unlock(t, testbed.TryLock(t, f.Locks.Mutex(b).Shared()), mixed, lock)
 	f.Free(t, a, b)
 }
 
@@ -270,12 +230,11 @@ func Upgrade[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func SharedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, keys := sharing(t, e, c, 1)
 	m := f.Locks.Mutex(keys[0])
-	held, err := m.Shared().Lock(background)
-	require.NoError(t, err)
+	held := testbed.Lock(t, m.Shared())
 	writer := testbed.LockLater(m)
 	f.Waiters(t, 1)
 
-	_, err = m.Shared().Within(50 * time.Millisecond).Lock(background)
+	_, err := m.Shared().Within(50 * time.Millisecond).Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	ctx, cancel := context.WithCancel(background)
@@ -290,9 +249,9 @@ func SharedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, err, "the caller's transaction stays usable")
 	require.NoError(t, f.End(background, tx, false))
 
-	unlock(t, held)
+	testbed.Unlock(t, held)
 	require.NoError(t, testbed.Receive(t, writer))
-	unlock(t, locked(t, m, background))
+	testbed.Unlock(t, testbed.TryLock(t, m))
 }
 
 // SharedLoss shows that a lost reader is told so, that its lock is free, and that the others keep
@@ -302,8 +261,7 @@ func SharedLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	stays := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(keys[0])
 	other := f.Guest(t)
-	lost, err := m.Shared().Lock(background)
-	require.NoError(t, err)
+	lost := testbed.Lock(t, m.Shared())
 	require.NoError(t, m.Shared().LockTx(background, other))
 	writer := testbed.LockLater(m)
 	f.Waiters(t, 1)
@@ -355,11 +313,11 @@ func SharedUndone[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 			return errors.Join(err, nested.Unlock(background), errWork)
 		})
 		require.ErrorIs(t, err, errWork)
-		misses(t, before)
-		unlock(t, locked(t, before.Shared(), background))
+		testbed.Misses(t, before)
+		testbed.Unlock(t, testbed.TryLock(t, before.Shared()))
 		return nil
 	}))
-	unlock(t, locked(t, f.Locks.Mutex(keys...), background))
+	testbed.Unlock(t, testbed.TryLock(t, f.Locks.Mutex(keys...)))
 }
 
 // SharedTokens shows that shared locks have tokens above those of earlier writers, and later
@@ -369,10 +327,9 @@ func SharedTokens[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	m := f.Locks.Mutex(f.Key("tokens"))
 	last := int64(0)
 	for _, m := range []*txlock.Mutex[Tx]{m, m.Shared(), m, m.Shared(), m.Shared(), m} {
-		lock, err := m.Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, m)
 		require.Greater(t, lock.Token(), last)
 		last = lock.Token()
-		unlock(t, lock)
+		testbed.Unlock(t, lock)
 	}
 }

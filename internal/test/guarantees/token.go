@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -54,16 +53,14 @@ func TokensIncrease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 			} {
 				lock := later(m.Lock(background))
 				nested := later(locks.Mutex(f.Key("nested")).Lock(lock.Context()))
-				again, err := m.Lock(lock.Context())
-				require.NoError(t, err)
+				again := testbed.LockIn(t, lock.Context(), m)
 				require.Equal(t, lock.Token(), again.Token(), "the same hold")
 				for _, handle := range []*txlock.Lock{lock, nested, again} {
-					require.NoError(t, handle.Unlock(background))
+					testbed.Unlock(t, handle)
 				}
 				lock = later(m.TryLock(background))
-				_, err = m.TryLock(background)
-				require.ErrorIs(t, err, txlock.ErrNotAcquired)
-				require.NoError(t, lock.Unlock(background))
+				testbed.Misses(t, m)
+				testbed.Unlock(t, lock)
 				require.ErrorIs(t, m.Do(background, func(ctx context.Context, _ Tx) error {
 					nested := later(locks.Mutex(f.Key("nested")).Lock(ctx))
 					own := later(m.Lock(ctx)) // the Do has locked its rows without a token
@@ -101,28 +98,6 @@ func TokensInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	for i := range tokens[1:] {
 		require.Greater(t, tokens[i+1], tokens[i])
 	}
-}
-
-// FenceMissing shows that fencing that is not installed is ErrNotInstalled, as on a table of before
-// tokens came.
-func FenceMissing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	table := testbed.TableOf(e, fmt.Sprintf("unfenced_%d_%d", os.Getpid(), fenceTables.Add(1)))
-	f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithFencing(), txlock.WithTable(table), txlock.WithSlots(16))
-	t.Cleanup(func() { e.DropInstalled(t, table) })
-	missing := func() {
-		t.Helper()
-		_, err := f.Locks.Mutex(f.Key("a")).Lock(background)
-		require.ErrorIs(t, err, txlock.ErrNotInstalled)
-		require.ErrorContains(t, err, "run install")
-		require.NoError(t, f.Locks.Install(background))
-	}
-	missing()
-	e.AsAdmin(t, "DROP TABLE "+table+"_runs, "+table+"_epochs")
-	missing()
-	lock, err := f.Locks.Mutex(f.Key("a")).Lock(background)
-	require.NoError(t, err)
-	require.Positive(t, lock.Token())
-	require.NoError(t, lock.Unlock(background))
 }
 
 // SpentRun shows that a run whose counts are spent is followed by another.
@@ -195,9 +170,8 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	for _, spoil := range spoilt {
 		former := locker()
-		lock, err := former.Locks.Mutex("a").Lock(background)
-		require.NoError(t, err)
-		require.NoError(t, lock.Unlock(background))
+		lock := testbed.Lock(t, former.Locks.Mutex("a"))
+		testbed.Unlock(t, lock)
 		if strings.Contains(spoil, "4242") { // the number that the other server has drawn
 			former.AsAdmin(t, "INSERT INTO "+epochs+" VALUES ()")
 		}
@@ -256,24 +230,20 @@ func TwoFences[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		last[locks] = token
 	}
 	alone := func(locks *txlock.Locker[Tx]) {
-		lock, err := locks.Mutex(f.Key("a")).Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, locks.Mutex(f.Key("a")))
 		check(locks, lock.Token())
-		require.NoError(t, lock.Unlock(background))
+		testbed.Unlock(t, lock)
 	}
 	inWork := func(locks *txlock.Locker[Tx]) {
 		require.NoError(t, locks.Mutex(f.Key("b")).Do(background, func(ctx context.Context, _ Tx) error {
-			lock, err := locks.Mutex(f.Key("c")).Lock(ctx)
-			require.NoError(t, err)
+			lock := testbed.LockIn(t, ctx, locks.Mutex(f.Key("c")))
 			check(locks, lock.Token())
 			return lock.Unlock(ctx)
 		}))
 	}
 	// The first token of a run needs a second connection while the first is at work.
 	begin := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithTable(table), txlock.WithFencing())
-	lock, err := begin.Locks.Mutex(f.Key("a")).Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, testbed.Lock(t, begin.Locks.Mutex(f.Key("a"))))
 	for range 3 {
 		alone(first)
 		inWork(second)
@@ -284,25 +254,4 @@ func TwoFences[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		inWork(second)
 	}
 	require.NotEqual(t, testbed.RunOf(last[first]), testbed.RunOf(last[second]))
-}
-
-// BadLeases shows that a lease that cannot be kept is an error and changes nothing.
-func BadLeases[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	least := time.Second
-	if e.Postgres {
-		least = time.Millisecond
-	}
-	for _, lease := range []time.Duration{0, -time.Second, 25 * 24 * time.Hour, least - 1} {
-		f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(lease),
-			txlock.WithTable(testbed.TableOf(e, "never")))
-		require.ErrorContains(t, f.Locks.Install(background), "WithLease("+lease.String()+")")
-		_, err := f.Locks.Mutex("a").Lock(background)
-		require.ErrorContains(t, err, "WithLease("+lease.String()+")")
-		_, err = f.Admin.Exec("SELECT 1 FROM " + testbed.TableOf(e, "never"))
-		require.Error(t, err, "nothing is created")
-	}
-	f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(24*24*time.Hour))
-	lock, err := f.Locks.Mutex(f.Key("long")).Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
 }

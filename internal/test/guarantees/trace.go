@@ -112,13 +112,12 @@ func traced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (
 func TracedCalls[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	m := f.Locks.Mutex(f.Key("m"))
-	lock, err := m.Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, m)
 	system := map[bool]string{true: "postgresql", false: "mysql"}[e.Postgres]
 	require.Equal(t, txlock.Call{Name: "Lock", System: system, Table: e.Table(), Names: []string{f.Key("m")}},
 		s.asked(t))
 	s.take(t, "1 asked by Lock", "1 answered")
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrNotHeld)
 	s.take(t, "1 ended")
 
@@ -135,10 +134,9 @@ func TracedCalls[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	s.take(t, "1 ended")
 	require.NoError(t, m.TryDo(background, work))
 	s.take(t, "1 asked by TryDo", "1 answered", "1 ended")
-	lock, err = m.TryLock(background)
-	require.NoError(t, err)
+	lock = testbed.TryLock(t, m)
 	require.Equal(t, 1, lock.Context().Value(storyKey{}), "Lock.Context inherits the values")
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 	s.take(t, "1 asked by TryLock", "1 answered", "1 ended")
 
 	tx := f.Guest(t)
@@ -153,11 +151,10 @@ func TracedCalls[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	m := f.Locks.Mutex(f.Key("m"))
-	holder, err := other.Locks.Mutex(f.Key("m")).Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, other.Locks.Mutex(f.Key("m")))
 	for name, missed := range map[string]func() error{
 		"TryLock": func() error { _, err := m.TryLock(background); return err },
-		"TryDo":   func() error { return m.TryDo(background, func(context.Context, Tx) error { return nil }) },
+		"TryDo":   func() error { return m.TryDo(background, idle[Tx]) },
 		"TryLockTx": func() error {
 			tx := f.Guest(t)
 			defer func() { assert.NoError(t, f.End(background, tx, false)) }()
@@ -171,8 +168,7 @@ func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}
 	for _, name := range []string{"Lock", "Do", "LockTx"} {
 		ctx, cancel := context.WithCancel(background)
-		failed := make(chan error, 1)
-		go func() { failed <- verbs(f, m)[name](ctx) }()
+		failed := testbed.Go(func() error { return verbs(f, m)[name](ctx) })
 		f.Waiters(t, 1)
 		require.Equal(t, name, s.asked(t).Name)
 		s.take(t, "1 asked by "+name)
@@ -182,8 +178,8 @@ func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		require.ErrorIs(t, verbs(f, m)[name](ctx), context.Canceled)
 		s.take(t, "1 asked by "+name, "1 answered: error")
 	}
-	require.NoError(t, holder.Unlock(background))
-	_, err = f.Locks.Mutex().Lock(background)
+	testbed.Unlock(t, holder)
+	_, err := f.Locks.Mutex().Lock(background)
 	require.Error(t, err)
 	s.take(t, "1 asked by Lock", "1 answered: error")
 	require.Error(t, m.Do(background, nil))
@@ -226,27 +222,22 @@ func TracedWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.Equal(t, []error{nil, nil, err}, s.take(t, "1 asked by "+name, "1 answered", "1 ended: error"))
 		f.Transactions(t, 0) // the server has released the row
 	}
-	require.NoError(t, other.Locks.Rows(table, "id", 42).TryDo(
-		background, func(context.Context, Tx) error { return nil }))
+	require.NoError(t, other.Locks.Rows(table, "id", 42).TryDo(background, idle[Tx]))
 }
 
 // TracedNesting: calls that join a session are told one by one.
 func TracedNesting[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	a, b := f.Locks.Mutex(f.Key("a")), f.Locks.Mutex(f.Key("b"))
-	outer, err := a.Lock(background)
-	require.NoError(t, err)
+	outer := testbed.Lock(t, a)
 	require.False(t, s.asked(t).Nested)
-	inner, err := b.Lock(outer.Context())
-	require.NoError(t, err)
+	inner := testbed.LockIn(t, outer.Context(), b)
 	require.True(t, s.asked(t).Nested)
-	tried, err := a.TryLock(inner.Context())
-	require.NoError(t, err)
-	require.NoError(t, tried.Unlock(background))
-	refused := a.Do(outer.Context(), func(context.Context, Tx) error { return nil })
+	tried := testbed.TryLockIn(t, inner.Context(), a)
+	testbed.Unlock(t, tried)
+	refused := a.Do(outer.Context(), idle[Tx])
 	require.ErrorIs(t, refused, txlock.ErrInsideLock)
-	require.NoError(t, outer.Unlock(background))
-	require.NoError(t, inner.Unlock(background))
+	testbed.Unlock(t, outer, inner)
 	s.take(t, "1 asked by Lock", "1 answered", "2 asked by Lock", "2 answered",
 		"3 asked by TryLock", "3 answered", "3 ended", "4 asked by Do", "4 answered: error", "1 ended", "2 ended")
 
@@ -286,10 +277,8 @@ func TracedNesting[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 func TracedLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
 	for _, lose := range []func(){func() { f.KillSessions(t) }, func() { require.NoError(t, f.Locks.Close()) }} {
-		outer, err := f.Locks.Mutex(f.Key("outer")).Lock(background)
-		require.NoError(t, err)
-		inner, err := f.Locks.Mutex(f.Key("inner")).Lock(outer.Context())
-		require.NoError(t, err)
+		outer := testbed.Lock(t, f.Locks.Mutex(f.Key("outer")))
+		inner := testbed.LockIn(t, outer.Context(), f.Locks.Mutex(f.Key("inner")))
 		s.take(t, "1 asked by Lock", "1 answered", "2 asked by Lock", "2 answered")
 		lose()
 		for _, told := range s.takeSome(t, "1 ended: error", "2 ended: error") {

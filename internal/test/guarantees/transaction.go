@@ -47,8 +47,7 @@ func CallersTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
 	held, own := f.Key("held"), f.Key("own")
-	holder, err := f.Locks.Mutex(held).Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, f.Locks.Mutex(held))
 
 	tx := f.Guest(t)
 	require.NoError(t, f.Locks.Mutex(own).LockTx(background, tx))
@@ -62,20 +61,19 @@ func CallersTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	usable()
 	require.ErrorIs(t, f.Locks.Mutex(held, f.Key("free")).TryLockTx(background, tx), txlock.ErrNotAcquired)
 	usable()
-	err = f.Locks.Mutex(held).Within(50*time.Millisecond).LockTx(background, tx)
+	err := f.Locks.Mutex(held).Within(50*time.Millisecond).LockTx(background, tx)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	usable()
 	ctx, cancel := context.WithCancel(background)
-	failed := make(chan error, 1)
-	go func() { failed <- f.Locks.Mutex(held).LockTx(ctx, tx) }()
+	failed := testbed.Go(func() error { return f.Locks.Mutex(held).LockTx(ctx, tx) })
 	f.Waiters(t, 1)
 	cancel()
 	require.ErrorIs(t, <-failed, context.Canceled)
 	usable()
 	require.Error(t, f.Locks.Rows(table+"_missing", "id", 1).LockTx(background, tx))
 	usable()
-	require.NoError(t, holder.Unlock(background))
+	testbed.Unlock(t, holder)
 	require.NoError(t, f.Locks.Mutex(held).LockTx(background, tx))
 	f.Taken(t, held)
 	require.NoError(t, f.End(background, tx, true))
@@ -86,8 +84,7 @@ func CallersTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 // CallersSettings shows that the caller's settings are what they were.
 func CallersSettings[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	holder, err := f.Locks.Mutex(f.Key("held")).Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
 	defer func() { require.NoError(t, holder.Unlock(background)) }()
 
 	read, change := "SELECT CONCAT(@@innodb_lock_wait_timeout, ' ', @@autocommit)", "SET innodb_lock_wait_timeout = 7"
@@ -150,8 +147,7 @@ func settingsOfPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}
 	for what, call := range map[string]func() error{
 		"Unlock": func() error {
-			lock, err := m.Lock(background)
-			require.NoError(t, err)
+			lock := testbed.Lock(t, m)
 			return lock.Unlock(background)
 		},
 		"commit": work(nil), "rollback": work(errWork),
@@ -187,13 +183,12 @@ func StaleSnapshot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		tx := f.Begin(t, dsn, level)
 		if f.Postgres {
 			start := time.Now()
-			holder, err := m.Lock(background)
-			require.NoError(t, err)
-			err = m.Within(time.Minute).LockTx(background, tx)
+			holder := testbed.Lock(t, m)
+			err := m.Within(time.Minute).LockTx(background, tx)
 			require.ErrorIs(t, err, txlock.ErrIsolation)
 			require.ErrorIs(t, m.TryLockTx(background, tx), txlock.ErrIsolation)
 			require.Less(t, time.Since(start), 30*time.Second, "refused without waiting")
-			require.NoError(t, holder.Unlock(background))
+			testbed.Unlock(t, holder)
 			require.NoError(t, f.Exec(background, tx, "SELECT 1"))
 		} else {
 			// InnoDB takes the snapshot at the first plain read, which comes after the lock here.

@@ -39,8 +39,7 @@ func endsPromptly(t *testing.T, kind string, late func() time.Duration) {
 // then.
 func answer(t *testing.T, call func() error) error {
 	t.Helper()
-	answered := make(chan error, 1)
-	go func() { answered <- call() }()
+	answered := testbed.Go(func() error { return call() })
 	return testbed.Receive(t, answered)
 }
 
@@ -48,15 +47,9 @@ func answer(t *testing.T, call func() error) error {
 // failed test.
 func verbs[Tx any](f *testbed.Fixture[Tx], m *txlock.Mutex[Tx]) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{
-		"Lock": func(ctx context.Context) error {
-			lock, err := m.Lock(ctx)
-			if err == nil {
-				err = lock.Unlock(background)
-			}
-			return err
-		},
+		"Lock": func(ctx context.Context) error { return testbed.Cycle(ctx, m) },
 		"Do": func(ctx context.Context) error {
-			return m.Do(ctx, func(context.Context, Tx) error { return nil })
+			return m.Do(ctx, idle[Tx])
 		},
 		"LockTx": func(ctx context.Context) error {
 			tx, leave, err := f.Start(f.DSNFor(f.Label, "", nil), 0)
@@ -111,13 +104,11 @@ func orSpoiled(err, spoiled error) error {
 func CancelledWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("wait"))
-	holder, err := m.Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, m)
 	for name, wait := range verbs(f, m) {
 		endsPromptly(t, name, func() time.Duration {
 			ctx, cancel := context.WithCancelCause(background)
-			failed := make(chan error, 1)
-			go func() { failed <- wait(ctx) }()
+			failed := testbed.Go(func() error { return wait(ctx) })
 			f.Waiters(t, 1)
 			cancelled := time.Now()
 			cancel(txlock.ErrClosed) // of another Locker, as the end of a Lock's context is
@@ -136,7 +127,7 @@ func CancelledWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		require.ErrorIs(t, wait(ctx), context.Canceled, name)
 	}
 	f.Taken(t, f.Key("wait"))
-	require.NoError(t, holder.Unlock(background))
+	testbed.Unlock(t, holder)
 	f.Free(t, f.Key("wait"))
 }
 
@@ -147,8 +138,7 @@ func DeadlineOfContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	f.Free(t, f.Key("deadline")) // connects and reads the number of slots, which may take longer than the limits below
 	ctx, cancel := context.WithTimeout(background, 4*time.Second)
 	defer cancel()
-	holder, err := m.Lock(ctx)
-	require.NoError(t, err)
+	holder := testbed.LockIn(t, ctx, m)
 	for name, wait := range verbs(f, m) {
 		endsPromptly(t, name, func() time.Duration {
 			const limit = 150 * time.Millisecond
@@ -173,8 +163,7 @@ func DeadlineOfContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("within"))
-	holder, err := m.Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, m)
 	const brief = 120 * time.Millisecond
 	for name, wait := range verbs(f, m.Within(brief)) {
 		endsPromptly(t, name, func() time.Duration {
@@ -188,7 +177,7 @@ func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			return took - brief
 		})
 	}
-	require.NoError(t, holder.Unlock(background))
+	testbed.Unlock(t, holder)
 	for name, wait := range verbs(f, m.Within(10*time.Second)) {
 		require.NoError(t, wait(background), name)
 	}
@@ -201,12 +190,11 @@ func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	blocker := f.Guest(t)
 	require.NoError(t, f.Exec(background, blocker, "SELECT 1 FROM "+table+" FOR UPDATE"))
 	const limit = 2 * time.Second // long enough to get the lock, which is free
-	done := make(chan error, 1)
-	go func() {
-		done <- m.Within(limit).Do(background, func(ctx context.Context, tx Tx) error {
+	done := testbed.Go(func() error {
+		return m.Within(limit).Do(background, func(ctx context.Context, tx Tx) error {
 			return f.Exec(ctx, tx, "UPDATE "+table+" SET id = 2")
 		})
-	}()
+	})
 	f.Waiters(t, 1)
 	select {
 	case err := <-done:
@@ -222,15 +210,10 @@ func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func MiddleWaiterLeaves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("middle"))
-	holder, err := m.Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, m)
 	got := make(chan *txlock.Lock, 1)
 	leaving, leave := context.WithCancel(background)
-	left := make(chan error, 1)
-	go func() {
-		_, err := m.Lock(leaving)
-		left <- err
-	}()
+	left := testbed.Go(func() error { _, err := m.Lock(leaving); return err })
 	f.Waiters(t, 1)
 	go func() {
 		lock, err := m.Lock(background)
@@ -249,7 +232,7 @@ func MiddleWaiterLeaves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 		t.Fatal("the next waiter was let in early")
 	default:
 	}
-	require.NoError(t, holder.Unlock(background))
+	testbed.Unlock(t, holder)
 	require.NoError(t, testbed.Receive(t, got).Unlock(background))
 }
 
@@ -263,8 +246,7 @@ func CancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	m := f.Locks.Mutex(f.Key("race"))
 	won := 0
 	for range rounds {
-		holder, err := m.Lock(background)
-		require.NoError(t, err)
+		holder := testbed.Lock(t, m)
 		ctx, cancel := context.WithCancel(background)
 		race(t, holder, cancel, func() {
 			lock, err := m.Lock(ctx)
@@ -315,9 +297,9 @@ func GuestCancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	m := f.Locks.Mutex(f.Key("race"))
 	tx, won := f.Guest(t), 0
 	for range rounds {
-		holder, err := m.Lock(background)
-		require.NoError(t, err)
+		holder := testbed.Lock(t, m)
 		ctx, cancel := context.WithCancel(background)
+		var err error
 		race(t, holder, cancel, func() { err = m.LockTx(ctx, tx) },
 			10*time.Millisecond) // on PostgreSQL, no cancel is sent for some of them
 		require.NoError(t, f.Exec(background, tx, "SELECT COUNT(*) FROM "+table), "after %v", err)

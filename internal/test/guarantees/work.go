@@ -146,8 +146,7 @@ func deadlock[Tx any](t *testing.T, f *testbed.Fixture[Tx], ctx context.Context,
 		require.NoError(t, f.Exec(background, other, "SET LOCAL deadlock_timeout = '1h'"))
 	}
 	require.NoError(t, f.Exec(background, other, "UPDATE "+table+" SET n = n + 1 WHERE id >= 2"))
-	done := make(chan error, 1)
-	go func() { done <- f.Exec(background, other, "UPDATE "+table+" SET n = n + 1 WHERE id = 1") }()
+	done := testbed.Go(func() error { return f.Exec(background, other, "UPDATE "+table+" SET n = n + 1 WHERE id = 1") })
 	f.Waiters(t, 1)
 	err := f.Exec(ctx, tx, "UPDATE "+table+" SET n = n + 1 WHERE id = 2")
 	require.ErrorContains(t, err, "eadlock")

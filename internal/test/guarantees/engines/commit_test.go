@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/wire"
 )
 
@@ -24,9 +26,7 @@ func TestCommitWhenReadOnly(t *testing.T) {
 func commitWhenReadOnly(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
-	driver, pool := c.Connect(t, ordinaryUser(t, f).FormatDSN(), 1) // the administrator may write also then
-	defer pool.Close()
-	locks := txlock.New(driver, txlock.WithTable(e.Table()))
+	locks := f.AnotherBy(t, ordinaryUser(t, f).FormatDSN(), 1) // the administrator may write also then
 	m := locks.Mutex(f.Key("refused"))
 	insert := func(then func()) error {
 		return m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
@@ -52,12 +52,9 @@ func TestCommitOnABrokenConnection(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
 		for _, c := range testbed.MySQLSQL {
 			t.Run(c.Name, func(t *testing.T) {
-				proxy, err := wire.Listen(e.Address())
-				require.NoError(t, err)
-				defer proxy.Close()
-				f := testbed.NewSizedFixture(t, e, c, 2, proxy.Addr())
+				f, proxy := testbed.Proxied(t, e, c, 2)
 				table := f.MakeTable(t, "id int primary key")
-				err = f.Locks.Mutex(f.Key("broken")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+				err := f.Locks.Mutex(f.Key("broken")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
 					defer proxy.Behave(wire.Network{Reset: true})
 					return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
 				})
@@ -98,10 +95,7 @@ func TestExecOnABrokenConnection(t *testing.T) {
 }
 
 func execBreaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	defer proxy.Close()
-	f := testbed.NewSizedFixture(t, e, c, 2, proxy.Addr())
+	f, proxy := testbed.Proxied(t, e, c, 2)
 	table := f.MakeTable(t, "id int primary key")
 	m, n := f.Locks.Mutex(f.Key("broken")), 0
 	insert := func(ctx context.Context) error { // a new text each time
@@ -131,5 +125,63 @@ func execBreaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			proxy.Behave(wire.Network{Reset: true})
 			return insert(ctx)
 		})
+	})
+}
+
+// Where the server rolls the whole transaction back when a wait was too long, that is a loss, and
+// no lock that was missed.
+func TestRollbackOnTimeout(t *testing.T) {
+	t.Parallel()
+	eachOwnMySQL(t, func(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+		f := testbed.NewFixture(t, e, c)
+		require.NoError(t, f.Locks.Install(background))
+		table := f.MakeTable(t, "id int primary key, n int")
+		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
+		held := testbed.Lock(t, f.Locks.Rows(table, "id", 1))
+		for call, m := range map[string]*txlock.Mutex[*sql.Tx]{
+			"LockTx": f.Locks.Rows(table, "id", 1), "TryLockTx": f.Locks.Rows(table, "id", 1),
+		} {
+			tx := f.Guest(t)
+			require.NoError(t, f.Exec(background, tx, "UPDATE "+table+" SET n = n + 1 WHERE id = 2"))
+			lock, want := m.LockTx, txlock.ErrLost
+			if call == "TryLockTx" {
+				if lock = m.TryLockTx; e.Kind == servers.MySQL { // NOWAIT is an error of its own there
+					want = txlock.ErrNotAcquired
+				}
+			}
+			begun := time.Now()
+			require.ErrorIs(t, lock(background, tx), want, call)
+			require.Less(t, time.Since(begun), 20*time.Second)
+			require.NoError(t, f.End(background, tx, true))
+		}
+		testbed.Unlock(t, held)
+	}, "--innodb-rollback-on-timeout=ON", "--innodb-lock-wait-timeout=1")
+}
+
+// A server that was restarted gives the numbers of its sessions again. What ends the session of
+// work that is given up ends no other.
+func TestNoStrangerIsEnded(t *testing.T) {
+	t.Parallel()
+	eachOwnMySQL(t, func(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+		f := testbed.NewFixture(t, e, c)
+		require.NoError(t, f.Locks.Install(background))
+		strangers := make([]*sql.Conn, 100)
+		err := f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			require.NoError(t, e.Kill())
+			require.NoError(t, e.Restart(background))
+			pool, err := sql.Open("mysql", e.DSN)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = pool.Close() })
+			for i := range strangers {
+				strangers[i], err = pool.Conn(background)
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = strangers[i].Close() })
+			}
+			return nil
+		})
+		require.Error(t, err)
+		for _, stranger := range strangers {
+			require.NoError(t, stranger.PingContext(background))
+		}
 	})
 }

@@ -140,8 +140,7 @@ type slow[Tx any] struct {
 }
 
 func newSlow[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) slow[Tx] {
-	f, slots := testbed.NewFixtureWithTable(t, e, c, txlock.WithLease(shortLease))
-	require.NoError(t, f.Locks.Install(background))
+	f, slots := testbed.NewInstalled(t, e, c, txlock.WithLease(shortLease))
 	s := slow[Tx]{Fixture: f, slots: slots, table: f.MakeTable(t, "id int, n int")}
 	s.runs = s.table + "_runs"
 	f.AsAdmin(t, "CREATE SEQUENCE "+s.runs)
@@ -166,19 +165,17 @@ func (s slow[Tx]) ran(t *testing.T) int { return s.Total(t, "SELECT last_value F
 
 func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newSlow(t, e, c)
-	held, err := f.Locks.Mutex(f.Key("a")).Lock(background)
-	require.NoError(t, err)
-	done := make(chan error, 1)
-	go func() {
+	held := testbed.Lock(t, f.Locks.Mutex(f.Key("a")))
+	done := testbed.Go(func() error {
 		_, err := f.Locks.Mutex(f.Key("a")).Exec(background, f.statements...)
-		done <- err
-	}()
+		return err
+	})
 	f.Waiters(t, 1)
 	since := "SELECT coalesce(extract(epoch from max(xact_start)) * 1e6, 0)::bigint FROM pg_stat_activity WHERE " +
 		"wait_event_type = 'Lock' AND split_part(application_name, '#', 1) = '" + f.Label + "'"
 	began := f.Total(t, since)
 	eventually.True(t, "the wait begins again", func() bool { return f.Waiting(t) == 1 && f.Total(t, since) > began })
-	require.NoError(t, held.Unlock(background))
+	testbed.Unlock(t, held)
 	eventually.True(t, "the statements run for longer", func() bool {
 		return f.ran(t) == 1 && f.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND "+
 			"split_part(application_name, '#', 1) = '"+f.Label+"' AND clock_timestamp() - xact_start > interval "+
@@ -189,70 +186,6 @@ func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	require.NoError(t, testbed.Receive(t, done))
 	require.Equal(t, 2, f.Total(t, "SELECT SUM(n) FROM "+f.table))
 	require.Equal(t, 1, f.ran(t))
-}
-
-// The types of arguments are asked for once, and may be others later: then a statement may fail,
-// and costs nothing but itself. What only pgx can send is sent by pgx.
-func TestNestedExecOfOtherTypes(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		otherTypes(t, e, testbed.PostgresPgx[0])
-		otherTypes(t, e, testbed.PostgresSQL[0])
-	})
-}
-
-func otherTypes[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewSizedFixture(t, e, c, 1, e.Address())
-	table := f.MakeTable(t, "id int, n int, note text")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0, '')")
-	count := 0
-	exec := func(statement txlock.Statement) (failed error) {
-		t.Helper()
-		statement.Rows = 1
-		require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
-			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" (id) VALUES (2)"))
-			_, failed = f.Locks.Mutex(f.Key("a")).Exec(ctx, statement)
-			return nil
-		}))
-		count++
-		require.Equal(t, count, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id = 2"))
-		return failed
-	}
-	set := func(value any) error {
-		t.Helper()
-		return exec(txlock.Statement{SQL: "UPDATE " + table + " SET n = $1 WHERE id = $2", Args: []any{value, 1}})
-	}
-	again := func(value any) { // the first time pgx may send it as what the column was
-		t.Helper()
-		_ = set(value)
-		require.NoError(t, set(value))
-	}
-	require.NoError(t, set(1))
-	require.NoError(t, set(2))
-	mood := table + "_mood"
-	f.AsAdmin(t, "CREATE TYPE "+mood+" AS ENUM ('x')")
-	for _, change := range []struct {
-		to    string
-		value any
-	}{
-		{"text", "x"},
-		{"int USING 0", nil},
-		{"bool USING true", true},
-		{"int USING 3", 4},
-		{mood + " USING 'x'", "x"},
-		{"int USING 4", 4},
-	} {
-		f.AsAdmin(t, "ALTER TABLE "+table+" ALTER n TYPE "+change.to)
-		again(change.value)
-	}
-	require.NoError(t, exec(txlock.Statement{
-		SQL: "UPDATE " + table + " SET n = @n WHERE id = 1", Args: []any{pgx.NamedArgs{"n": 4}},
-	}))
-	require.Equal(t, 4, f.Total(t, "SELECT n FROM "+table+" WHERE id = 1"))
-	f.AsAdmin(t, "DROP TYPE "+mood)
-	f.AsAdmin(t, "CREATE RULE r AS ON UPDATE TO "+table+" DO ALSO INSERT INTO "+table+" VALUES (9, 0, '')")
-	require.NoError(t, set(5))
-	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id = 9"))
 }
 
 // The types of arguments are asked for behind the lock. The server locks the tables of a statement

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -17,8 +18,7 @@ import (
 func TestFenceOfBefore(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f, table := testbed.NewFixtureWithTable(t, e, testbed.PgxOpened(), txlock.WithFencing(), txlock.WithSlots(16))
-		require.NoError(t, f.Locks.Install(background))
+		f, table := testbed.NewInstalled(t, e, testbed.PgxOpened(), txlock.WithFencing(), txlock.WithSlots(16))
 		var last int64
 		draw := func() error {
 			lock, err := f.Locks.Mutex("a").Lock(background)
@@ -53,8 +53,7 @@ func TestPrimaryAgain(t *testing.T) {
 	t.Parallel()
 	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
 		for _, c := range []testbed.Client[*sql.Tx]{testbed.MySQLOpened(), testbed.MySQLSQL[0]} {
-			f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(16))
-			require.NoError(t, f.Locks.Install(background))
+			f, table := testbed.NewInstalled(t, e, c, txlock.WithFencing(), txlock.WithSlots(16))
 			away := func() (run int64) {
 				f.AsAdmin(t, "INSERT INTO "+table+"_epochs VALUES ()")
 				f.AsAdmin(t, "REPLACE INTO "+table+"_runs SELECT 4242, MAX(epoch), UUID_SHORT() FROM "+table+"_epochs")
@@ -63,8 +62,7 @@ func TestPrimaryAgain(t *testing.T) {
 			}
 			all := []string{"a", "b", "c"} // a wait for each, so for the first of their slots and for the last
 			for _, key := range all {
-				first, err := f.Locks.Mutex(key).Lock(background)
-				require.NoError(t, err)
+				first := testbed.Lock(t, f.Locks.Mutex(key))
 				granted := make(chan *txlock.Lock, 1)
 				go func() {
 					if lock, err := f.Locks.Mutex(all...).Lock(background); err == nil {
@@ -73,44 +71,20 @@ func TestPrimaryAgain(t *testing.T) {
 				}()
 				f.Waiters(t, 1)
 				other := away()
-				require.NoError(t, first.Unlock(background))
+				testbed.Unlock(t, first)
 				second := testbed.Receive(t, granted)
 				require.Greater(t, testbed.RunOf(second.Token()), other, key)
-				require.NoError(t, second.Unlock(background))
+				testbed.Unlock(t, second)
 			}
 			other := away()
-			permit, err := f.Locks.Semaphore("s", 3).TryLock(background)
-			require.NoError(t, err)
+			permit := testbed.TryLock(t, f.Locks.Semaphore("s", 3))
 			require.Greater(t, testbed.RunOf(permit.Token()), other)
-			require.NoError(t, permit.Unlock(background))
+			testbed.Unlock(t, permit)
 			other = away()
-			third, err := f.Locks.Mutex("a").Lock(background)
-			require.NoError(t, err)
+			third := testbed.Lock(t, f.Locks.Mutex("a"))
 			require.Greater(t, testbed.RunOf(third.Token()), other)
-			require.NoError(t, third.Unlock(background))
+			testbed.Unlock(t, third)
 		}
-	})
-}
-
-// A table of runs that an earlier version has made in memory.
-func TestRunsOfBefore(t *testing.T) {
-	t.Parallel()
-	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
-		f, table := testbed.NewFixtureWithTable(t, e, testbed.MySQLOpened(), txlock.WithFencing(), txlock.WithSlots(16))
-		require.NoError(t, f.Locks.Install(background))
-		e.AsAdmin(t, "ALTER TABLE "+table+"_runs ENGINE=MEMORY")
-		first, err := f.Locks.Mutex("a").Lock(background)
-		require.NoError(t, err)
-		require.NoError(t, first.Unlock(background))
-		require.NoError(t, f.Locks.Install(background))
-		var name, definition string
-		require.NoError(t, e.Admin.QueryRow("SHOW CREATE TABLE "+table+"_runs").Scan(&name, &definition))
-		require.Contains(t, definition, "InnoDB")
-		second, err := f.Locks.Mutex("a").Lock(background)
-		require.NoError(t, err)
-		require.Equal(t, testbed.RunOf(first.Token()), testbed.RunOf(second.Token()))
-		require.Greater(t, second.Token(), first.Token())
-		require.NoError(t, second.Unlock(background))
 	})
 }
 
@@ -120,21 +94,36 @@ func TestCancelledNumbering(t *testing.T) {
 	t.Parallel()
 	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
 		for _, c := range []testbed.Client[*sql.Tx]{testbed.MySQLOpened(), testbed.MySQLSQL[0]} {
-			f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(16))
-			require.NoError(t, f.Locks.Install(background))
-			driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
-			t.Cleanup(pool.Close)
-			locks := txlock.New(driver, txlock.WithTable(table), txlock.WithFencing())
-			t.Cleanup(func() { require.NoError(t, locks.Close()) })
-			outer, err := locks.Mutex("a").Lock(background)
-			require.NoError(t, err)
+			f, table := testbed.NewInstalled(t, e, c, txlock.WithFencing(), txlock.WithSlots(16))
+			locks := f.Another(t, 1, txlock.WithTable(table), txlock.WithFencing())
+			outer := testbed.Lock(t, locks.Mutex("a"))
 			f.AsAdmin(t, "DELETE FROM "+table+"_runs")
 			ctx, cancel := context.WithCancel(outer.Context())
 			time.AfterFunc(100*time.Millisecond, cancel)
-			_, err = locks.Mutex("b").Lock(ctx)
+			_, err := locks.Mutex("b").Lock(ctx)
 			require.ErrorIs(t, err, context.Canceled)
 			require.NotErrorIs(t, err, txlock.ErrLost)
-			require.NoError(t, outer.Unlock(background))
+			testbed.Unlock(t, outer)
 		}
 	})
+}
+
+// Version 0.1 knew semaphores and elections by their names. Install does not change its tables,
+// which may be in use, and says what to do.
+func TestTablesOfVersion01(t *testing.T) {
+	testbed.EachOpened(t, tablesOfVersion01[pgx.Tx], tablesOfVersion01[*sql.Tx])
+}
+
+func tablesOfVersion01[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, table := testbed.NewInstalled(t, e, c, txlock.WithSlots(16))
+	for _, beside := range []string{"_leaders", "_permits"} {
+		f.AsAdmin(t, "DROP TABLE "+table+beside)
+		f.AsAdmin(t, "CREATE TABLE "+table+beside+" (id int PRIMARY KEY, semaphore varchar(99))")
+		err := f.Locks.Install(background)
+		require.ErrorIs(t, err, txlock.ErrNotInstalled)
+		require.ErrorContains(t, err, "was made by version 0.1")
+		require.ErrorContains(t, err, "run DROP TABLE ")
+		f.AsAdmin(t, "DROP TABLE "+table+beside)
+		require.NoError(t, f.Locks.Install(background))
+	}
 }

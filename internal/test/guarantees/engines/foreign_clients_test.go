@@ -10,7 +10,6 @@ import (
 	programs "os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -79,66 +78,55 @@ func found(find func(context.Context) (servers.Tool, error)) func() (servers.Too
 	return sync.OnceValues(func() (servers.Tool, error) { return find(background) })
 }
 
-const pythonRest = `
+// What a caller of a program writes: it adds one to COUNTER under the lock, and says when it holds
+// that, and when it has released it.
+const (
+	pythonRest = `
 import sys
-address, key, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+address, key = sys.argv[1], sys.argv[2]
 %s
-if times == 0:
-    with locked(conn, key):
-        print("holds", flush=True)
-        sys.stdin.readline()
-    print("released", flush=True)
-for _ in range(times):
-    with locked(conn, key) as work:
-        %s
-        work.execute("update COUNTER set n = %%s", [n + 1])
-print("done", flush=True)
+with locked(conn, key) as work:
+    %s
+    print("holds", flush=True)
+    sys.stdin.readline()
+    work.execute("update COUNTER set n = %%s", [n + 1])
+print("released", flush=True)
 `
 
-const rubyRest = `
-address, key, times = ARGV[0], ARGV[1].dup.force_encoding("UTF-8"), ARGV[2].to_i
+	rubyRest = `
+address, key = ARGV[0], ARGV[1].dup.force_encoding("UTF-8")
 $stdout.sync = true
 %s
-if times == 0
-  locked(conn, key) { puts "holds"; $stdin.gets }
-  puts "released"
+locked(conn, key) do |work|
+  n = %s
+  puts "holds"
+  $stdin.gets
+  work.%s("update COUNTER set n = #{n + 1}")
 end
-times.times do
-  locked(conn, key) do |work|
-    n = %s
-    work.%s("update COUNTER set n = #{n + 1}")
-  end
-end
-puts "done"
+puts "released"
 `
 
-// javaRest stands in front: java runs the first class of a file.
-const javaRest = `
+	// javaRest stands in front: java runs the first class of a file.
+	javaRest = `
 class Main {
     public static void main(String[] a) throws Exception {
         Class.forName("org.postgresql.Driver");
         Class.forName("org.mariadb.jdbc.Driver");
-        int times = Integer.parseInt(a[2]);
         try (Connection c = DriverManager.getConnection(a[0])) {
-            if (times == 0) {
-                Locked.locked(c, a[1], work -> {
-                    System.out.println("holds");
-                    System.in.read();
-                });
-                System.out.println("released");
-            }
-            for (int i = 0; i < times; i++) {
-                Locked.locked(c, a[1], work -> {
-                    ResultSet n = work.createStatement().executeQuery("select n from COUNTER");
-                    n.next();
-                    work.createStatement().execute("update COUNTER set n = " + (n.getInt(1) + 1));
-                });
-            }
+            Locked.locked(c, a[1], work -> {
+                ResultSet n = work.createStatement().executeQuery("select n from COUNTER");
+                n.next();
+                int before = n.getInt(1);
+                System.out.println("holds");
+                System.in.read();
+                work.createStatement().execute("update COUNTER set n = " + (before + 1));
+            });
         }
-        System.out.println("done");
+        System.out.println("released");
     }
 }
 `
+)
 
 var foreignPostgres = []foreign{
 	{
@@ -238,7 +226,7 @@ type player struct {
 	errors bytes.Buffer
 }
 
-func (s *stage) play(t *testing.T, key string, times int) *player {
+func (s *stage) play(t *testing.T, key string) *player {
 	t.Helper()
 	find := s.tool
 	if find == nil {
@@ -260,7 +248,7 @@ func (s *stage) play(t *testing.T, key string, times int) *player {
 			text += rest
 		}
 		require.NoError(t, os.WriteFile(program, []byte(text), 0o600))
-		p.Cmd = tool.Command(background, program, s.addressOf(t), key, strconv.Itoa(times))
+		p.Cmd = tool.Command(background, program, s.addressOf(t), key)
 	}
 	p.Cmd.Env = append(p.Cmd.Env, "LC_ALL=C.UTF-8", "PGCLIENTENCODING=UTF8") // the key is typed, or an argument
 	p.Cmd.Stderr = &p.errors
@@ -272,15 +260,15 @@ func (s *stage) play(t *testing.T, key string, times int) *player {
 	require.NoError(t, p.Cmd.Start())
 	t.Cleanup(func() { _ = p.Cmd.Process.Kill(); _ = p.Cmd.Wait() })
 	if s.file == "" {
-		p.rest = s.typed(t, p.input, text, times)
+		p.rest = s.typed(t, p.input, text)
 	} else {
 		p.rest = "\n"
 	}
 	return p
 }
 
-// typed types a script up to where the work stands, and returns the rest; or all of it some times.
-func (s *stage) typed(t *testing.T, to io.WriteCloser, text string, times int) (rest string) {
+// typed types a script up to where the work stands, and returns the rest.
+func (s *stage) typed(t *testing.T, to io.WriteCloser, text string) (rest string) {
 	t.Helper()
 	before, after, found := strings.Cut(text, "-- the work\n")
 	require.True(t, found)
@@ -288,15 +276,9 @@ func (s *stage) typed(t *testing.T, to io.WriteCloser, text string, times int) (
 	if s.Postgres {
 		say = "\\echo %s\n"
 	}
-	if times == 0 {
-		_, err := io.WriteString(to, before+fmt.Sprintf(say, "holds"))
-		require.NoError(t, err)
-		return after + fmt.Sprintf(say, "released")
-	}
-	work := before + strings.ReplaceAll(s.rest, "COUNTER", s.counter) + after
-	_, err := io.WriteString(to, strings.Repeat(work, times)+fmt.Sprintf(say, "done"))
+	_, err := io.WriteString(to, before+fmt.Sprintf(say, "holds"))
 	require.NoError(t, err)
-	return ""
+	return strings.ReplaceAll(s.rest, "COUNTER", s.counter) + after + fmt.Sprintf(say, "released")
 }
 
 // says waits for a line of the client's. A script's client also prints what statements return.

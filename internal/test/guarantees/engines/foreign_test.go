@@ -2,12 +2,12 @@ package engines
 
 import (
 	"context"
+	"database/sql"
 	"os"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -16,14 +16,20 @@ import (
 )
 
 // eachForeign runs a test with each client that stands in docs/protocol.md, on each server.
-func eachForeign(t *testing.T, test func(t *testing.T, e *testbed.Engine, client foreign)) {
+func eachForeign(t *testing.T, onPgx func(*testing.T, *testbed.Engine, testbed.Client[pgx.Tx], foreign),
+	onSQL func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx], foreign),
+) {
 	t.Helper()
 	t.Parallel()
 	for _, e := range testbed.Engines {
 		for _, client := range foreignClients(e) {
 			t.Run(e.Name+"/"+client.name, func(t *testing.T) {
 				t.Parallel()
-				test(t, e, client)
+				if e.Postgres {
+					onPgx(t, e, testbed.PgxOpened(), client)
+				} else {
+					onSQL(t, e, testbed.MySQLOpened(), client)
+				}
 			})
 		}
 	}
@@ -45,39 +51,38 @@ func stageOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign, table
 }
 
 // A client in another language and programs in Go exclude each other, in one queue, and Inspect
-// shows all of them.
+// shows all of them. What one has written under the lock, the next has read.
 func TestForeignClients(t *testing.T) {
-	eachForeign(t, func(t *testing.T, e *testbed.Engine, client foreign) {
-		if e.Postgres {
-			inOneQueue(t, testbed.NewFixture(t, e, testbed.PgxOpened()), client)
-		} else {
-			inOneQueue(t, testbed.NewFixture(t, e, testbed.MySQLOpened()), client)
-		}
-	})
+	eachForeign(t, inOneQueue[pgx.Tx], inOneQueue[*sql.Tx])
 }
 
-func inOneQueue[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign) {
+func inOneQueue[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], client foreign) {
+	f := testbed.NewFixture(t, e, c)
 	s := stageOf(t, f, client, f.Table())
+	s.counter = f.MakeTable(t, "n int")
+	f.AsAdmin(t, "INSERT INTO "+s.counter+" VALUES (0)")
 	key := f.Key("größe")
 	if client.name == "psql" {
 		key = f.Key("size") // its function shows no other keys
 	}
-	held, err := f.Locks.Mutex(key).Lock(background)
-	require.NoError(t, err)
-	elsewhere := s.play(t, f.Key("elsewhere"), 0)
+	held := testbed.Lock(t, f.Locks.Mutex(key))
+	elsewhere := s.play(t, f.Key("elsewhere"))
 	elsewhere.says(t, "holds")
 	elsewhere.release(t)
 
-	first := s.play(t, key, 0)
+	first := s.play(t, key)
 	f.Waiters(t, 1)
-	second := make(chan *txlock.Lock, 1)
-	go func() {
-		if lock, err := f.Locks.Mutex(key).Lock(background); err == nil {
-			second <- lock
-		}
-	}()
+	second := testbed.Go(func() error {
+		return f.Locks.Mutex(key).Do(background, func(ctx context.Context, tx Tx) error {
+			n, err := f.Query(ctx, tx, "SELECT n FROM "+s.counter)
+			if err != nil {
+				return err
+			}
+			return f.Exec(ctx, tx, "UPDATE "+s.counter+" SET n = "+n+" + 1")
+		})
+	})
 	f.Waiters(t, 2)
-	third := s.play(t, key, 0)
+	third := s.play(t, key)
 	f.Waiters(t, 3)
 	shown := f.Look(t, key)[0]
 	require.Len(t, shown.Waiters, 3)
@@ -87,7 +92,7 @@ func inOneQueue[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign) {
 		require.Equal(t, key, shown.Waiters[i].Key)
 	}
 
-	require.NoError(t, held.Unlock(background))
+	testbed.Unlock(t, held)
 	first.says(t, "holds")
 	f.Taken(t, key)
 	shown = f.Look(t, key)[0]
@@ -98,83 +103,28 @@ func inOneQueue[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign) {
 	}
 	require.Len(t, shown.Waiters, 2)
 	first.release(t)
-	lock := testbed.Receive(t, second)
-	f.Waiters(t, 1)
-	require.NoError(t, lock.Unlock(background))
+	require.NoError(t, testbed.Receive(t, second))
 	third.says(t, "holds")
 	f.Taken(t, key)
 	third.release(t)
 	f.Free(t, key)
-}
-
-// What one has written under the lock, the next has read, whichever language it speaks: two of each
-// add to a number, 100 times in all.
-func TestForeignClientsSeeEachOthersWork(t *testing.T) {
-	eachForeign(t, func(t *testing.T, e *testbed.Engine, client foreign) {
-		if e.Postgres {
-			addedUp(t, testbed.NewFixture(t, e, testbed.PgxOpened()), client)
-		} else {
-			addedUp(t, testbed.NewFixture(t, e, testbed.MySQLOpened()), client)
-		}
-	})
-}
-
-func addedUp[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign) {
-	const times = 25
-	s := stageOf(t, f, client, f.Table())
-	s.counter = f.MakeTable(t, "n int")
-	f.AsAdmin(t, "INSERT INTO "+s.counter+" VALUES (0)")
-	key := f.Key("counter")
-	var all sync.WaitGroup
-	for range 2 {
-		other := s.play(t, key, times)
-		all.Go(func() { other.says(t, "done") })
-		all.Go(func() {
-			for range times {
-				err := f.Locks.Mutex(key).Do(background, func(ctx context.Context, tx Tx) error {
-					n, err := f.Query(ctx, tx, "SELECT n FROM "+s.counter)
-					if err != nil {
-						return err
-					}
-					number, err := strconv.Atoi(n)
-					if err != nil {
-						return err
-					}
-					return f.Exec(ctx, tx, "UPDATE "+s.counter+" SET n = "+strconv.Itoa(number+1))
-				})
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	require.Equal(t, 4*times, f.Total(t, "SELECT n FROM "+s.counter))
+	require.Equal(t, 4, f.Total(t, "SELECT n FROM "+s.counter))
 }
 
 // A client that believes in another number of slots says so, and keeps nothing locked.
-func TestForeignClientsCheckTheSlots(t *testing.T) {
-	eachForeign(t, func(t *testing.T, e *testbed.Engine, client foreign) {
-		if client.name == bareSQL {
-			return // who types it looks
-		}
-		if e.Postgres {
-			noSlot(t, e, testbed.PgxOpened(), client)
-		} else {
-			noSlot(t, e, testbed.MySQLOpened(), client)
-		}
-	})
-}
+func TestForeignClientsCheckTheSlots(t *testing.T) { eachForeign(t, noSlot[pgx.Tx], noSlot[*sql.Tx]) }
 
 func noSlot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], client foreign) {
-	f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(1<<15))
-	require.NoError(t, f.Locks.Install(background))
+	if client.name == bareSQL {
+		return // who types it looks
+	}
+	f, table := testbed.NewInstalled(t, e, c, txlock.WithSlots(1<<15))
 	s := stageOf(t, f, client, table)
 	const key = "sku:42" // its slot is there, with another number beside it
-	s.play(t, key, 0).fails(t)
+	s.play(t, key).fails(t)
 	lock, err := f.Locks.Mutex(key).Within(eventually.Patience).Lock(background) // its session may still be ending
 	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
 // The statements of the page that try, and those that share, do what TryLock and Shared do in Go.
@@ -203,64 +153,23 @@ func triesAndReads[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 	end := func(tx Tx) { require.NoError(t, f.End(background, tx, false)) }
 
-	held, err := f.Locks.Mutex(key).Lock(background)
-	require.NoError(t, err)
+	held := testbed.Lock(t, f.Locks.Mutex(key))
 	tx, err := ask(try)
 	require.ErrorContains(t, err, "no rows")
 	end(tx)
-	require.NoError(t, held.Unlock(background))
+	testbed.Unlock(t, held)
 	tx, err = ask(try)
 	require.NoError(t, err)
 	f.Taken(t, key)
 	end(tx)
 	f.Free(t, key)
 
-	reader, err := f.Locks.Mutex(key).Shared().Lock(background)
-	require.NoError(t, err)
+	reader := testbed.Lock(t, f.Locks.Mutex(key).Shared())
 	tx, err = ask(share)
 	require.NoError(t, err)
-	require.NoError(t, reader.Unlock(background))
+	testbed.Unlock(t, reader)
 	f.Taken(t, key)
-	another, err := f.Locks.Mutex(key).Shared().TryLock(background)
-	require.NoError(t, err)
-	require.NoError(t, another.Unlock(background))
+	testbed.Unlock(t, testbed.TryLock(t, f.Locks.Mutex(key).Shared()))
 	end(tx)
 	f.Free(t, key)
-}
-
-// A client in another language that waits for a lock in Go, or holds one that Go waits for, is no
-// trouble for renewals: the holder goes on, and nobody gets in.
-func TestForeignClientsAndRenewals(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		for _, client := range foreignClients(e) {
-			t.Run(client.name, func(t *testing.T) {
-				t.Parallel()
-				besideRenewals(t, e, client)
-			})
-		}
-	})
-}
-
-func besideRenewals(t *testing.T, e *testbed.Engine, client foreign) {
-	f := testbed.NewFixture(t, e, testbed.PgxOpened())
-	impatient := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 8, "", txlock.WithLease(shortLease))
-	key := f.Key("renewed")
-	lock, err := impatient.Locks.Mutex(key).Lock(background)
-	require.NoError(t, err)
-	session := f.Look(t, key)[0].Holder.ID
-	before := horizonOf(t, impatient, session).xid
-	s := stageOf(t, f, client, f.Table())
-	waiter := s.play(t, key, 0)
-	f.Waiters(t, 1)
-	eventually.Every(t, "a renewal", testbed.PollEvery, func() bool {
-		now := horizonOf(t, impatient, session).xid
-		return now != "" && now != before
-	})
-	require.NoError(t, context.Cause(lock.Context()))
-	f.Waiters(t, 1)
-	require.NoError(t, lock.Unlock(background))
-	waiter.says(t, "holds")
-	f.Taken(t, key)
-	waiter.release(t)
 }

@@ -3,7 +3,6 @@ package engines
 import (
 	"context"
 	"database/sql"
-	"net/url"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -75,7 +74,7 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 					return err
 				}
 			}
-			_, err := locks.Once(f.Key("once"+after)).Do(ctx, func(context.Context, Tx) error { return nil })
+			_, err := locks.Once(f.Key("once"+after)).Do(ctx, idle[Tx])
 			return err
 		}), after)
 		tx, err := begin()
@@ -87,53 +86,19 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 	all("nothing")
 	for _, spoil := range []string{"discard all", "deallocate all", "alter table " + table + " alter id type bigint"} {
 		require.NoError(t, exec(spoil))
-		_ = locks.Mutex(f.Key("outer")).Do(background, func(context.Context, Tx) error { return nil })
+		_ = locks.Mutex(f.Key("outer")).Do(background, idle[Tx])
 		all(spoil)
 	}
 	for range 2 { // the first renewal prepares
-		_ = locks.Mutex(f.Key("outer")).Do(background, func(context.Context, Tx) error { return nil })
-		lock, err := locks.Mutex(f.Key("held")).Lock(background)
-		require.NoError(t, err)
+		_ = locks.Mutex(f.Key("outer")).Do(background, idle[Tx])
+		lock := testbed.Lock(t, locks.Mutex(f.Key("held")))
 		session := f.Look(t, f.Key("held"))[0].Holder.ID
 		first := horizonOf(t, f, session).xid
 		eventually.Every(t, "a renewal", testbed.PollEvery, func() bool {
 			require.NoError(t, context.Cause(lock.Context()))
 			return horizonOf(t, f, session).xid != first
 		})
-		require.NoError(t, lock.Unlock(background))
+		testbed.Unlock(t, lock)
 		require.NoError(t, exec("discard all"))
 	}
-}
-
-// A LockTx that fails leaves the transaction usable, whatever pgx asks the server about in front.
-func TestUsableInEachMode(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
-			t.Run(mode, func(t *testing.T) {
-				f := testbed.NewFixture(t, e, testbed.PgxOnPool(""))
-				table := f.MakeTable(t, "id int primary key")
-				f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7)")
-				config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, "", url.Values{"default_query_exec_mode": {mode}}))
-				require.NoError(t, err)
-				config.MaxConns = 1
-				pool, err := pgxpool.NewWithConfig(background, config)
-				require.NoError(t, err)
-				defer pool.Close()
-				rows := txlock.New(postgres.New(pool), txlock.WithTable(e.Table())).Rows(table, "id", 7)
-				for _, gone := range []bool{false, true} {
-					tx, err := pool.Begin(background)
-					require.NoError(t, err)
-					defer tx.Rollback(background)
-					if gone {
-						f.AsAdmin(t, "ALTER TABLE "+table+" RENAME id TO other")
-					}
-					require.Equal(t, gone, rows.LockTx(background, tx) != nil)
-					_, err = tx.Exec(background, "SELECT 1")
-					require.NoError(t, err)
-					require.NoError(t, tx.Rollback(background))
-				}
-			})
-		}
-	})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // Who hears late that the lock is granted does not know whether the others have dropped the node
@@ -22,20 +21,16 @@ func anAnswerThatIsOld(t *testing.T, g *cluster) {
 	e, err := testbed.NewEngine(g.Servers()[0])
 	require.NoError(t, err)
 	defer e.Admin.Close()
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	defer proxy.Close()
-	driver, pool := testbed.MySQLSQL[1].Connect(t, strings.Replace(g.Servers()[0].DSN, e.Address(), proxy.Addr(), 1), 4)
-	defer pool.Close()
-	locks := txlock.New(driver, txlock.WithSlots(4096), txlock.WithLease(4*time.Second))
-	lock, err := locks.Mutex("late").Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
+	proxy := testbed.Proxy(t, e)
+	dsn := strings.Replace(g.Servers()[0].DSN, e.Address(), proxy.Addr(), 1)
+	locks := testbed.MySQLSQL[1].Locker(t, dsn, 4, txlock.WithLease(4*time.Second))
+	lock := testbed.Lock(t, locks.Mutex("late"))
+	testbed.Unlock(t, lock)
 	proxy.Delay(320 * time.Millisecond)
 	_, err = locks.Mutex("late").Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorContains(t, err, "too long for a lease of 4s")
-	require.NoError(t, locks.Mutex("late").Do(background, func(context.Context, *sql.Tx) error { return nil }))
+	require.NoError(t, locks.Mutex("late").Do(background, idle[*sql.Tx]))
 }
 
 // A node that is in no cluster takes nothing, and every call says so. It goes on when it is back.
@@ -48,7 +43,7 @@ func aNodeThatHasLeft(t *testing.T, g *cluster) {
 	_, claim := locks.Claim("left").TryTake(background, "me", time.Minute)
 	for call, err := range map[string]error{
 		"Lock": lock, "Claim": claim, "Check": locks.Check(background), "Ping": locks.Ping(background),
-		"Do": locks.Mutex("left").Do(background, func(context.Context, *sql.Tx) error { return nil }),
+		"Do": locks.Mutex("left").Do(background, idle[*sql.Tx]),
 	} {
 		require.ErrorContains(t, err, "1047", call)
 		require.ErrorContains(t, err, "this node of a Galera cluster takes no statements", call)
@@ -62,8 +57,7 @@ func aNodeThatHasLeft(t *testing.T, g *cluster) {
 // go on.
 func aNodeCutOff(t *testing.T, g *cluster) {
 	before := g.value(t, 0, 3)
-	lock, err := g.locks[0].Mutex("cut").Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, g.locks[0].Mutex("cut"))
 	entered, cut, worked := make(chan bool), make(chan bool), make(chan error, 1)
 	go func() {
 		worked <- g.locks[0].Mutex("cut work").Do(background, func(ctx context.Context, tx *sql.Tx) error {
@@ -96,7 +90,7 @@ func aNodeCutOff(t *testing.T, g *cluster) {
 	}()
 	require.NoError(t, g.End(background, servers.Isolated))
 	close(cut)
-	err = testbed.Receive(t, worked)
+	err := testbed.Receive(t, worked)
 	require.ErrorIs(t, err, txlock.ErrLost)
 	require.ErrorIs(t, err, txlock.ErrUnknown)
 	holder, others := testbed.Receive(t, told), testbed.Receive(t, granted)
@@ -112,7 +106,6 @@ func aNodeCutOff(t *testing.T, g *cluster) {
 	require.NoError(t, g.Promote(background))
 	require.NoError(t, g.Rejoin(background))
 	require.Equal(t, before+1, g.value(t, 0, 3))
-	lock, err = g.locks[0].Mutex("cut").Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
+	lock = testbed.Lock(t, g.locks[0].Mutex("cut"))
+	testbed.Unlock(t, lock)
 }

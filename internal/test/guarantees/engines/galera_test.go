@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
@@ -36,10 +37,7 @@ func TestGalera(t *testing.T) {
 	g := &cluster{Fleet: fleet}
 	for i, node := range fleet.Servers() {
 		client := testbed.MySQLOpened() // without a socket a leader learns late that its session was ended
-		driver, pool := client.Connect(t, node.DSN, 24)
-		t.Cleanup(pool.Close)
-		g.locks[i] = txlock.New(driver, txlock.WithSlots(4096), txlock.WithLease(4*time.Second), txlock.WithFencing())
-		t.Cleanup(func() { require.NoError(t, g.locks[i].Close()) })
+		g.locks[i] = client.Locker(t, node.DSN, 24, txlock.WithLease(4*time.Second), txlock.WithFencing())
 		g.db[i], err = sql.Open("mysql", node.DSN)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = g.db[i].Close() })
@@ -47,17 +45,23 @@ func TestGalera(t *testing.T) {
 	g.install(t)
 	g.exec(t, 0, "CREATE TABLE counters (k INT PRIMARY KEY, value BIGINT NOT NULL, name VARCHAR(9) UNIQUE)",
 		"INSERT INTO counters SELECT seq, 0, CONCAT('Row ', seq) FROM seq_0_to_9")
+	e := testbed.GaleraOn(t, fleet)
+	for says, show := range map[string]func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]){
+		"one holder": guarantees.OneHolder[*sql.Tx], "tokens": guarantees.TokensInOrder[*sql.Tx],
+		"orders": guarantees.CombinedOutcomes[*sql.Tx], "a claim": guarantees.ClaimHeld[*sql.Tx],
+		"a claim that many want": guarantees.ClaimRaced[*sql.Tx], "leaders": guarantees.OneLeader[*sql.Tx],
+		"a lost leader": guarantees.LostLeader[*sql.Tx], "a cancelled wait": guarantees.CancelledWait[*sql.Tx],
+		"a limit": guarantees.Within[*sql.Tx], "a killed session": guarantees.KilledConnection[*sql.Tx],
+	} { // the full tier shows them all
+		t.Run(says, func(t *testing.T) { show(t, e, testbed.MySQLOpened()) })
+	}
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *cluster)
 	}{
 		{"no update is lost", noUpdateIsLost},
-		{"one holder on all nodes", oneHolderOnAllNodes},
 		{"tokens of many keys", tokensOfManyKeys},
-		{"orders that are combined", ordersThatAreCombined},
-		{"claims", claimsOnAllNodes},
-		{"leaders", leadersOnAllNodes},
-		{"waits end", waitsEnd},
+		{"a limit on statements ends no wait", limitOnStatements},
 		{"what cannot be kept is refused", whatCannotBeKeptIsRefused},
 		{"the first question has no answer", theFirstQuestionHasNoAnswer},
 		{"an answer that is old", anAnswerThatIsOld},
@@ -169,39 +173,25 @@ func (g *cluster) byLockTx(node int, m *txlock.Mutex[*sql.Tx], key int) error {
 	return tx.Commit()
 }
 
-// A Lock of two keys excludes on all nodes, and its token is larger than the last one of either.
-func oneHolderOnAllNodes(t *testing.T, g *cluster) {
-	var inside, granted, last atomic.Int64
+// Callers on all nodes draw tokens at once, each for a key of its own. No node is so busy that
+// another gets none.
+func tokensOfManyKeys(t *testing.T, g *cluster) {
+	var drawn sync.Map
 	var all sync.WaitGroup
-	for _, locks := range g.locks {
-		for caller := range 3 {
+	for node, locks := range g.locks {
+		for caller := range 12 {
 			all.Go(func() {
-				m := locks.Mutex("a", "b")
-				if caller == 2 {
-					m = locks.Mutex("b")
-				}
-				for range tier.Pick(8, 8, 100) {
-					call := m.Lock
-					if caller == 0 {
-						call = m.TryLock
-					}
-					lock, err := call(background)
-					if errors.Is(err, txlock.ErrNotAcquired) && caller == 0 {
-						continue
-					}
+				m, last := locks.Mutex(fmt.Sprintf("of %d on %d", caller, node)), int64(0)
+				for range tier.Pick(40, 40, 100) {
+					lock, err := m.Lock(background)
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					granted.Add(1)
-					if inside.Add(1) != 1 {
-						t.Error("two inside")
+					if _, twice := drawn.LoadOrStore(lock.Token(), true); twice || lock.Token() <= last {
+						t.Errorf("token %d behind %d", lock.Token(), last)
 					}
-					if before := last.Swap(lock.Token()); before >= lock.Token() {
-						t.Errorf("token %d behind %d", lock.Token(), before)
-					}
-					time.Sleep(time.Millisecond)
-					inside.Add(-1)
+					last = lock.Token()
 					if err := lock.Unlock(background); err != nil {
 						t.Error(err)
 					}
@@ -210,45 +200,15 @@ func oneHolderOnAllNodes(t *testing.T, g *cluster) {
 		}
 	}
 	all.Wait()
-	t.Logf("%d granted", granted.Load())
 }
 
-// holder is the session of a node that holds a lock of the cluster, and is idle.
-func (g *cluster) holder(t *testing.T, node int) (thread int64) {
-	t.Helper()
-	eventually.True(t, "the session that holds the fragment", func() bool {
-		return g.db[node].QueryRow("SELECT id FROM information_schema.processlist JOIN information_schema.innodb_trx "+
-			"ON id = trx_mysql_thread_id WHERE command = 'Sleep' AND user = 'root' AND trx_rows_modified > 0").Scan(
-			&thread) == nil
-	})
-	return thread
-}
-
-// A wait for a holder on another node ends with its context, and when the holder's session ends. A
-// nested one costs the session nothing.
-func waitsEnd(t *testing.T, g *cluster) {
-	lock, err := g.locks[0].Mutex("held").Lock(background)
-	require.NoError(t, err)
-	for node := range g.locks {
-		_, err = g.locks[node].Mutex("held").TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		_, err = g.locks[node].Mutex("held").Within(50 * time.Millisecond).Lock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		ctx, cancel := context.WithCancel(background)
-		time.AfterFunc(50*time.Millisecond, cancel)
-		_, err = g.locks[node].Mutex("held").Lock(ctx)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.Canceled)
-	}
+// A wait of ours has a limit of its own, which overrules the session's.
+func limitOnStatements(t *testing.T, g *cluster) {
+	lock := testbed.Lock(t, g.locks[0].Mutex("held"))
 	limited, pool := testbed.MySQLOpened().Connect(t, g.Servers()[0].DSN+"?max_statement_time=0.3", 4)
 	t.Cleanup(pool.Close)
-	short, cancel := context.WithCancel(background)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := txlock.New(limited).Mutex("held").Lock(short)
-		ended <- err
-	}()
+	ctx, cancel := context.WithCancel(background)
+	ended := testbed.Go(func() error { _, err := txlock.New(limited).Mutex("held").Lock(ctx); return err })
 	eventually.True(t, "a limit of ours overrules the session's", func() bool {
 		var ours int
 		require.NoError(t, g.db[0].QueryRow("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE "+
@@ -257,32 +217,7 @@ func waitsEnd(t *testing.T, g *cluster) {
 	})
 	cancel()
 	require.ErrorIs(t, testbed.Receive(t, ended), txlock.ErrNotAcquired)
-	before := g.value(t, 1, 2)
-	require.NoError(t, g.locks[1].Mutex("outer").Do(background, func(ctx context.Context, tx *sql.Tx) error {
-		if err := increment(ctx, tx, 2); err != nil {
-			return err
-		}
-		brief, cancel := context.WithCancel(ctx)
-		time.AfterFunc(50*time.Millisecond, cancel)
-		_, err := g.locks[1].Mutex("held").Lock(brief)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		return nil
-	}))
-	require.Equal(t, before+1, g.value(t, 2, 2))
-	next := make(chan *txlock.Lock, 1)
-	go func() {
-		lock, err := g.locks[2].Mutex("held").Lock(background)
-		if err != nil {
-			t.Error(err)
-		}
-		next <- lock
-	}()
-	g.exec(t, 0, fmt.Sprintf("KILL %d", g.holder(t, 0)))
-	testbed.Receive(t, lock.Context().Done())
-	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-	granted := testbed.Receive(t, next)
-	require.NotNil(t, granted)
-	require.NoError(t, granted.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
 func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
@@ -298,7 +233,7 @@ func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
 	refused(err)
 	_, err = locks.Rows("counters", "k", 1).TryLock(background)
 	refused(err)
-	refused(locks.Rows("counters", "k", 1).Do(background, func(context.Context, *sql.Tx) error { return nil }))
+	refused(locks.Rows("counters", "k", 1).Do(background, idle[*sql.Tx]))
 	alone, err := sql.Open("mysql", g.Servers()[0].DSN+"?wsrep_on=OFF")
 	require.NoError(t, err)
 	defer alone.Close()
@@ -343,8 +278,7 @@ func theFirstQuestionHasNoAnswer(t *testing.T, g *cluster) {
 	// Of rows of the caller's no other connection is asked for a lock table first.
 	require.ErrorIs(t, locks.Rows("counters", "k", 5).LockTx(background, tx), txlock.ErrDeadlock)
 	require.NoError(t, locks.Mutex("first").Do(background, func(context.Context, *sql.Tx) error {
-		_, err := g.locks[1].Mutex("first").TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		testbed.Misses(t, g.locks[1].Mutex("first"))
 		return nil
 	}))
 }

@@ -46,9 +46,7 @@ func TestHiddenKeys(t *testing.T) {
 	for _, kind := range servers.Kinds() {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
-			server, err := servers.Start(background, kind, servers.Options{Settings: talkative(kind)})
-			require.NoError(t, err)
-			e := testbed.Owned(t, server)
+			e := testbed.Own(t, kind, talkative(kind)...)
 			if !e.Postgres {
 				eachClient(t, e, testbed.MySQLSQL)
 				return
@@ -243,7 +241,8 @@ func searched(t *testing.T, e *testbed.Engine, key, without string) (places []st
 		}
 	}
 	if e.Postgres {
-		look("the log", loggedSQL(t, e))
+		logOf(t, e) // in which all is then that was sent before
+		look("the log", "select pg_read_file(pg_current_logfile())")
 		for _, view := range []string{"pg_stat_activity", "pg_locks", "pg_prepared_xacts"} {
 			look(view, "select v::text from "+view+" v")
 		}
@@ -264,16 +263,6 @@ func searched(t *testing.T, e *testbed.Engine, key, without string) (places []st
 	look("InnoDB's status", "SHOW ENGINE INNODB STATUS")
 	look("the list of processes", "SHOW FULL PROCESSLIST")
 	return places
-}
-
-// loggedSQL reads the log, in which all that was sent before is.
-func loggedSQL(t *testing.T, e *testbed.Engine) string {
-	t.Helper()
-	const log = "select pg_read_file(pg_current_logfile())"
-	mark := "logged " + rand.Text()
-	e.AsAdmin(t, "select '"+mark+"'")
-	eventually.True(t, "the log has what was sent", func() bool { return strings.Contains(column(t, e, log)[0], mark) })
-	return log
 }
 
 func column(t *testing.T, e *testbed.Engine, query string) (texts []string) {

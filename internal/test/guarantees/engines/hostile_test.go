@@ -3,14 +3,11 @@ package engines
 import (
 	"context"
 	"database/sql"
-	"encoding/binary"
-	"io"
-	"net"
+	"encoding/csv"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -71,15 +68,18 @@ BEGIN
 END $$`
 
 // The library runs nothing that somebody else has made, whoever may create in the search_path.
-// Where pg_catalog is not the first schema in that, it sends no more than it takes to see that.
+// Where pg_catalog is not the first schema in that, it sends no more than it takes to see that. The
+// server is the test's own: its log has all that was sent.
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+	eachPostgres(t, func(t *testing.T, given *testbed.Engine) {
+		e := testbed.Own(t, given.Kind, "-c", "logging_collector=on", "-c", "log_destination=csvlog",
+			"-c", "log_statement=all", "-c", "log_rotation_size=0")
 		for _, c := range testbed.PostgresPgx {
-			t.Run(c.Name, func(t *testing.T) { t.Parallel(); hostileNames(t, e, c) })
+			t.Run(c.Name, func(t *testing.T) { hostileNames(t, e, c) })
 		}
 		for _, c := range testbed.PostgresSQL {
-			t.Run(c.Name, func(t *testing.T) { t.Parallel(); hostileNames(t, e, c) })
+			t.Run(c.Name, func(t *testing.T) { hostileNames(t, e, c) })
 		}
 	})
 }
@@ -88,11 +88,8 @@ func hostileNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	dsn := databaseIn(t, e, "UTF8")
 	u, err := url.Parse(dsn)
 	require.NoError(t, err)
-	log := eavesdrop(t, u.Host)
-	u.Host = log.listener.Addr().String()
-	tapped := u.String()
-
-	admin, err := pgx.Connect(background, dsn)
+	texts := func() []string { return sentTo(t, e, strings.TrimPrefix(u.Path, "/")) }
+	admin, err := pgx.Connect(background, dsn+"&application_name=admin")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, admin.Close(background)) })
 	run := func(statement string) {
@@ -105,19 +102,19 @@ func hostileNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		return n
 	}
 
-	everyVerb(t, c, tapped, c.Begin(t, dsn, sql.LevelReadCommitted))
-	untilRenewed(t, c, tapped, log)
-	log.qualified(t)
-	names := log.functions()
+	everyVerb(t, c, dsn, c.Begin(t, dsn, sql.LevelReadCommitted))
+	untilRenewed(t, c, dsn, texts)
+	qualified(t, texts())
+	names := functions(texts())
 	require.Contains(t, names, "set_config")
 	run(strings.Replace(hostileSQL, "@names", "'{"+strings.Join(names, ",")+"}'", 1))
-	everyVerb(t, c, tapped, c.Begin(t, dsn, sql.LevelReadCommitted))
+	everyVerb(t, c, dsn, c.Begin(t, dsn, sql.LevelReadCommitted))
 	require.False(t, trapped())
-	log.qualified(t)
+	qualified(t, texts())
 
 	run(`CREATE SCHEMA "of locks"`)
-	refusesSettings(t, c, dsn+"&search_path="+url.PathEscape(`"of locks",public,pg_catalog`),
-		"search_path = of locks,public,pg_catalog, ")
+	refusesAll(t, c, dsn+"&search_path="+url.PathEscape(`"of locks",public,pg_catalog`),
+		"search_path = of locks,public,pg_catalog, ", nil)
 	require.False(t, trapped())
 }
 
@@ -135,8 +132,7 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 		t.Helper()
 		lock, err := m.Lock(background)
 		ok(err)
-		_, err = m.TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		testbed.Misses(t, m)
 		_, err = m.Within(20 * time.Millisecond).Lock(background)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		_, err = locks.Inspect(background)
@@ -155,14 +151,13 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 		locks.Mutex("a"), locks.Mutex("a", "b", "c"), locks.Rows("mine", "id", 1), locks.Rows("mine", "id", 1, 2),
 		semaphore,
 	}
-	nothing := func(context.Context, Tx) error { return nil }
 	read := txlock.Statement{SQL: "/* mine */ SELECT n FROM mine WHERE id = 1", Into: []any{new(int)}}
 	add := txlock.Statement{SQL: "/* mine */ UPDATE mine SET n = n + 1 WHERE id = 2", Rows: 1}
 	for _, m := range mutexes {
 		held(m)
 		ok(m.Do(background, func(ctx context.Context, tx Tx) error {
 			ok(c.Exec(ctx, tx, "/* mine */ SELECT 1"))
-			ok(locks.Mutex("inner").Do(ctx, nothing))
+			ok(locks.Mutex("inner").Do(ctx, idle[Tx]))
 			require.Error(t, locks.Mutex("other").Do(ctx, func(context.Context, Tx) error { return errWork }))
 			_, err := locks.Mutex("tried").TryLock(ctx)
 			ok(err)
@@ -193,7 +188,7 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 
 	for _, once := range []*txlock.Once[Tx]{locks.Once("o"), locks.Once("p").Per(time.Hour)} {
 		for range 2 {
-			_, err := once.Do(background, nothing)
+			_, err := once.Do(background, idle[Tx])
 			ok(err)
 		}
 		_, _, err := once.Done(background)
@@ -204,7 +199,7 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 	ok(err)
 	_, err = locks.Claim("seat").TryTake(background, "you", time.Minute)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	ok(claimed.Do(background, nothing))
+	ok(claimed.Do(background, idle[Tx]))
 	_, err = claimed.Extend(background, time.Hour)
 	ok(err)
 	_, err = locks.Claim("seat").State(background)
@@ -224,103 +219,32 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 }
 
 // untilRenewed holds locks, exclusive and shared, until they are renewed.
-func untilRenewed[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, log *ear) {
+func untilRenewed[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, texts func() []string) {
 	t.Helper()
-	driver, pool := c.Connect(t, dsn, 2)
-	defer pool.Close()
-	locks := txlock.New(driver, txlock.WithLease(shortLease))
-	lock, err := locks.Mutex("a", "b").Lock(background)
-	require.NoError(t, err)
-	shared, err := locks.Mutex("c").Shared().Lock(lock.Context())
-	require.NoError(t, err)
-	eventually.True(t, "a renewal", func() bool { return log.heard("rollback and chain") })
-	require.NoError(t, shared.Unlock(background))
-	require.NoError(t, lock.Unlock(background))
+	locks := c.Locker(t, dsn, 2, txlock.WithLease(shortLease))
+	lock := testbed.Lock(t, locks.Mutex("a", "b"))
+	shared := testbed.LockIn(t, lock.Context(), locks.Mutex("c").Shared())
+	eventually.Every(t, "a renewal", shortLease/4, func() bool {
+		return strings.Contains(strings.Join(texts(), "\n"), "rollback and chain")
+	})
+	testbed.Unlock(t, shared, lock)
 }
 
-// ear forwards connections to a server, and keeps what clients send.
-type ear struct {
-	listener net.Listener
-	mu       sync.Mutex
-	texts    map[string]bool
-	conns    []net.Conn
-}
-
-func eavesdrop(t *testing.T, server string) *ear {
+// sentTo are the texts that clients of a database have sent, but its administrator's. All of them
+// are in the server's log.
+func sentTo(t *testing.T, e *testbed.Engine, database string) (texts []string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	records, err := csv.NewReader(strings.NewReader(logOf(t, e))).ReadAll()
 	require.NoError(t, err)
-	e := &ear{listener: listener, texts: map[string]bool{}}
-	var forwards sync.WaitGroup
-	t.Cleanup(func() {
-		_ = listener.Close()
-		e.mu.Lock()
-		for _, conn := range e.conns {
-			_ = conn.Close()
-		}
-		e.mu.Unlock()
-		forwards.Wait()
-	})
-	forwards.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", server)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			e.mu.Lock()
-			e.conns = append(e.conns, client, to)
-			e.mu.Unlock()
-			forwards.Go(func() { _, _ = io.Copy(client, to); _ = client.Close() })
-			forwards.Go(func() { e.listen(io.TeeReader(client, to)); _ = to.Close() })
-		}
-	})
-	return e
-}
-
-// listen reads the messages of a client: the first has no letter.
-func (e *ear) listen(r io.Reader) {
-	head := make([]byte, 5)
-	for first := true; ; first = false {
-		part := head
-		if first {
-			part = head[1:]
-		}
-		if _, err := io.ReadFull(r, part); err != nil {
-			return
-		}
-		body := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
-		if _, err := io.ReadFull(r, body); err != nil {
-			return
-		}
-		parts := strings.Split(string(body), "\x00")
-		switch {
-		case first:
-		case head[0] == 'Q':
-			e.note(parts[0])
-		case head[0] == 'P':
-			e.note(parts[1])
+	const ofDatabase, message, application = 2, 13, 22
+	for _, r := range records {
+		kind, text, _ := strings.Cut(r[message], ": ")
+		if r[ofDatabase] == database && r[application] != "admin" && (kind == "statement" ||
+			strings.HasPrefix(kind, "execute ")) {
+			texts = append(texts, text)
 		}
 	}
-}
-
-func (e *ear) note(text string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.texts[text] = true
-}
-
-func (e *ear) heard(part string) (heard bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for text := range e.texts {
-		heard = heard || strings.Contains(text, part)
-	}
-	return heard
+	return texts
 }
 
 var (
@@ -334,12 +258,10 @@ var (
 )
 
 // qualified shows that each function, type and view in what was sent is that of pg_catalog.
-func (e *ear) qualified(t *testing.T) {
+func qualified(t *testing.T, texts []string) {
 	t.Helper()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	require.Greater(t, len(e.texts), 50)
-	for text := range e.texts {
+	require.Greater(t, len(texts), 50)
+	for _, text := range texts {
 		bare := literals.ReplaceAllString(text, "''")
 		if strings.Contains(text, "/* mine */") {
 			continue
@@ -358,10 +280,8 @@ func (e *ear) qualified(t *testing.T) {
 }
 
 // functions are those that were called.
-func (e *ear) functions() (names []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for text := range e.texts {
+func functions(texts []string) (names []string) {
+	for _, text := range texts {
 		for _, match := range called.FindAllStringSubmatch(literals.ReplaceAllString(text, "''"), -1) {
 			if name, ours := strings.CutPrefix(match[1], "pg_catalog."); ours {
 				names = append(names, strings.ToLower(name))

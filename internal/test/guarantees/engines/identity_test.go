@@ -3,9 +3,11 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,18 +47,18 @@ func TestKnownUnsafe(t *testing.T) {
 				require.NoError(t, err)
 			}
 			for _, c := range testbed.PostgresPgx {
-				t.Run(c.Name, func(t *testing.T) { refusesAll(t, c, dsn, "pgactive") })
+				t.Run(c.Name, func(t *testing.T) { refusesAll(t, c, dsn, "pgactive", txlock.ErrUnsafeEngine) })
 			}
-			t.Run("sql.DB", func(t *testing.T) { refusesAll(t, testbed.PostgresSQL[0], dsn, "pgactive") })
+			t.Run("sql.DB", func(t *testing.T) {
+				refusesAll(t, testbed.PostgresSQL[0], dsn, "pgactive", txlock.ErrUnsafeEngine)
+			})
 			_, err = admin.Exec("set allow_system_table_mods = on; update pg_extension set extname = 'spock' " +
 				"where oid = 99999")
 			require.NoError(t, err)
-			driver, p := testbed.PgxOpened().Connect(t, dsn, 4)
-			defer p.Close()
-			locks := txlock.New(driver)
+			locks := testbed.PgxOpened().Locker(t, dsn, 4)
 			lock, err := locks.Mutex("k").Lock(background) // it may serve a cluster with one primary
 			require.NoError(t, err)
-			require.NoError(t, lock.Unlock(background))
+			testbed.Unlock(t, lock)
 			require.ErrorIs(t, locks.Check(background), txlock.ErrUnsafeEngine)
 			require.ErrorIs(t, locks.Install(background), txlock.ErrUnsafeEngine)
 			require.NoError(t, locks.Close())
@@ -65,18 +67,14 @@ func TestKnownUnsafe(t *testing.T) {
 }
 
 func callsItself(t *testing.T, name, version string) {
-	server, err := servers.Start(background, servers.MariaDB, servers.Options{Settings: []string{
-		"--version=" + version, "--log-output=TABLE",
-	}})
-	require.NoError(t, err)
-	e := testbed.Owned(t, server)
-	require.NoError(t, installBySchema(t, e.Admin, testbed.MySQLSQL[0], server.DSN))
-	_, err = e.Admin.Exec("CREATE TABLE things (id INT PRIMARY KEY)")
+	e := testbed.Own(t, servers.MariaDB, "--version="+version, "--log-output=TABLE")
+	require.NoError(t, installBySchema(t, e.Admin, testbed.MySQLSQL[0], e.DSN))
+	_, err := e.Admin.Exec("CREATE TABLE things (id INT PRIMARY KEY)")
 	require.NoError(t, err)
 	_, err = e.Admin.Exec("SET GLOBAL general_log = ON")
 	require.NoError(t, err)
 	for _, c := range testbed.MySQLSQL {
-		t.Run(c.Name, func(t *testing.T) { refusesAll(t, c, server.DSN, name) })
+		t.Run(c.Name, func(t *testing.T) { refusesAll(t, c, e.DSN, name, txlock.ErrUnsafeEngine) })
 	}
 	var locked int
 	require.NoError(t, e.Admin.QueryRow("SELECT COUNT(*) FROM mysql.general_log WHERE "+
@@ -106,14 +104,15 @@ func installBySchema[Tx any](t *testing.T, admin *sql.DB, c testbed.Client[Tx], 
 	return nil
 }
 
-// refusesAll makes each call the first of a driver.
-func refusesAll[Tx any](t *testing.T, c testbed.Client[Tx], dsn, says string) {
-	unlocked := func(_ *txlock.Lock, err error) error { return err }
+// refusesAll makes each call the first of a driver. It must be an error that matches is, and names
+// what is wrong. It runs no work, and a transaction of the caller's is usable behind it.
+func refusesAll[Tx any](t *testing.T, c testbed.Client[Tx], dsn, says string, is error, options ...txlock.Option) {
+	t.Helper()
+	of := func(_ any, err error) error { return err }
 	work := func(context.Context, Tx) error {
 		t.Error("the work must not run")
 		return nil
 	}
-	ran := func(_ bool, err error) error { return err }
 	inTx := func(lock func(Tx) error) error {
 		tx := c.Begin(t, dsn, sql.LevelDefault)
 		err := lock(tx)
@@ -122,52 +121,48 @@ func refusesAll[Tx any](t *testing.T, c testbed.Client[Tx], dsn, says string) {
 		return err
 	}
 	for name, call := range map[string]func(*txlock.Locker[Tx]) error{
-		"Install":   func(l *txlock.Locker[Tx]) error { return l.Install(background) },
-		"Check":     func(l *txlock.Locker[Tx]) error { return l.Check(background) },
-		"Ping":      func(l *txlock.Locker[Tx]) error { return l.Ping(background) },
-		"Lock":      func(l *txlock.Locker[Tx]) error { return unlocked(l.Mutex("k").Lock(background)) },
-		"TryLock":   func(l *txlock.Locker[Tx]) error { return unlocked(l.Mutex("k").TryLock(background)) },
-		"Do":        func(l *txlock.Locker[Tx]) error { return l.Mutex("k").Do(background, work) },
-		"TryDo":     func(l *txlock.Locker[Tx]) error { return l.Mutex("k").TryDo(background, work) },
-		"Shared":    func(l *txlock.Locker[Tx]) error { return unlocked(l.Mutex("k").Shared().Lock(background)) },
-		"Semaphore": func(l *txlock.Locker[Tx]) error { return unlocked(l.Semaphore("k", 2).TryLock(background)) },
-		"Once":      func(l *txlock.Locker[Tx]) error { return ran(l.Once("k").Do(background, work)) },
-		"once, a try": func(l *txlock.Locker[Tx]) error {
-			return ran(l.Once("k").TryDo(background, work))
+		"Install":    func(l *txlock.Locker[Tx]) error { return l.Install(background) },
+		"Check":      func(l *txlock.Locker[Tx]) error { return l.Check(background) },
+		"Ping":       func(l *txlock.Locker[Tx]) error { return l.Ping(background) },
+		"Lock":       func(l *txlock.Locker[Tx]) error { return of(l.Mutex("k").Lock(background)) },
+		"TryLock":    func(l *txlock.Locker[Tx]) error { return of(l.Mutex("k").TryLock(background)) },
+		"Do":         func(l *txlock.Locker[Tx]) error { return l.Mutex("k").Do(background, work) },
+		"TryDo":      func(l *txlock.Locker[Tx]) error { return l.Mutex("k").TryDo(background, work) },
+		"Shared":     func(l *txlock.Locker[Tx]) error { return of(l.Mutex("k").Shared().Lock(background)) },
+		"Semaphore":  func(l *txlock.Locker[Tx]) error { return of(l.Semaphore("k", 2).TryLock(background)) },
+		"Once.Do":    func(l *txlock.Locker[Tx]) error { return of(l.Once("k").Do(background, work)) },
+		"Once.TryDo": func(l *txlock.Locker[Tx]) error { return of(l.Once("k").TryDo(background, work)) },
+		"Claim.TryTake": func(l *txlock.Locker[Tx]) error {
+			return of(l.Claim("k").TryTake(background, "me", time.Minute))
 		},
-		"Rows":        func(l *txlock.Locker[Tx]) error { return unlocked(l.Rows("things", "id", 1).Lock(background)) },
-		"rows, a try": func(l *txlock.Locker[Tx]) error { return l.Rows("things", "id", 1).TryDo(background, work) },
+		"Rows.Lock":  func(l *txlock.Locker[Tx]) error { return of(l.Rows("things", "id", 1).Lock(background)) },
+		"Rows.TryDo": func(l *txlock.Locker[Tx]) error { return l.Rows("things", "id", 1).TryDo(background, work) },
+		"Exec": func(l *txlock.Locker[Tx]) error {
+			return of(l.Mutex("k").Exec(background, txlock.Statement{SQL: "SELECT 1"}))
+		},
 		"LockTx": func(l *txlock.Locker[Tx]) error {
 			return inTx(func(tx Tx) error { return l.Mutex("k").LockTx(background, tx) })
 		},
-		"rows, in a transaction": func(l *txlock.Locker[Tx]) error {
+		"Rows.TryLockTx": func(l *txlock.Locker[Tx]) error {
 			return inTx(func(tx Tx) error { return l.Rows("things", "id", 1).TryLockTx(background, tx) })
 		},
 		"DoTx": func(l *txlock.Locker[Tx]) error {
-			return inTx(func(tx Tx) error { return ran(l.Once("k").DoTx(background, tx)) })
+			return inTx(func(tx Tx) error { return of(l.Once("k").DoTx(background, tx)) })
 		},
 		"Election": func(l *txlock.Locker[Tx]) error {
-			return l.Election("k", "me").Lead(background, func(context.Context, int64) error {
-				t.Error("nobody must lead")
-				return nil
+			return l.Election("k", "me").Lead(background, func(ctx context.Context, _ int64) error {
+				var none Tx
+				return work(ctx, none)
 			})
-		},
-		"Combine": func(l *txlock.Locker[Tx]) error {
-			c := txlock.Combine(func([]int) *txlock.Mutex[Tx] { return l.Mutex("k") },
-				func(context.Context, Tx, []int) ([]txlock.Result[int], error) {
-					t.Error("the work must not run")
-					return nil, nil
-				})
-			_, err := c.Do(background, 1)
-			return err
 		},
 	} {
 		driver, p := c.Connect(t, dsn, 2)
-		locks := txlock.New(driver)
+		locks := txlock.New(driver, options...)
 		for range 2 {
 			err := call(locks)
-			require.ErrorIs(t, err, txlock.ErrUnsafeEngine, name)
 			require.ErrorContains(t, err, says, name)
+			require.NotErrorIs(t, err, txlock.ErrLost, name)
+			require.True(t, is == nil || errors.Is(err, is), name)
 		}
 		require.NoError(t, locks.Close())
 		p.Close()
@@ -178,16 +173,12 @@ func refusesAll[Tx any](t *testing.T, c testbed.Client[Tx], dsn, says string) {
 // one way only.
 func TestReplicatedBothWays(t *testing.T) {
 	t.Parallel()
-	server, err := servers.Start(background, servers.Postgres(), servers.Options{Settings: []string{
-		"-c", "wal_level=logical",
-	}})
-	require.NoError(t, err)
-	e := testbed.Owned(t, server)
+	e := testbed.Own(t, servers.Postgres(), "-c", "wal_level=logical")
 	var nodes []*sql.DB
 	var locks []*txlock.Locker[*sql.Tx]
 	for _, name := range []string{"here", "there"} {
 		e.AsAdmin(t, "create database "+name)
-		dsn := strings.Replace(server.DSN, "/txlock", "/"+name, 1)
+		dsn := strings.Replace(e.DSN, "/txlock", "/"+name, 1)
 		driver, p := testbed.PostgresSQL[0].Connect(t, dsn, 4)
 		t.Cleanup(p.Close)
 		nodes = append(nodes, p.DB)
@@ -207,7 +198,7 @@ func TestReplicatedBothWays(t *testing.T) {
 	subscribe := func(i int) {
 		_, err := nodes[i].Exec(fmt.Sprintf("create subscription sub connection '%s' publication all_tables with "+
 			"(create_slot = false, slot_name = slot_%d, copy_data = false)",
-			strings.Replace(server.DSN, "/txlock", []string{"/there", "/here"}[i], 1), 1-i))
+			strings.Replace(e.DSN, "/txlock", []string{"/there", "/here"}[i], 1), 1-i))
 		require.NoError(t, err)
 		t.Cleanup(func() {
 			for _, text := range []string{
@@ -219,7 +210,7 @@ func TestReplicatedBothWays(t *testing.T) {
 			}
 		})
 	}
-	_, err = nodes[1].Exec("drop publication all_tables")
+	_, err := nodes[1].Exec("drop publication all_tables")
 	require.NoError(t, err)
 	subscribe(1)
 	for _, l := range locks { // a standby of a kind, and its primary
@@ -238,4 +229,56 @@ func TestReplicatedBothWays(t *testing.T) {
 		"create table others (); create publication others for table others")
 	require.NoError(t, err)
 	require.NoError(t, locks[0].Check(background), "the lock table is brought in, and not carried out")
+}
+
+// In a replication group where all members take writes, a member is refused: its locks exclude
+// nobody on the others.
+func TestNodeOfCluster(t *testing.T) {
+	t.Parallel()
+	node, err := servers.StartNode(background, servers.MySQL)
+	require.NoError(t, err)
+	e := testbed.Owned(t, node)
+	locks := testbed.MySQLSQL[0].Locker(t, node.DSN, 2)
+	refused := func(err error) {
+		t.Helper()
+		require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+		require.ErrorContains(t, err, "one node only")
+	}
+	refused(locks.Install(background))
+	refused(locks.Check(background))
+	_, err = locks.Mutex("k").TryLock(background)
+	refused(err)
+
+	e.AsAdmin(t, "SELECT group_replication_switch_to_single_primary_mode()") // the fix of txlock doctor
+	f := testbed.NewSizedFixture(t, e, testbed.MySQLSQL[0], 2, "", txlock.WithFencing())
+	require.NoError(t, f.Locks.Install(background))
+	require.NoError(t, f.Locks.Check(background))
+	lock := testbed.Lock(t, f.Locks.Mutex(f.Key("token")))
+	testbed.Unlock(t, lock)
+	require.NoError(t, f.Locks.Election("e", "me").Lead(background,
+		func(_ context.Context, term int64) error {
+			require.Greater(t, term, lock.Token())
+			return nil
+		}))
+	e.AsAdmin(t, "DROP TABLE "+e.Table()+"_runs") // as an earlier version has made it
+	_, err = e.Admin.Exec("CREATE TABLE " + e.Table() + "_runs (server BIGINT UNSIGNED NOT NULL, " +
+		"epoch BIGINT NOT NULL PRIMARY KEY, start BIGINT UNSIGNED NOT NULL) ENGINE=MEMORY")
+	require.NoError(t, err)
+	_, err = f.Locks.Mutex(f.Key("token")).Lock(background)
+	require.ErrorContains(t, err, "3098")
+	require.NoError(t, f.Locks.Install(background))
+	again := testbed.Lock(t, f.Locks.Mutex(f.Key("token")))
+	require.Greater(t, again.Token(), lock.Token())
+	testbed.Unlock(t, again)
+	e.AsAdmin(t, "SELECT group_replication_switch_to_multi_primary_mode()")
+	refused(f.Locks.Check(background))
+}
+
+// A server that has the group plugin, and is in no group, is no node.
+func TestNodeOfNoCluster(t *testing.T) {
+	t.Parallel()
+	e := testbed.Own(t, servers.MySQL, "--plugin-load-add=group_replication.so",
+		"--loose-group-replication-single-primary-mode=OFF", "--loose-group-replication-start-on-boot=OFF")
+	f := testbed.NewFixture(t, e, testbed.MySQLSQL[0])
+	require.NoError(t, f.Locks.Check(background))
 }

@@ -5,16 +5,15 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -42,22 +41,6 @@ func onCallersPools(t *testing.T, test func(*testing.T, *testbed.Fixture[*sql.Tx
 	onMySQL(t, testbed.MySQLSQL[:1], test)
 }
 
-// onMySQL runs test with some of the clients of MySQL and MariaDB.
-func onMySQL(t *testing.T, clients []testbed.Client[*sql.Tx], test func(*testing.T, *testbed.Fixture[*sql.Tx])) {
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		if e.Postgres {
-			continue
-		}
-		for _, c := range clients {
-			t.Run(e.Name+"/"+c.Name, func(t *testing.T) {
-				t.Parallel()
-				test(t, testbed.NewFixture(t, e, c))
-			})
-		}
-	}
-}
-
 // A transaction that a connection of the pool was left with is committed before the lock, as
 // BeginTx would do. So work reads what is current, and what fails in it is undone alone.
 func TestLeftoverTransaction(t *testing.T) {
@@ -71,42 +54,6 @@ func TestLeftoverTransaction(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-	})
-}
-
-// Inspect commits it too: on MariaDB it waits for the row on connections of the caller's.
-func TestInspectOnLeftoverTransactions(t *testing.T) {
-	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		const connections = 6
-		table := f.MakeTable(t, "id int primary key")
-		held, err := f.Locks.Mutex(f.Key("held")).Lock(background)
-		require.NoError(t, err)
-		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", url.Values{"autocommit": {"0"}}), connections)
-		t.Cleanup(pool.Close)
-		locks := txlock.New(driver, txlock.WithTable(f.Table()))
-		t.Cleanup(func() { require.NoError(t, locks.Close()) })
-		onEach := func(text string) {
-			var conns []*sql.Conn
-			for i := range connections {
-				conn, err := pool.DB.Conn(background)
-				require.NoError(t, err)
-				_, err = conn.ExecContext(background, strings.ReplaceAll(text, "?", strconv.Itoa(i)))
-				require.NoError(t, err)
-				conns = append(conns, conn)
-			}
-			for _, conn := range conns {
-				require.NoError(t, conn.Close())
-			}
-		}
-		onEach("INSERT INTO " + table + " VALUES (?)")
-		eventually.True(t, "the holder is found", func() bool { // MariaDB's picture may be of a moment before
-			holdings, err := locks.Inspect(background, f.Key("held"))
-			require.NoError(t, err)
-			return holdings[0].Holder.ID != ""
-		})
-		onEach("COMMIT")
-		require.Equal(t, connections, f.Total(t, "SELECT COUNT(*) FROM "+table))
-		require.NoError(t, held.Unlock(background))
 	})
 }
 
@@ -165,14 +112,12 @@ func TestTryRowsWhenSerializable(t *testing.T) {
 			}
 			params[level] = "'SERIALIZABLE'"
 		})
-		holder, err := f.Locks.Rows(table, "id", 1).Lock(background)
-		require.NoError(t, err)
+		holder := testbed.Lock(t, f.Locks.Rows(table, "id", 1))
 		defer func() { require.NoError(t, holder.Unlock(background)) }()
 		start := time.Now()
-		_, err = locks.Rows(table, "id", 1).TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		testbed.Misses(t, locks.Rows(table, "id", 1))
 		require.Less(t, time.Since(start), 4*time.Second)
-		_, err = locks.Rows(table, "id", 1, 2).TryLock(background)
+		_, err := locks.Rows(table, "id", 1, 2).TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired, "one is held, and one is missing")
 		_, err = locks.Rows(table, "id", 2).TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNoRow)
@@ -201,46 +146,134 @@ func TestNothingIsLeftForDDL(t *testing.T) {
 	})
 }
 
-// The error of a Do means that nothing is committed, also where the settings, which are restored
-// together with the COMMIT, cannot be.
-func TestCommitWithSettings(t *testing.T) {
+// Leader keeps no lock on the record, and reads no old one, also where the caller's sessions begin
+// a transaction with every statement, and keep its snapshot.
+func TestLeaderWithoutAutocommit(t *testing.T) {
 	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		table := f.MakeTable(t, "n int")
-		locks, db := callersPool(t, f, func(map[string]string) {})
-		err := locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
-			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-			return f.Exec(ctx, tx, "SET @txlock_isolation = 'none'")
-		})
-		require.Equal(t, err == nil, f.Total(t, "SELECT COUNT(*) FROM "+table) == 1)
-		require.NoError(t, locks.Mutex(f.Key("a")).Do(background, func(context.Context, *sql.Tx) error { return nil }))
-		var left int
-		require.NoError(t, db.QueryRow("SELECT @@autocommit <> 1 OR @txlock_isolation IS NOT NULL").Scan(&left))
-		require.Zero(t, left)
+		locks, db := callersPool(t, f, func(params map[string]string) { params["autocommit"] = "0" })
+		onlooker := locks.Election(f.Key("election"), "onlooker")
+		for range 3 {
+			var number int64
+			require.NoError(t, f.Locks.Election(f.Key("election"), "me").Lead(background,
+				func(_ context.Context, term int64) error {
+					number = term
+					leader, err := onlooker.Leader(background)
+					require.NoError(t, err)
+					require.Equal(t, term, leader.Term)
+					return nil
+				}))
+			_, err := onlooker.Leader(background)
+			require.ErrorIs(t, err, txlock.ErrNoLeader)
+			f.Transactions(t, 0)
+			var n int64 // the snapshot of a transaction that the caller leaves open
+			leaders := testbed.TableOf(f.Engine, "txlock_slots_leaders")
+			require.NoError(t, db.QueryRow("SELECT MAX(term) FROM "+leaders).Scan(&n))
+			require.GreaterOrEqual(t, n, number)
+		}
 	})
 }
 
-// A Once that fails between its look at the marker and its end leaves nothing in the session.
-func TestNothingIsLeftOfOnce(t *testing.T) {
+// Locks work where the server refuses what it would otherwise only warn of, and where it reads NOT
+// in another way.
+func TestStrictMode(t *testing.T) {
 	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		f, table := testbed.NewFixtureWithTable(t, f.Engine, f.Client, txlock.WithSlots(64))
-		require.NoError(t, f.Locks.Install(background))
-		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
-		t.Cleanup(pool.Close)
-		locks := txlock.New(driver, txlock.WithTable(table))
-		nothing := func(context.Context, *sql.Tx) error { return nil }
-		for _, key := range []string{"a", "b"} {
-			ran, err := locks.Once(key).Do(background, nothing)
-			require.NoError(t, err)
-			require.True(t, ran)
+		for _, mode := range []string{"TRADITIONAL", "HIGH_NOT_PRECEDENCE"} {
+			locks, _ := callersPool(t, f, func(params map[string]string) { params["sql_mode"] = "'" + mode + "'" })
+			require.NoError(t, locks.Mutex(f.Key("k")).Do(background, idle[*sql.Tx]))
+			require.NoError(t, locks.Mutex(f.Key("k")).Shared().Do(background, idle[*sql.Tx]))
+			require.NoError(t, locks.Semaphore(f.Key("k"), 2).Do(background, idle[*sql.Tx]))
+			// The first also asks for the format of the binary log.
+			for _, key := range []string{f.Key(mode), f.Key(mode + " again")} {
+				for _, want := range []bool{true, false} {
+					worked := false
+					ran, err := locks.Once(key).Do(background, func(context.Context, *sql.Tx) error {
+						worked = true
+						return nil
+					})
+					require.NoError(t, err)
+					require.Equal(t, want, ran)
+					require.Equal(t, want, worked)
+				}
+			}
 		}
-		f.AsAdmin(t, "RENAME TABLE "+table+" TO "+table+"_gone")
-		_, err := locks.Once("b").Do(background, nothing)
-		f.AsAdmin(t, "RENAME TABLE "+table+"_gone TO "+table)
-		if err != nil {
-			require.ErrorIs(t, err, txlock.ErrNotInstalled)
+	})
+}
+
+// What work sets in its session is set anew for the next lock on that connection. With autocommit
+// left on, each lock would end with the statement that takes it.
+func TestSettingsOfWork(t *testing.T) {
+	onMySQL(t, testbed.MySQLSQL[1:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		const settings = "SELECT CONCAT_WS(' ', @@autocommit + 0, @@wait_timeout, " +
+			"@@innodb_lock_wait_timeout, /*!80001 @@transaction_isolation, @@transaction_read_only + 0 */ " +
+			"/*M! @@tx_isolation, @@tx_read_only + 0 */)"
+		read := func(change string) (found string) {
+			_ = f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) (err error) {
+				found, err = f.Query(ctx, tx, settings)
+				return errors.Join(err, f.Exec(ctx, tx, change))
+			})
+			return found
 		}
-		var left int
-		require.NoError(t, pool.DB.QueryRow("SELECT @txlock IS NOT NULL OR @txlock_isolation IS NOT NULL").Scan(&left))
-		require.Zero(t, left)
+		f.AsAdmin(t, "CREATE PROCEDURE "+f.Label+".silent() SET autocommit = 1")
+		before := read("DO 0")
+		for _, change := range []string{
+			"SET autocommit = 1", "/* as ORMs do */ SET @@autocommit = 1", "CALL silent()", "DO 0; SET autocommit = 1",
+			"SET SESSION wait_timeout = 28800", "SET innodb_lock_wait_timeout = 1", "SET SESSION TRANSACTION READ ONLY",
+			"SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+		} {
+			require.Equal(t, before, read(change))
+			lock, err := f.Locks.Mutex(f.Key("a")).Lock(background)
+			require.NoError(t, err, change)
+			f.Taken(t, f.Key("a"))
+			testbed.Unlock(t, lock)
+			require.Equal(t, before, read("DO 0"), change)
+		}
+	})
+}
+
+// Two Lockers on one driver have their own leases, whatever the work before has set.
+func TestLeasesOfOneDriver(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		driver, err := postgres.Open(background, f.DSNFor(f.Label, "", nil)+"&pool_max_conns=1")
+		require.NoError(t, err)
+		brief := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(7*time.Second))
+		long := txlock.New(driver, txlock.WithTable(f.Table()), txlock.WithLease(time.Minute))
+		t.Cleanup(func() { require.NoError(t, brief.Close()) }) // and the driver
+		has := func(locks *txlock.Locker[pgx.Tx], lease string) {
+			require.NoError(t, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+				shown, err := f.Query(ctx, tx, "SELECT concat_ws(' ', "+
+					"current_setting('idle_in_transaction_session_timeout'), current_setting('tcp_user_timeout'), "+
+					"current_setting('client_connection_check_interval'))")
+				require.NoError(t, err)
+				require.Equal(t, lease, shown)
+				return f.Exec(ctx, tx, "SET idle_in_transaction_session_timeout = 0")
+			}))
+		}
+		for range 2 {
+			has(brief, "7s 7000 500ms")
+			has(brief, "7s 7000 500ms")
+			has(long, "1min 60000 500ms")
+		}
+	})
+}
+
+// A wait for the table of the markers, which DDL has, ends as any other.
+func TestOnceBesideDDL(t *testing.T) {
+	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		f, table := testbed.NewInstalled(t, f.Engine, f.Client, txlock.WithSlots(64))
+		once := f.Locks.Once("k")
+		_, err := once.Do(background, idle[*sql.Tx])
+		require.NoError(t, err)
+		ddl, err := f.Admin.Conn(background)
+		require.NoError(t, err)
+		defer ddl.Close()
+		_, err = ddl.ExecContext(background, "LOCK TABLES "+table+"_once WRITE")
+		require.NoError(t, err)
+		_, err = once.Within(50*time.Millisecond).Do(background, idle[*sql.Tx])
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		_, err = ddl.ExecContext(background, "UNLOCK TABLES")
+		require.NoError(t, err)
 	})
 }

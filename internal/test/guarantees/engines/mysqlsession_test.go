@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/tier"
 )
@@ -23,16 +24,15 @@ import (
 func TestOpenRows(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		table := f.MakeTable(t, "id int primary key")
-		nothing := func(context.Context, *sql.Tx) error { return nil }
 		nested := f.Locks.Mutex(f.Key("nested"))
 		require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
 			rows, err := tx.QueryContext(ctx, "SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3")
 			require.NoError(t, err)
 			require.True(t, rows.Next())
 			for name, call := range map[string]func() error{
-				"Do":    func() error { return nested.Do(ctx, nothing) },
+				"Do":    func() error { return nested.Do(ctx, idle[*sql.Tx]) },
 				"Lock":  func() error { _, err := nested.Lock(ctx); return err },
-				"TryDo": func() error { return nested.TryDo(ctx, nothing) },
+				"TryDo": func() error { return nested.TryDo(ctx, idle[*sql.Tx]) },
 				"Exec": func() error {
 					_, err := nested.Exec(ctx, txlock.Statement{SQL: "DELETE FROM " + table})
 					return err
@@ -43,7 +43,7 @@ func TestOpenRows(t *testing.T) {
 				require.NotErrorIs(t, err, txlock.ErrLost, name)
 			}
 			require.NoError(t, rows.Close())
-			require.NoError(t, nested.Do(ctx, nothing))
+			require.NoError(t, nested.Do(ctx, idle[*sql.Tx]))
 			f.Taken(t, f.Key("outer"), f.Key("nested"))
 			_, err = tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES (1)")
 			return err
@@ -52,34 +52,11 @@ func TestOpenRows(t *testing.T) {
 	})
 }
 
-// A session that the server has ended before the COMMIT was sent has committed nothing, and the
-// error does not say that nobody knows.
-func TestEndedBeforeCommit(t *testing.T) {
-	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		table := f.MakeTable(t, "id int primary key")
-		for range 10 {
-			err := f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
-				_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES (1)")
-				f.KillSession(t, tx)
-				f.Transactions(t, 0)
-				return err
-			})
-			require.ErrorIs(t, err, txlock.ErrLost)
-			require.NotErrorIs(t, err, txlock.ErrDeadlock)
-			require.NotContains(t, err.Error(), "unknown")
-		}
-		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	})
-}
-
 // What a look at a marker reads is committed, whatever isolation level work has left in its
 // session.
 func TestOnceBehindOtherIsolation(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
-		t.Cleanup(pool.Close)
-		locks := txlock.New(driver, txlock.WithTable(f.Table()))
-		t.Cleanup(func() { require.NoError(t, locks.Close()) })
+		locks := f.Another(t, 1)
 		level := "transaction_isolation"
 		if f.MariaDB {
 			level = "tx_isolation"
@@ -106,21 +83,6 @@ func TestOnceBehindOtherIsolation(t *testing.T) {
 	})
 }
 
-// An Exec locks what a Do locks: rows by a column that is not unique, too.
-func TestExecOfSeveralRowsOfOneValue(t *testing.T) {
-	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		table := f.MakeTable(t, "id int primary key, k int, n int not null, index (k)")
-		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 7, 0), (2, 7, 0), (3, 8, 0)")
-		add := txlock.Statement{SQL: "UPDATE " + table + " SET n = n + ? WHERE k = ?", Args: []any{1, 7}, Rows: 2}
-		affected, err := f.Locks.Rows(table, "k", 7).Exec(background, add)
-		require.NoError(t, err)
-		require.Equal(t, []int64{2}, affected)
-		_, err = f.Locks.Rows(table, "k", 9).Exec(background, add)
-		require.ErrorIs(t, err, txlock.ErrNoRow)
-		require.Equal(t, 2, f.Total(t, "SELECT SUM(n) FROM "+table))
-	})
-}
-
 // A cancel that races with the grant of a nested lock costs the outer Do nothing, and no time: what
 // was taken has no statement behind it that a KILL QUERY could leave without an answer.
 func TestCancelRacesInTheWorkOfADo(t *testing.T) {
@@ -133,8 +95,7 @@ func TestCancelRacesInTheWorkOfADo(t *testing.T) {
 		require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(outer context.Context, _ *sql.Tx) error {
 			for round := range rounds {
 				name := "race" + strings.Repeat("'", 2*round)
-				holder, err := several(others.Locks, name).Lock(background)
-				require.NoError(t, err)
+				holder := testbed.Lock(t, several(others.Locks, name))
 				ctx, cancel := context.WithCancel(outer)
 				begun := time.Now()
 				var together sync.WaitGroup
@@ -156,4 +117,65 @@ func TestCancelRacesInTheWorkOfADo(t *testing.T) {
 			return nil
 		}))
 	})
+}
+
+// A goroutine that the work has left behind with the transaction's handle disturbs neither the
+// commit nor who has the connection next.
+func TestHandleLeftBehind(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if e.Postgres {
+			continue
+		}
+		for _, c := range testbed.MySQLSQL {
+			t.Run(e.Name+"/"+c.Name, func(t *testing.T) {
+				t.Parallel()
+				f := testbed.NewSizedFixture(t, e, c, 1, "")
+				rolledBackBehind(t, f)
+				statementBehind(t, f)
+			})
+		}
+	}
+}
+
+// rolledBackBehind rolls back while the Do commits: one of them is first.
+func rolledBackBehind(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+	table := f.MakeTable(t, "id int primary key")
+	committed := 0
+	for i := range 100 {
+		rolledBack := make(chan struct{})
+		err := f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES (?)", i)
+			go func() {
+				defer close(rolledBack)
+				_ = tx.Rollback()
+			}()
+			return err
+		})
+		if err == nil {
+			committed++
+		} else {
+			require.ErrorIs(t, err, txlock.ErrLost)
+		}
+		<-rolledBack
+	}
+	require.Equal(t, committed, f.Total(t, "SELECT COUNT(*) FROM "+table))
+}
+
+// statementBehind is a statement that the server still runs when the work returns: the commit
+// comes behind it.
+func statementBehind(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+	const sleeping = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'DO SLEEP(0.4%' AND db = "
+	for range 3 {
+		done := make(chan error, 1)
+		require.NoError(t, f.Locks.Mutex(f.Key("a")).Do(background, func(_ context.Context, tx *sql.Tx) error {
+			go func() {
+				_, err := tx.ExecContext(background, "DO SLEEP(0.4)")
+				done <- err
+			}()
+			eventually.True(t, "the statement runs", func() bool { return f.Total(t, sleeping+"'"+f.Label+"'") == 1 })
+			return nil
+		}))
+		require.NoError(t, <-done)
+	}
 }

@@ -2,6 +2,9 @@ package engines
 
 import (
 	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +14,8 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/tier"
 )
 
 // The guarantees that a pooler can break hold behind Odyssey, also in pgx's usual mode, if it
@@ -91,9 +96,7 @@ func killedClient[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.Equal(t, "working", client.Next(t))
 	require.NoError(t, client.Process.Kill())
 	require.Error(t, client.Exit())
-	lock, err := f.Locks.Mutex(f.Key("a")).Within(10 * time.Second).Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, testbed.Lock(t, f.Locks.Mutex(f.Key("a")).Within(10*time.Second)))
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 }
 
@@ -110,4 +113,141 @@ func closedInUse[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	defer cancel()
 	_, err = e.Admin.ExecContext(ctx, "INSERT INTO "+table+" VALUES (1)")
 	require.NoError(t, err)
+}
+
+// What fails through a pooler that does not track prepared statements says so, and the simple
+// protocol works through it.
+func TestOldPgBouncer(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if e.Kind != servers.Postgres18 {
+			continue
+		}
+		pooler, err := servers.StartPgBouncer(background, e.Server, "max_prepared_statements=0")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+		untracked(t, e.Through(pooler))
+	}
+}
+
+func untracked(t *testing.T, through *testbed.Engine) {
+	cycle := func(f *testbed.Fixture[pgx.Tx]) error {
+		return testbed.Cycle(background, f.Locks.Mutex(f.Key("a")))
+	}
+	do := func(f *testbed.Fixture[pgx.Tx]) error {
+		return f.Locks.Mutex(f.Key("a")).Do(background, idle[pgx.Tx])
+	}
+	exec := func(f *testbed.Fixture[pgx.Tx]) error {
+		_, err := f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1})
+		return err
+	}
+	require.NoError(t, cycle(testbed.NewFixture(t, through, testbed.PgxOnPool("simple protocol"))))
+	first := testbed.NewFixture(t, through, testbed.PgxOpened())
+	// Another client gets the server's session in which the first has prepared its statements.
+	second := testbed.NewFixture(t, through, testbed.PgxOpened())
+	for range 3 {
+		for _, err := range []error{cycle(second), do(second), exec(second), cycle(first), do(first), exec(first)} {
+			if err != nil {
+				require.ErrorContains(t, err, "max_prepared_statements")
+			}
+		}
+		permit, err := second.Locks.Semaphore(second.Key("permits"), 2).Lock(background)
+		if err == nil {
+			testbed.Unlock(t, permit)
+		} else {
+			require.ErrorContains(t, err, "max_prepared_statements")
+		}
+	}
+}
+
+// Some of the guarantees hold behind pgpool-II too. The full tier shows them all there, with two
+// clients.
+func TestPgpool(t *testing.T) {
+	t.Parallel()
+	e := testbed.Pgpool(t, 100, true)
+	for says, show := range map[string]func(*testing.T, *testbed.Engine, testbed.Client[pgx.Tx]){
+		"one holder": guarantees.OneHolder[pgx.Tx], "a cancelled wait": guarantees.CancelledWait[pgx.Tx],
+		"settings": guarantees.CallersSettings[pgx.Tx], "work that commits": guarantees.SelfEnded[pgx.Tx],
+		"killed connections": guarantees.KilledConnection[pgx.Tx], "permits": guarantees.SemaphoreVerbs[pgx.Tx],
+	} {
+		t.Run(says, func(t *testing.T) { show(t, e, testbed.PgxOpened()) })
+	}
+}
+
+// Behind a pooler that takes no cancel request, like RDS Proxy, a cancelled wait ends as elsewhere.
+func TestCancelWithoutKey(t *testing.T) {
+	t.Parallel()
+	eachKeyless(t, func(t *testing.T, e *testbed.Engine) {
+		keyless, _ := e.Keyless(t, 20)
+		for _, c := range testbed.PostgresPgx {
+			t.Run(c.Name, func(t *testing.T) {
+				t.Parallel()
+				guarantees.CancelledWait(t, keyless, c)
+			})
+		}
+		t.Run("sql.DB", func(t *testing.T) {
+			t.Parallel()
+			guarantees.CancelledWait(t, keyless, testbed.PostgresSQL[0])
+		})
+	})
+}
+
+func eachKeyless(t *testing.T, test func(*testing.T, *testbed.Engine)) {
+	for _, e := range testbed.Engines {
+		if e.Kind == servers.Postgres18 {
+			test(t, e)
+		}
+	}
+}
+
+// A cancelled wait keeps its connection there, but on a machine that is too busy to send the cancel
+// in time, and no cancel hits who has the server's session next.
+func TestCancelsHitNoNeighbour(t *testing.T) {
+	t.Parallel()
+	eachKeyless(t, func(t *testing.T, e *testbed.Engine) {
+		const waiters, neighbours = 4, 4
+		cancels := tier.Pick(20, 100, 10_000)
+		holder := testbed.NewFixture(t, e, testbed.PgxOpened())
+		key := holder.Key("held")
+		held := testbed.Lock(t, holder.Locks.Mutex(key))
+		keyless, pooler := e.Keyless(t, 2*waiters) // for more clients than these
+		f := testbed.NewSizedFixture(t, keyless, testbed.PgxOpened(), 2*waiters, "", txlock.WithQueue(waiters))
+		ctx, stop := context.WithCancel(background)
+		var busy, all sync.WaitGroup
+		for range neighbours {
+			conn, err := pgx.Connect(background, f.DSNFor("neighbour", "", nil))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close(background) })
+			busy.Go(func() {
+				for ctx.Err() == nil {
+					if _, err := conn.Exec(background, "SELECT pg_sleep(0.001)"); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		f.Warm(t, 2*waiters-1)
+		logins := pooler.Logins()
+		for range waiters {
+			all.Go(func() {
+				for range cancels / waiters {
+					wait, cancel := context.WithCancel(background)
+					go func() {
+						<-time.After(time.Duration(rand.IntN(10_000)) * time.Microsecond)
+						cancel()
+					}()
+					if _, err := f.Locks.Mutex(key).Lock(wait); !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		stop()
+		busy.Wait()
+		// Where no connection comes in time to cancel from, a wait loses its own.
+		require.Less(t, pooler.Logins()-logins, cancels/4, "waits have kept their connections")
+		testbed.Unlock(t, held)
+	})
 }

@@ -2,7 +2,7 @@ package engines
 
 import (
 	"context"
-	"strconv"
+	"database/sql"
 	"testing"
 	"time"
 
@@ -11,13 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/locktable"
-	"github.com/txlock/txlock/internal/peer"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // Rows that the work leaves unread keep COMMIT from being sent.
@@ -43,38 +39,11 @@ func TestUnreadRowsAreNotACommit(t *testing.T) {
 	}
 }
 
-// Pgx's handle does not end the transaction. What work sends behind a COMMIT as text commits by
-// itself, and the Do is lost.
-func TestWorkCommitsByItself(t *testing.T) {
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
-		f := testbed.NewFixture(t, e, testbed.PgxOpened())
-		table := f.MakeTable(t, "id int primary key")
-		err := f.Locks.Mutex(f.Key("self")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-			require.ErrorContains(t, tx.Commit(ctx), "the transaction is that of the lock")
-			require.ErrorContains(t, tx.Rollback(ctx), "the transaction is that of the lock")
-			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
-			require.NoError(t, f.Exec(ctx, tx, "COMMIT"))
-			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (3)")
-		})
-		require.ErrorIs(t, err, txlock.ErrLost)
-		require.Equal(t, 4, f.Total(t, "SELECT SUM(id) FROM "+table))
-		f.Free(t, f.Key("self"))
-	}
-}
-
 // After an error that the work swallows no nested Do can run, but nothing is lost: rolling back to
 // a savepoint of the work's own makes it possible again.
 func TestNestedDoInAbortedTransaction(t *testing.T) {
 	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		t.Run("pgx", func(t *testing.T) { nestedInAborted(t, e, testbed.PgxOpened()) })
-		t.Run("sql.DB", func(t *testing.T) { nestedInAborted(t, e, testbed.PostgresSQL[0]) })
-	})
+	bothPostgres(t, nestedInAborted[pgx.Tx], nestedInAborted[*sql.Tx])
 }
 
 func nestedInAborted[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -98,16 +67,10 @@ func nestedInAborted[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 // nested Do, and with a lock that its work has left open.
 func TestDoTellsOfTheCommit(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres { // only PostgreSQL checks constraints at COMMIT
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			t.Run("pgx", func(t *testing.T) { refusedCommit(t, e, testbed.PgxOpened()) })
-			t.Run("sql.DB", func(t *testing.T) { refusedCommit(t, e, testbed.PostgresSQL[0]) })
-		})
-	}
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		t.Run("pgx", func(t *testing.T) { refusedCommit(t, e, testbed.PgxOpened()) })
+		t.Run("sql.DB", func(t *testing.T) { refusedCommit(t, e, testbed.PostgresSQL[0]) })
+	})
 }
 
 func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -141,80 +104,6 @@ func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 }
 
-// A refused COMMIT does not cost a connection.
-func TestRefusedCommitKeepsConnection(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 1, "")
-		table := f.MakeTable(t, "id int unique deferrable initially deferred")
-		var handle pgx.Tx
-		do := func(values string) (backend string, err error) {
-			err = f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-				handle = tx
-				backend, err = f.Query(ctx, tx, "SELECT pg_backend_pid()")
-				require.NoError(t, err)
-				return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES "+values)
-			})
-			return backend, err
-		}
-		first, err := do("(1)")
-		require.NoError(t, err)
-		for range 2 {
-			again, err := do("(2), (2)")
-			require.ErrorContains(t, err, "unique")
-			require.Equal(t, first, again)
-			require.ErrorIs(t, f.Exec(background, handle, "SELECT 1"), pgx.ErrTxClosed)
-		}
-		again, err := do("(2)")
-		require.NoError(t, err)
-		require.Equal(t, first, again)
-		require.Equal(t, 3, f.Total(t, "SELECT sum(id) FROM "+table))
-	})
-}
-
-// Labels with the key do not make a new prepared statement of each key.
-func TestKeysShareStatements(t *testing.T) {
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue // nothing is prepared there
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			for _, c := range testbed.PostgresPgx {
-				if c.Name != testbed.PgxOnPool("simple protocol").Name {
-					t.Run(c.Name, func(t *testing.T) { keysShareStatements(t, e, c) })
-				}
-			}
-		})
-	}
-}
-
-func keysShareStatements(t *testing.T, e *testbed.Engine, c testbed.Client[pgx.Tx]) {
-	f := testbed.NewSizedFixture(t, e, c, 1, "")
-	prepared := func() (n string) {
-		require.NoError(t, f.Locks.Mutex(f.Key("counts")).Do(
-			background, func(ctx context.Context, tx pgx.Tx) (err error) {
-				n, err = f.Query(ctx, tx, "SELECT count(*) FROM pg_prepared_statements")
-				return err
-			}))
-		return n
-	}
-	lockUnlock := func(key string) {
-		lock, err := f.Locks.Mutex(key).Lock(background)
-		require.NoError(t, err)
-		require.NoError(t, lock.Unlock(background))
-	}
-	lockUnlock(f.Key("first"))
-	prepared()
-	before := prepared()
-	for i := range 20 {
-		lockUnlock(f.Key(strconv.Itoa(i)))
-	}
-	require.Equal(t, before, prepared())
-	require.NotEqual(t, "0", before)
-}
-
 // A call in the work of a Do whose rows are open is an error that says so, and nothing is lost.
 func TestCallsWhileRowsAreOpen(t *testing.T) {
 	t.Parallel()
@@ -226,12 +115,11 @@ func TestCallsWhileRowsAreOpen(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, rows.Next())
 			further := f.Locks.Mutex(f.Key("further"))
-			nothing := func(context.Context, pgx.Tx) error { return nil }
 			for name, call := range map[string]func() error{
 				"Lock":         func() error { _, err := further.Lock(ctx); return err },
 				"TryLock":      func() error { _, err := further.TryLock(ctx); return err },
-				"Do":           func() error { return further.Do(ctx, nothing) },
-				"Do of a held": func() error { return f.Locks.Mutex(f.Key("outer")).Do(ctx, nothing) },
+				"Do":           func() error { return further.Do(ctx, idle[pgx.Tx]) },
+				"Do of a held": func() error { return f.Locks.Mutex(f.Key("outer")).Do(ctx, idle[pgx.Tx]) },
 				"LockTx":       func() error { return further.LockTx(ctx, tx) },
 				"Exec": func() error {
 					_, err := further.Exec(ctx, txlock.Statement{SQL: "SELECT 1"})
@@ -243,32 +131,10 @@ func TestCallsWhileRowsAreOpen(t *testing.T) {
 				require.NotErrorIs(t, err, txlock.ErrLost, name)
 			}
 			rows.Close()
-			require.NoError(t, further.Do(ctx, nothing))
+			require.NoError(t, further.Do(ctx, idle[pgx.Tx]))
 			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
 		}))
 		require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	})
-}
-
-// A session that the server has ended before the COMMIT was sent is known not to have committed.
-func TestDeadBeforeCommit(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f := testbed.NewFixture(t, e, testbed.PgxOpened())
-		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 2)
-		defer pool.Close()
-		found, err := locktable.Find(background, driver, e.Table())
-		require.NoError(t, err)
-		session, _, err := driver.Begin(background, dialects.Request{
-			Table: found.Name, Slots: found.Slots, Column: "slot", Values: []dialects.Value{{Text: "7"}},
-			Ours: true, Lease: time.Minute, Work: &dialects.Work{},
-		})
-		require.NoError(t, err)
-		f.KillSession(t, session.Tx())
-		eventually.True(t, "the end has arrived", (peer.Conn{Conn: session.Socket()}).Gone)
-		err = session.End(background, time.Now().Add(time.Minute), true)
-		require.ErrorIs(t, err, txlock.ErrLost)
-		require.NotErrorIs(t, err, txlock.ErrUnknown)
 	})
 }
 
@@ -279,9 +145,7 @@ func TestPoolerLosesServer(t *testing.T) {
 		if e.Kind != servers.Postgres18 {
 			continue
 		}
-		proxy, err := wire.Listen(e.Address())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = proxy.Close() })
+		proxy := testbed.Proxy(t, e)
 		pooler, err := servers.StartPgBouncer(background, &servers.Server{
 			Kind: e.Kind, Name: e.Name, DSN: e.DSNFor("", proxy.Addr(), nil),
 		})
@@ -316,26 +180,4 @@ func TestPoolerLosesServer(t *testing.T) {
 			require.ErrorIs(t, err, txlock.ErrUnknown)
 		}
 	}
-}
-
-// A try that misses in the session of another lock leaves no key there; one that gets its key does.
-func TestMissedTryShowsNothing(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f, _ := testbed.NewFixtureWithTable(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
-		require.NoError(t, f.Locks.Install(background))
-		held, err := f.Locks.Mutex("b").Lock(background)
-		require.NoError(t, err)
-		outer, err := f.Locks.Mutex("a").Lock(background)
-		require.NoError(t, err)
-		_, err = f.Locks.Mutex("b").TryLock(outer.Context())
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		got, err := f.Locks.Mutex("c").TryLock(outer.Context())
-		require.NoError(t, err)
-		shown := " FROM pg_stat_activity WHERE application_name LIKE '" + f.Label + "#% [a]"
-		require.Equal(t, 1, f.Total(t, "SELECT count(*)"+shown+" [c]'"))
-		for _, lock := range []*txlock.Lock{got, outer, held} {
-			require.NoError(t, lock.Unlock(background))
-		}
-	})
 }

@@ -14,26 +14,17 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // On a connection of pgx's the library's statements are prepared as pgx prepares any.
 func TestPreparedStatements(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			f := testbed.NewFixture(t, e, testbed.PgxOpened())
-			t.Run("on the way", func(t *testing.T) { preparesOnTheWay(t, f) })
-			t.Run("once", func(t *testing.T) { preparesOnce(t, f) })
-			t.Run("forgotten", func(t *testing.T) { forgetsStatements(t, f) })
-			t.Run("outdated", func(t *testing.T) { outdatesStatements(t, f) })
-			t.Run("traced", func(t *testing.T) { tracedStatements(t, f) })
-		})
-	}
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		t.Run("once", func(t *testing.T) { preparesOnce(t, f) })
+		t.Run("forgotten", func(t *testing.T) { forgetsStatements(t, f) })
+		t.Run("traced", func(t *testing.T) { tracedStatements(t, f) })
+	})
 }
 
 // onPool is a Locker on a pool of one connection.
@@ -50,24 +41,8 @@ func onPool(t *testing.T, f *testbed.Fixture[pgx.Tx], address string, change fun
 	t.Cleanup(pool.Close)
 	locks := txlock.New(postgres.New(pool))
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-	require.NoError(t, locks.Mutex(f.Key("other")).Do(background, func(context.Context, pgx.Tx) error { return nil }))
+	require.NoError(t, locks.Mutex(f.Key("other")).Do(background, idle[pgx.Tx]))
 	return pool, locks
-}
-
-// preparesOnTheWay shows that the first lock on a connection takes one round trip more, as a batch
-// of pgx's does.
-func preparesOnTheWay(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
-	proxy, err := wire.Listen(f.Address())
-	require.NoError(t, err)
-	defer proxy.Close()
-	pool, locks := onPool(t, f, proxy.Addr(), func(*pgx.ConnConfig) {})
-	pool.Reset() // the number of slots is known, and the next connection is new
-	require.NoError(t, pool.Ping(background))
-	before := proxy.Bursts()
-	lock, err := locks.Mutex(f.Key("new")).Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
-	require.Equal(t, 3, proxy.Bursts()-before)
 }
 
 // statements counts those that the server keeps for the only connection of pool.
@@ -78,21 +53,19 @@ func statements(t *testing.T, pool *pgxpool.Pool) (n int) {
 	return n
 }
 
-// preparesOnce shows that later calls prepare nothing.
+// preparesOnce shows that later calls prepare nothing, also of other keys.
 func preparesOnce(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 	pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
-	m := locks.Mutex(f.Key("once"))
-	do := func() {
-		require.NoError(t, m.Do(background, func(context.Context, pgx.Tx) error { return nil }))
-		lock, err := m.Lock(background)
-		require.NoError(t, err)
-		require.NoError(t, lock.Unlock(background))
+	do := func(key string) {
+		m := locks.Mutex(f.Key(key))
+		require.NoError(t, m.Do(background, idle[pgx.Tx]))
+		testbed.Unlock(t, testbed.Lock(t, m))
 	}
-	do()
+	do("first")
 	before := statements(t, pool)
 	require.Positive(t, before)
-	for range 10 {
-		do()
+	for i := range 10 {
+		do(fmt.Sprint(i))
 	}
 	require.Equal(t, before, statements(t, pool))
 	table := f.MakeTable(t, "id int primary key")
@@ -101,42 +74,6 @@ func preparesOnce(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 		require.ErrorContains(t, err, "no number")
 	}
 	require.LessOrEqual(t, statements(t, pool), before+3, "of the rows' two and those of the lock")
-}
-
-// outdatesStatements shows that a lock goes on when a column gets another type.
-func outdatesStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
-	pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7)")
-	lock := func() error {
-		lock, err := locks.Rows(table, "id", 7).Lock(background)
-		if err != nil {
-			return err
-		}
-		return lock.Unlock(background)
-	}
-	require.NoError(t, lock())
-	before := statements(t, pool)
-	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE bigint")
-	require.NoError(t, lock(), "the result has another type")
-	require.LessOrEqual(t, statements(t, pool), before, "the server has forgotten the old ones")
-	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE text")
-	_ = lock() // text = integer
-	require.NoError(t, lock(), "once is enough")
-
-	// What is sent anew has guarded the session before.
-	insert := func(id int) error {
-		return locks.Rows(table, "id", 7).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, fmt.Sprint("INSERT INTO ", table, " VALUES (", id, ")"))
-			return err
-		})
-	}
-	require.NoError(t, insert(8))
-	f.AsAdmin(t, "ALTER TABLE "+table+" ALTER id TYPE numeric USING id::numeric")
-	_ = insert(9) // what pgx has prepared may be of no use, once
-	require.NoError(t, insert(11))
-	_, err := pool.Exec(background, "INSERT INTO "+table+" VALUES (10)")
-	require.NoError(t, err, "the connection is as its pool has made it")
 }
 
 // forgetsStatements shows that a caller who has the server forget all prepared statements, past
@@ -194,9 +131,7 @@ func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 func tracedStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 	seen := &sent{}
 	_, locks := onPool(t, f, "", func(config *pgx.ConnConfig) { config.Tracer = seen })
-	lock, err := locks.Mutex(f.Key("traced")).Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, testbed.Lock(t, locks.Mutex(f.Key("traced"))))
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	for _, part := range []string{"begin", "for update", "rollback"} {

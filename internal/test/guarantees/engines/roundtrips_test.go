@@ -100,10 +100,7 @@ func TestRoundTrips(t *testing.T) {
 }
 
 func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], want trips) {
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = proxy.Close() })
-	f := testbed.NewSizedFixture(t, e, c, 4, proxy.Addr())
+	f, proxy := testbed.Proxied(t, e, c, 4)
 	table := f.MakeTable(t, "id int primary key, n int")
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
 	const rounds = 20
@@ -119,14 +116,10 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 			more = want.look
 		}
 		lockUnlock := func() {
-			lock, err := m.Lock(background)
-			require.NoError(t, err)
-			require.NoError(t, lock.Unlock(background))
+			testbed.Unlock(t, testbed.Lock(t, m))
 		}
 		tryUnlock := func() {
-			lock, err := m.TryLock(background)
-			require.NoError(t, err)
-			require.NoError(t, lock.Unlock(background))
+			testbed.Unlock(t, testbed.TryLock(t, m))
 		}
 		do := func() {
 			require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
@@ -226,8 +219,7 @@ func countWithin[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy
 		return count
 	}
 	other := testbed.NewSizedFixture(t, f.Engine, f.Client, 1, "")
-	holder, err := other.Locks.Mutex(f.Key("taken")).Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, other.Locks.Mutex(f.Key("taken")))
 	taken := f.Locks.Mutex(f.Key("taken"))
 
 	tx := f.Begin(t, f.DSNFor(f.Label, proxy.Addr(), nil), 0)
@@ -245,11 +237,11 @@ func countWithin[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy
 		}
 		require.Equal(t, counted.missed, shared, "of Shared")
 		counted.nested = least(nil, func(i int) error {
-			return free("nested", i).Do(ctx, func(context.Context, Tx) error { return nil })
+			return free("nested", i).Do(ctx, idle[Tx])
 		})
 		return nil
 	}))
-	require.NoError(t, holder.Unlock(background))
+	testbed.Unlock(t, holder)
 	return counted
 }
 
@@ -258,7 +250,7 @@ func countWithin[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy
 func countOnce[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], proxy *wire.Proxy, want trips) {
 	f := testbed.NewSizedFixture(t, e, c, 1, proxy.Addr())
 	do := func(o *txlock.Once[Tx], first bool) {
-		ran, err := o.Do(background, func(context.Context, Tx) error { return nil })
+		ran, err := o.Do(background, idle[Tx])
 		require.NoError(t, err)
 		require.Equal(t, first, ran)
 	}

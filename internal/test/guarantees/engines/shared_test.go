@@ -1,7 +1,6 @@
 package engines
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"strings"
@@ -23,7 +22,7 @@ import (
 func TestSharedWritesNothing(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, given *testbed.Engine) {
-		e := testbed.Mortal(t, given.Kind)
+		e := testbed.Own(t, given.Kind)
 		t.Run("pgx", func(t *testing.T) { sharedWritesNothing(t, e, testbed.PgxOpened()) })
 		t.Run("sql.DB", func(t *testing.T) { sharedWritesNothing(t, e, testbed.PostgresSQL[0]) })
 		t.Run("a multixact names nobody", func(t *testing.T) { multixactNamesNobody(t, e) })
@@ -37,24 +36,20 @@ func sharedWritesNothing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 		keys = append(keys, f.Key(fmt.Sprint("k", i)))
 	}
 	one, several := f.Locks.Mutex(keys[0]).Shared(), f.Locks.Mutex(keys...).Shared()
-	nothing := func(context.Context, Tx) error { return nil }
 	guest := f.Guest(t)
 	use := func() {
 		for _, m := range []*txlock.Mutex[Tx]{one, several} {
-			lock, err := m.Lock(background)
-			require.NoError(t, err)
-			tried, err := m.TryLock(background)
-			require.NoError(t, err)
-			require.NoError(t, m.Do(background, nothing))
+			lock := testbed.Lock(t, m)
+			tried := testbed.TryLock(t, m)
+			require.NoError(t, m.Do(background, idle[Tx]))
 			require.NoError(t, m.LockTx(background, guest))
 			require.NoError(t, f.Exec(background, guest, "ROLLBACK AND CHAIN"))
-			require.NoError(t, tried.Unlock(background))
-			require.NoError(t, lock.Unlock(background))
+			testbed.Unlock(t, tried, lock)
 		}
 	}
 	use() // connects and prepares
 	var before, after string
-	eventually.Every(t, "a moment in which the server itself writes nothing", testbed.PollEvery, func() bool {
+	eventually.Every(t, "a moment in which the server itself writes idle[Tx]", testbed.PollEvery, func() bool {
 		const written = "SELECT concat_ws(' ', pg_current_wal_insert_lsn(), mxid_age('1'::xid), " +
 			"pg_snapshot_xmax(pg_current_snapshot()))"
 		require.NoError(t, e.Admin.QueryRow(written).Scan(&before))
@@ -64,33 +59,25 @@ func sharedWritesNothing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 	})
 
 	require.NoError(t, f.End(background, guest, false))
-	lock, err := several.Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, several)
 	h := f.Look(t, keys[0])[0]
 	require.Len(t, h.Readers, 1)
 	require.Equal(t, horizon{}, horizonOf(t, f, h.Readers[0].ID))
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
 // Two spellings of the lock table are one lock.
 func TestSharedTableIsSpelledInTwoWays(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f, table := testbed.NewFixtureWithTable(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
-		require.NoError(t, f.Locks.Install(background))
-		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 4)
-		t.Cleanup(pool.Close)
-		other := txlock.New(driver, txlock.WithTable(`public."`+table+`"`))
-		lock, err := f.Locks.Mutex("k").Shared().Lock(background)
-		require.NoError(t, err)
-		_, err = other.Mutex("k").TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		second, err := other.Mutex("k").Shared().TryLock(background)
-		require.NoError(t, err)
-		require.NoError(t, lock.Unlock(background))
-		_, err = f.Locks.Mutex("k").TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.NoError(t, second.Unlock(background))
+		f, table := testbed.NewInstalled(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
+		other := f.Another(t, 4, txlock.WithTable(`public."`+table+`"`))
+		lock := testbed.Lock(t, f.Locks.Mutex("k").Shared())
+		testbed.Misses(t, other.Mutex("k"))
+		second := testbed.TryLock(t, other.Mutex("k").Shared())
+		testbed.Unlock(t, lock)
+		testbed.Misses(t, f.Locks.Mutex("k"))
+		testbed.Unlock(t, second)
 		f.Free(t, "k")
 	})
 }
@@ -103,13 +90,10 @@ func TestSharedLocksAreRenewed(t *testing.T) {
 }
 
 func sharedRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, _ := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(64), txlock.WithLease(shortLease))
-	require.NoError(t, f.Locks.Install(background))
+	f, _ := testbed.NewInstalled(t, e, c, txlock.WithSlots(64), txlock.WithLease(shortLease))
 	alone, shared := f.Locks.Mutex("a"), f.Locks.Mutex("b", "c")
-	lock, err := alone.Lock(background)
-	require.NoError(t, err)
-	also, err := shared.Shared().Lock(lock.Context())
-	require.NoError(t, err)
+	lock := testbed.Lock(t, alone)
+	also := testbed.LockIn(t, lock.Context(), shared.Shared())
 	session := f.Look(t, "a")[0].Holder.ID
 	before := f.Look(t, "b")[0]
 	require.Len(t, before.Readers, 1)
@@ -121,10 +105,8 @@ func sharedRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 
 	transactions := map[string]bool{}
 	eventually.Every(t, "three renewals", testbed.PollEvery, func() bool {
-		_, err := f.Locks.Mutex("c").TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		_, err = alone.Shared().TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		testbed.Misses(t, f.Locks.Mutex("c"))
+		testbed.Misses(t, alone.Shared())
 		h := horizonOf(t, f, session)
 		transactions[h.xid] = true
 		delete(transactions, "")
@@ -132,11 +114,8 @@ func sharedRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	})
 	require.Empty(t, reader)
 	require.Empty(t, writer)
-	other, err := f.Locks.Mutex("c").Shared().TryLock(background)
-	require.NoError(t, err)
-	require.NoError(t, other.Unlock(background))
-	require.NoError(t, also.Unlock(background))
-	require.NoError(t, lock.Unlock(background))
+	other := testbed.TryLock(t, f.Locks.Mutex("c").Shared())
+	testbed.Unlock(t, other, also, lock)
 	require.NoError(t, testbed.Receive(t, reader))
 	require.NoError(t, testbed.Receive(t, writer))
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "+
@@ -168,13 +147,12 @@ func multixactNamesNobody(t *testing.T, e *testbed.Engine) {
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprint(left), number)
 	require.Empty(t, f.Look(t, key))
-	held, err := f.Locks.Mutex(key).Shared().Lock(background)
-	require.NoError(t, err)
+	held := testbed.Lock(t, f.Locks.Mutex(key).Shared())
 	h := f.Look(t, key)
 	require.Len(t, h, 1)
 	require.Nil(t, h[0].Holder)
 	require.Len(t, h[0].Readers, 1)
-	require.NoError(t, held.Unlock(background))
+	testbed.Unlock(t, held)
 }
 
 // A standby would grant a shared lock that excludes nobody on the primary.
@@ -190,11 +168,8 @@ func TestStandbyRefusesShared(t *testing.T) {
 				testbed.Owned(t, standby)
 				first := testbed.Owned(t, primary)
 				f := testbed.NewFixture(t, first, testbed.PgxOpened())
-				permit, err := f.Locks.Semaphore("k", 2).Lock(background)
-				require.NoError(t, err)
-				require.NoError(t, permit.Unlock(background))
-				held, err := f.Locks.Mutex("k").Lock(background)
-				require.NoError(t, err)
+				testbed.Unlock(t, testbed.Lock(t, f.Locks.Semaphore("k", 2)))
+				held := testbed.Lock(t, f.Locks.Mutex("k"))
 				eventually.Every(t, "the table on the standby", testbed.PollEvery, func() bool {
 					second, err := testbed.NewEngine(standby)
 					require.NoError(t, err)
@@ -208,7 +183,7 @@ func TestStandbyRefusesShared(t *testing.T) {
 				t.Run("sql.DB", func(t *testing.T) {
 					sharedRefused(t, standby, f.Table(), testbed.PostgresSQL[0], "standby")
 				})
-				require.NoError(t, held.Unlock(background))
+				testbed.Unlock(t, held)
 			})
 		}
 	}
@@ -221,12 +196,11 @@ func TestReadOnlyServerRefusesShared(t *testing.T) {
 	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
-			e := testbed.Owned(t, startOwn(t, kind))
+			e := testbed.Own(t, kind, "--max-connections=100")
 			f := testbed.NewSizedFixture(t, e, testbed.MySQLOpened(), 4, "", txlock.WithLease(15*time.Second))
 			var held []*txlock.Lock
 			for _, m := range []*txlock.Mutex[*sql.Tx]{f.Locks.Mutex("alone"), f.Locks.Mutex("shared").Shared()} {
-				lock, err := m.Lock(background)
-				require.NoError(t, err)
+				lock := testbed.Lock(t, m)
 				held = append(held, lock)
 			}
 			holder := ""
@@ -256,13 +230,6 @@ func TestReadOnlyServerRefusesShared(t *testing.T) {
 	}
 }
 
-func startOwn(t *testing.T, kind servers.Kind) *servers.Server {
-	t.Helper()
-	server, err := servers.Start(background, kind, servers.Options{Settings: []string{"--max-connections=100"}})
-	require.NoError(t, err)
-	return server
-}
-
 func sharedRefused[Tx any](t *testing.T, server *servers.Server, table string, c testbed.Client[Tx], why string) {
 	e, err := testbed.NewEngine(server)
 	require.NoError(t, err)
@@ -289,7 +256,7 @@ func sharedRefused[Tx any](t *testing.T, server *servers.Server, table string, c
 			require.Zero(t, pool.Open(), "the next call looks for the primary again")
 		}
 		_, tried := m.TryLock(background)
-		done := m.Within(time.Minute).Do(background, func(context.Context, Tx) error { return nil })
+		done := m.Within(time.Minute).Do(background, idle[Tx])
 		tx := c.Begin(t, dsn, 0)
 		in := m.LockTx(background, tx)
 		triedIn := m.TryLockTx(background, tx)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"net/url"
 	"testing"
@@ -50,7 +49,8 @@ type plain = driver.Conn
 func (n narrow) Conn() *pgx.Conn { return n.conn.Conn() }
 
 // A wrapped connection of pgx's stdlib driver is used as that itself. What the work sends goes
-// through the wrapper, whether that passes on little or much.
+// through the wrapper, whether that passes on little or much. So it is in a transaction of the
+// caller's.
 func TestWrappedStdlib(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
@@ -60,7 +60,9 @@ func TestWrappedStdlib(t *testing.T) {
 			func(conn *stdlib.Conn) driver.Conn { return wide{conn} },
 			func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} },
 		} {
-			m := lockerOn(t, f, wrap).Mutex(f.Key("a"))
+			db := wrappedPool(t, f, wrap)
+			locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
+			m := locks.Mutex(f.Key("a"))
 			require.NoError(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", i)
 				return err
@@ -72,47 +74,11 @@ func TestWrappedStdlib(t *testing.T) {
 				return errWork
 			}), errWork)
 			require.Equal(t, i+1, f.Total(t, "SELECT count(*) FROM "+table))
-		}
-	})
-}
-
-// So does a lock in a transaction of the caller's, also when the pool is known to be pgx's.
-func TestLockTxOnWrappedStdlib(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
-		db := wrappedPool(t, f, func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} })
-		locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
-		t.Cleanup(func() { require.NoError(t, locks.Close()) })
-		m := locks.Mutex(f.Key("a"))
-		require.NoError(t, m.Do(background, func(context.Context, *sql.Tx) error { return nil }))
-		tx, err := db.Begin()
-		require.NoError(t, err)
-		require.NoError(t, m.LockTx(background, tx))
-		require.NoError(t, tx.Rollback())
-	})
-}
-
-// A Do on a new connection runs at READ COMMITTED, and writes, whatever the defaults of its session
-// are: that is said before pgx prepares anything, which would be a query.
-func TestDefaultsOfSessions(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		for _, c := range append(testbed.PostgresSQL, testbed.SQLFromPool()) {
-			f := testbed.NewFixture(t, e, c)
-			table := f.MakeTable(t, "level text")
-			driver, pool := c.Connect(t, f.DSNFor(f.Label, "", url.Values{
-				"default_transaction_isolation": {"serializable"}, "default_transaction_read_only": {"on"},
-			}), 1)
-			locks := txlock.New(driver, txlock.WithTable(f.Table()))
-			for range 3 {
-				require.NoError(t, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
-					return f.Exec(ctx, tx, "INSERT INTO "+table+" SELECT current_setting('transaction_isolation')")
-				}), c.Name)
-			}
-			require.Equal(t, 3, f.Total(t, "SELECT count(*) FROM "+table+" WHERE level = 'read committed'"))
+			tx, err := db.Begin()
+			require.NoError(t, err)
+			require.NoError(t, m.LockTx(background, tx))
+			require.NoError(t, tx.Rollback())
 			require.NoError(t, locks.Close())
-			pool.Close()
 		}
 	})
 }
@@ -190,8 +156,6 @@ func TestStatementLeftBehind(t *testing.T) {
 	})
 }
 
-var errWork = errors.New("the work failed")
-
 // wrappedPool is a pool of wrapped connections.
 func wrappedPool(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *sql.DB {
 	t.Helper()
@@ -202,36 +166,29 @@ func wrappedPool(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Co
 	return db
 }
 
-// lockerOn is on a pool of wrapped connections.
-func lockerOn(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *txlock.Locker[*sql.Tx] {
-	t.Helper()
-	locks := txlock.New(postgres.NewSQL(wrappedPool(t, f, wrap)), txlock.WithTable(f.Table()))
-	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-	return locks
-}
-
-// What pgx has dropped of a lock, for statements of the work, it prepares anew before it sends
-// anything: a query, behind which the server takes no level of the transaction.
-func TestDroppedStatements(t *testing.T) {
+// A Do runs at READ COMMITTED, and writes, whatever the defaults of its session are: that is said
+// before pgx prepares anything, which would be a query, behind which the server takes no level of
+// the transaction. So it is when pgx prepares anew what it has dropped, for statements of the work.
+func TestDefaultsOfSessions(t *testing.T) {
 	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		c := testbed.PostgresSQL[0]
-		f := testbed.NewFixture(t, e, c)
-		driver, pool := c.Connect(t, f.DSNFor(f.Label, "", url.Values{
-			"default_transaction_isolation": {"serializable"}, "default_transaction_read_only": {"on"},
-			"statement_cache_capacity": {"16"},
-		}), 1)
-		locks := txlock.New(driver, txlock.WithTable(f.Table()))
-		t.Cleanup(func() { require.NoError(t, locks.Close()); pool.Close() })
-		for range 3 {
-			require.NoError(t, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
-				level, err := f.Query(ctx, tx, "SELECT current_setting('transaction_isolation')")
-				require.Equal(t, "read committed", level)
-				for i := 0; err == nil && i < 20; i++ {
-					_, err = tx.ExecContext(ctx, fmt.Sprintf("SELECT %d + $1::int", i), i)
-				}
-				return err
-			}))
+		for _, c := range append(testbed.PostgresSQL, testbed.SQLFromPool()) {
+			f := testbed.NewFixture(t, e, c)
+			table := f.MakeTable(t, "level text")
+			locks := f.AnotherBy(t, f.DSNFor(f.Label, "", url.Values{
+				"default_transaction_isolation": {"serializable"}, "default_transaction_read_only": {"on"},
+				"statement_cache_capacity": {"16"},
+			}), 1)
+			for range 3 {
+				require.NoError(t, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+					err := f.Exec(ctx, tx, "INSERT INTO "+table+" SELECT current_setting('transaction_isolation')")
+					for i := 0; err == nil && i < 20; i++ {
+						_, err = tx.ExecContext(ctx, fmt.Sprintf("SELECT %d + $1::int", i), i)
+					}
+					return err
+				}), c.Name)
+			}
+			require.Equal(t, 3, f.Total(t, "SELECT count(*) FROM "+table+" WHERE level = 'read committed'"))
 		}
 	})
 }

@@ -2,12 +2,14 @@ package engines
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -52,17 +54,7 @@ func (f *faultyTracer) Admitted(context.Context) { f.told("Admitted") }
 // A Tracer that panics, or ends the goroutine, leaves no lock, no connection and no place in a
 // queue behind. A claim stays taken, and its holder can take it again.
 func TestTracerPanics(t *testing.T) {
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			if e.Postgres {
-				tracerPanics(t, e, testbed.PostgresPgx[0])
-			} else {
-				tracerPanics(t, e, testbed.MySQLSQL[0])
-			}
-		})
-	}
+	testbed.EachOpened(t, tracerPanics[pgx.Tx], tracerPanics[*sql.Tx])
 }
 
 // panicking is a call that a Tracer is told of.
@@ -123,7 +115,6 @@ func tracerPanicsAt[Tx any](t *testing.T, f *testbed.Fixture[Tx], tracer *faulty
 
 // panickingCalls are calls of each kind, which lock keys of f.
 func panickingCalls[Tx any](f *testbed.Fixture[Tx], locks *txlock.Locker[Tx]) map[string]panicking {
-	nothing := func(context.Context, Tx) error { return nil }
 	lockBy := func(lock func(context.Context) (*txlock.Lock, error)) func(context.Context) error {
 		return func(ctx context.Context) error {
 			held, err := lock(ctx)
@@ -135,8 +126,7 @@ func panickingCalls[Tx any](f *testbed.Fixture[Tx], locks *txlock.Locker[Tx]) ma
 	}
 	holdBy := func(m *txlock.Mutex[Tx]) func(t *testing.T) func() {
 		return func(t *testing.T) func() {
-			held, err := m.Lock(background)
-			require.NoError(t, err)
+			held := testbed.Lock(t, m)
 			return func() { require.NoError(t, held.Unlock(background)) }
 		}
 	}
@@ -152,7 +142,7 @@ func panickingCalls[Tx any](f *testbed.Fixture[Tx], locks *txlock.Locker[Tx]) ma
 	return map[string]panicking{
 		"Lock":    {lockBy(m.Lock), holdBy(m)},
 		"TryLock": {lockBy(m.TryLock), nil},
-		"Do":      {func(ctx context.Context) error { return m.Do(ctx, nothing) }, holdBy(m)},
+		"Do":      {func(ctx context.Context) error { return m.Do(ctx, idle[Tx]) }, holdBy(m)},
 		"Combine": {func(ctx context.Context) error { _, err := combined.Do(ctx, 1); return err }, holdBy(m)},
 		"Semaphore": {lockBy(sem.Lock), func(t *testing.T) func() {
 			release := holdBy(sem)(t)
@@ -164,7 +154,7 @@ func panickingCalls[Tx any](f *testbed.Fixture[Tx], locks *txlock.Locker[Tx]) ma
 			return func() { release(); require.NoError(t, testbed.Receive(t, next)) }
 		}},
 		"Once": {func(ctx context.Context) error {
-			_, err := once.Do(ctx, nothing)
+			_, err := once.Do(ctx, idle[Tx])
 			return errors.Join(err, once.Forget(background))
 		}, func(t *testing.T) func() {
 			return holdWhile(t, func(holds func()) {

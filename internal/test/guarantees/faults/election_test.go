@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
-	"github.com/txlock/txlock/internal/test/tier"
 )
 
 // leads starts a process that leads an election, and returns its term.
@@ -60,8 +59,7 @@ func successor[Tx any](t *testing.T, f *testbed.Fixture[Tx], name string) (terms
 }
 
 func TestLeaderKilled(t *testing.T) {
-	t.Parallel()
-	eachOpened(t, leaderKilled[pgx.Tx], leaderKilled[*sql.Tx])
+	testbed.EachOpened(t, leaderKilled[pgx.Tx], leaderKilled[*sql.Tx])
 }
 
 // The successor of a leader whose process is killed leads at once, and not after the lease. That
@@ -89,8 +87,7 @@ func leaderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 }
 
 func TestLeaderStopped(t *testing.T) {
-	t.Parallel()
-	eachOpened(t, leaderStopped[pgx.Tx], leaderStopped[*sql.Tx])
+	testbed.EachOpened(t, leaderStopped[pgx.Tx], leaderStopped[*sql.Tx])
 }
 
 // A leader that is stopped for longer than its lease, and goes on, writes with the term that it
@@ -114,70 +111,4 @@ func leaderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.Equal(t, 1, f.Total(t, fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE id = 1 AND term = %d AND late = 0", store,
 		next)), "the store has refused the late write")
 	f.Waiters(t, 1) // it campaigns again
-}
-
-func TestCandidates(t *testing.T) {
-	t.Parallel()
-	eachOpened(t, crowdOfCandidates[pgx.Tx], crowdOfCandidates[*sql.Tx])
-}
-
-// The candidates of ten processes take two connections of each process: one that waits or leads,
-// and one for a moment.
-func crowdOfCandidates[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const processes = 10
-	each := tier.Pick(100, 200, 1000)
-	holder := testbed.NewFixture(t, e, c)
-	f := testbed.NewFixture(t, e, c)
-	name := f.Key("candidates")
-	release, held := make(chan struct{}), make(chan error, 1)
-	leading := make(chan struct{})
-	go func() {
-		held <- holder.Locks.Election(name, "holder").Lead(background, func(context.Context, int64) error {
-			close(leading)
-			<-release
-			return nil
-		})
-	}()
-	testbed.Receive(t, leading)
-	limit := f.Sessions(t) + 2*processes
-	partners := make([]*testbed.Partner, processes)
-	for i := range partners {
-		partners[i] = f.StartPartner(t, testbed.Part{
-			Plays: "candidates", DSN: f.DSNFor(f.Label, "", nil), Key: name, Lease: time.Minute,
-			Statement: strconv.Itoa(each),
-		})
-		require.Equal(t, "campaigns", partners[i].Next(t))
-	}
-	f.Waiters(t, processes)
-	most := f.Sessions(t)
-	require.LessOrEqual(t, most, limit)
-	start := time.Now()
-	close(release)
-	require.NoError(t, testbed.Receive(t, held))
-	ended := make(chan int, processes)
-	for _, partner := range partners {
-		go func() {
-			terms := 0
-			for partner.Scan() {
-				terms++
-			}
-			ended <- terms
-		}()
-	}
-	for range processes {
-		waits := true
-		for waits {
-			select {
-			case terms := <-ended:
-				require.Equal(t, 20, terms)
-				waits = false
-			case <-time.After(20 * time.Millisecond):
-				most = max(most, f.Sessions(t))
-			}
-		}
-	}
-	t.Logf("%d candidates of %d processes: 200 terms in %v, with at most %d connections", processes*each, processes,
-		time.Since(start).Round(time.Millisecond), most)
-	// The server may not know yet of one that was closed, as behind a slow resignation.
-	require.LessOrEqual(t, most, limit+1)
 }

@@ -23,7 +23,7 @@ import (
 
 func TestFailover(t *testing.T) {
 	for _, e := range testbed.Engines {
-		if strings.HasPrefix(e.Origin, "given") {
+		if e.Given() {
 			continue
 		}
 		t.Run(e.Name, func(t *testing.T) {
@@ -133,10 +133,7 @@ func byDial(t *testing.T, kind servers.Kind, c testbed.Client[*sql.Tx]) {
 
 func lockerOf[Tx any](t *testing.T, s *site, c testbed.Client[Tx]) *txlock.Locker[Tx] {
 	t.Helper()
-	driver, pool := c.Connect(t, s.dsn, 4)
-	t.Cleanup(pool.Close)
-	locks := txlock.New(driver, txlock.WithFencing(), txlock.WithSlots(16))
-	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	locks := c.Locker(t, s.dsn, 4, txlock.WithFencing(), txlock.WithSlots(16))
 	return locks
 }
 
@@ -153,15 +150,13 @@ func failover[Tx any](t *testing.T, s *site, c testbed.Client[Tx], locks *txlock
 	require.NoError(t, locks.Mutex("a").Do(background, work(0)))
 	var last int64
 	for range 100 { // more tokens than PostgreSQL's sequence logs ahead
-		lock, err := locks.Mutex("a").Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, locks.Mutex("a"))
 		require.Greater(t, lock.Token(), last)
 		last = lock.Token()
-		require.NoError(t, lock.Unlock(background))
+		testbed.Unlock(t, lock)
 	}
 	for n, way := range []servers.Way{servers.Planned, servers.Killed, servers.Planned} {
-		lock, err := locks.Mutex("a").Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, locks.Mutex("a"))
 		term := leadOnce(t, locks)
 		require.NoError(t, s.End(background, way), "%v", way)
 		testbed.Receive(t, lock.Context().Done())
@@ -171,7 +166,7 @@ func failover[Tx any](t *testing.T, s *site, c testbed.Client[Tx], locks *txlock
 
 		next := again(t, s, locks)
 		require.Greater(t, testbed.RunOf(next.Token()), testbed.RunOf(lock.Token()), "%v", way)
-		require.NoError(t, next.Unlock(background))
+		testbed.Unlock(t, next)
 		require.Greater(t, testbed.RunOf(leadOnce(t, locks)), testbed.RunOf(term))
 		require.NoError(t, locks.Mutex("a").Do(background, work(n+1)))
 		var rows int

@@ -1,8 +1,8 @@
 package faults
 
 import (
+	"context"
 	"database/sql"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,23 +11,8 @@ import (
 
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/tier"
 )
-
-// eachOpened runs a test with the library's own pools, on every engine.
-func eachOpened(t *testing.T, onPgx func(*testing.T, *testbed.Engine, testbed.Client[pgx.Tx]),
-	onSQL func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]),
-) {
-	for _, e := range testbed.Engines {
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			if e.Kind == servers.MySQL || e.Kind == servers.MariaDB {
-				onSQL(t, e, testbed.MySQLOpened())
-				return
-			}
-			onPgx(t, e, testbed.PgxOpened())
-		})
-	}
-}
 
 // own starts a server of the same kind for one test, with its lock table and a fixture.
 // That is nil where the tests were given their servers, and start none.
@@ -35,7 +20,7 @@ func own[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], options 
 	*testbed.Engine, *testbed.Fixture[Tx],
 ) {
 	t.Helper()
-	if strings.HasPrefix(e.Origin, "given") {
+	if e.Given() {
 		return nil, nil
 	}
 	server, err := servers.Start(background, e.Kind, options)
@@ -47,8 +32,7 @@ func own[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], options 
 }
 
 func TestHolderKilled(t *testing.T) {
-	t.Parallel()
-	eachOpened(t, holderKilled[pgx.Tx], holderKilled[*sql.Tx])
+	testbed.EachOpened(t, holderKilled[pgx.Tx], holderKilled[*sql.Tx])
 }
 
 // A holder that dies frees the lock at once, not when its lease ends, in a Lock as well as in a Do.
@@ -70,8 +54,7 @@ func holderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 }
 
 func TestWaiterKilled(t *testing.T) {
-	t.Parallel()
-	eachOpened(t, waiterKilled[pgx.Tx], waiterKilled[*sql.Tx])
+	testbed.EachOpened(t, waiterKilled[pgx.Tx], waiterKilled[*sql.Tx])
 }
 
 // A waiter that dies neither lets the next one in early, nor keeps it out.
@@ -81,8 +64,7 @@ func waiterKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		f := testbed.NewFixture(t, e, c)
 		other := testbed.NewFixture(t, e, c)
 		key := f.Key("queue")
-		lock, err := f.Locks.Mutex(key).Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, f.Locks.Mutex(key))
 		waiter := e.StartPartner(t, testbed.Part{
 			Plays: "hold", DSN: e.DSNFor(other.Label, "", nil), Key: key, Lease: time.Minute,
 		})
@@ -96,7 +78,79 @@ func waiterKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		require.Error(t, waiter.Exit())
 		require.Empty(t, granted, "the next one was let in early")
 		f.Taken(t, key)
-		require.NoError(t, lock.Unlock(background))
+		testbed.Unlock(t, lock)
 		testbed.Receive(t, granted)
+	}
+}
+
+func TestAmongCrowds(t *testing.T) {
+	testbed.EachOpened(t, amongCrowds[pgx.Tx], amongCrowds[*sql.Tx])
+}
+
+// A process with one caller is served as soon as four with a hundred each: it waits for the two
+// sessions that each of them may have in the queue, not for four hundred callers.
+func amongCrowds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const processes, queue, rounds = 4, 2, 20
+	f := testbed.NewFixture(t, e, c)
+	table := f.MakeTable(t, "n int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (0)")
+	for range processes {
+		partner := f.StartPartner(t, testbed.Part{
+			Plays: "crowd", DSN: f.DSNFor(f.Label, "", nil), Key: f.Key("crowd"), Lease: time.Minute,
+			Statement: "UPDATE " + table + " SET n = n + 1",
+		})
+		require.Equal(t, "busy", partner.Next(t))
+	}
+	m := f.Locks.Mutex(f.Key("crowd"))
+	count := "SELECT n FROM " + table
+	fewest := 1 << 30
+	for range rounds {
+		asked, served := f.Total(t, count), 0
+		require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
+			served = f.Total(t, count) // what is committed: nobody else is inside
+			return nil
+		}))
+		fewest = min(fewest, served-asked)
+	}
+	t.Logf("at best %d works before it", fewest)
+	// Those that are served while its statement is on its way to the queue come on top.
+	require.LessOrEqual(t, fewest, 2*processes*queue)
+}
+
+// A client that is killed inside a Do leaves the server's session to the next client of the pooler
+// as it was: one that has no settings of its own can write. Odyssey sends ROLLBACK, as PgCat and
+// PgDog do, and the session goes on to the next client. (PgBouncer closes such a session.)
+func TestKilledBehindPooler(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.NewFixture(t, e, testbed.PgxOpened())
+			table := f.MakeTable(t, "id int")
+			pooler, err := servers.StartOdyssey(background, e.Server, "pool_size 1",
+				"pool_reserve_prepared_statement yes")
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+			shared := e.Through(pooler).Address()
+			next, err := pgx.Connect(background, e.DSNFor(f.Label, shared, nil))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, next.Close(background)) })
+			for range tier.Pick(1, 2, 100) {
+				client := e.StartPartner(t, testbed.Part{
+					Plays: "work", DSN: e.DSNFor(f.Label, shared, nil), Key: f.Key("a"), Lease: time.Minute,
+					Statement: "INSERT INTO " + table + " VALUES (1)",
+				})
+				require.Equal(t, "working", client.Next(t))
+				require.NoError(t, client.Process.Kill())
+				require.Error(t, client.Exit())
+				_, err := next.Exec(background, "INSERT INTO "+table+" VALUES (2)")
+				require.NoError(t, err)
+				f.Free(t, f.Key("a"))
+			}
+			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id = 1"))
+		})
 	}
 }

@@ -3,7 +3,8 @@ package faults
 import (
 	"context"
 	"database/sql"
-	"strings"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -31,12 +32,12 @@ func TestServerKilled(t *testing.T) {
 func onMortal[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx],
 	test func(*testing.T, *testbed.Engine, testbed.Client[Tx]),
 ) {
-	if strings.HasPrefix(e.Origin, "given") {
+	if e.Given() {
 		return // the tests may not kill it
 	}
 	t.Run(e.Name+" "+c.Name, func(t *testing.T) {
 		t.Parallel()
-		test(t, testbed.Mortal(t, e.Kind), c)
+		test(t, testbed.Own(t, e.Kind), c)
 	})
 }
 
@@ -50,15 +51,10 @@ func serverKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	last := int64(0)
 	for round := range 2 {
 		require.NoError(t, f.Locks.Mutex(f.Key("warm")).Do(background, func(context.Context, Tx) error { return nil }))
-		lock, err := f.Locks.Mutex(f.Key("held")).Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
 		require.Greater(t, lock.Token(), last, "round %d", round)
 		last = lock.Token()
-		waits := make(chan error, 1)
-		go func() {
-			_, err := f.Locks.Mutex(f.Key("held")).Lock(background)
-			waits <- err
-		}()
+		waits := testbed.Go(func() error { _, err := f.Locks.Mutex(f.Key("held")).Lock(background); return err })
 		f.Waiters(t, 1)
 		working, killed, done := make(chan error, 1), make(chan struct{}), make(chan error, 1)
 		go func() {
@@ -82,7 +78,7 @@ func serverKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		require.ErrorIs(t, testbed.Receive(t, done), txlock.ErrLost)
 		require.Error(t, testbed.Receive(t, waits))
 		require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-		_, err = f.Locks.Mutex(f.Key("held")).TryLock(background)
+		_, err := f.Locks.Mutex(f.Key("held")).TryLock(background)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, txlock.ErrNotAcquired, "nobody holds it")
 
@@ -91,7 +87,7 @@ func serverKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		require.NoError(t, err, "at once, whatever the pool still has")
 		require.Greater(t, testbed.RunOf(lock.Token()), testbed.RunOf(last), "round %d", round)
 		last = lock.Token()
-		require.NoError(t, lock.Unlock(background))
+		testbed.Unlock(t, lock)
 		back(t, e)
 		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 	}
@@ -99,16 +95,16 @@ func serverKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 
 func TestUnlockBounded(t *testing.T) {
 	for _, e := range testbed.Engines {
-		if strings.HasPrefix(e.Origin, "given") {
+		if e.Given() {
 			continue
 		}
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			if e.Postgres {
-				unlockBounded(t, testbed.Mortal(t, e.Kind), testbed.PgxOpened())
+				unlockBounded(t, testbed.Own(t, e.Kind), testbed.PgxOpened())
 				return
 			}
-			unlockBounded(t, testbed.Mortal(t, e.Kind), testbed.MySQLOpened())
+			unlockBounded(t, testbed.Own(t, e.Kind), testbed.MySQLOpened())
 		})
 	}
 }
@@ -120,8 +116,7 @@ func unlockBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	// No heartbeat is sent in the first minutes of such a lease: Unlock would wait for its answer
 	// first.
 	f := testbed.NewSizedFixture(t, e, c, 4, "", log.Option(), txlock.WithLease(time.Hour))
-	lock, err := f.Locks.Mutex(f.Key("held")).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
 	require.NoError(t, e.Pause())
 	start := time.Now()
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
@@ -131,7 +126,134 @@ func unlockBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.Contains(t, record["error"], "no answer came in time")
 	require.ErrorIs(t, lock.Unlock(background), txlock.ErrNotHeld)
 	require.NoError(t, e.Continue())
-	next, err := f.Locks.Mutex(f.Key("held")).Within(time.Minute).Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, next.Unlock(background))
+	next := testbed.Lock(t, f.Locks.Mutex(f.Key("held")).Within(time.Minute))
+	testbed.Unlock(t, next)
+}
+
+// A cancel takes seconds to arrive, as on a machine that stalls, or through a pooler that must
+// connect first. A nested wait waits for it: the transaction around it has more to lose.
+func TestSlowCancel(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if e.Given() {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			own := testbed.Own(t, e.Kind)
+			switch {
+			case !e.Postgres:
+				slowCancel(t, own, testbed.MySQLOpened())
+			case e.Kind.String() < "PostgreSQL 18":
+				slowCancel(t, own, testbed.PgxOpened())
+			default:
+				slowCancel(t, own, testbed.PostgresSQL[0])
+			}
+		})
+	}
+}
+
+func slowCancel[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, 4, "")
+	table := f.MakeTable(t, "id int primary key")
+	holder := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
+	ctx, cancel := context.WithCancel(background)
+	done := testbed.Go(func() error {
+		return f.Locks.Mutex(f.Key("outer")).Do(background, func(work context.Context, tx Tx) error {
+			inner, stop := context.WithCancel(work)
+			defer stop()
+			defer context.AfterFunc(ctx, stop)()
+			if _, err := f.Locks.Mutex(f.Key("held")).Lock(inner); !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("the nested lock: %w", err)
+			}
+			return f.Exec(work, tx, "INSERT INTO "+table+" VALUES (1)")
+		})
+	})
+	f.Waiters(t, 1)
+	require.NoError(t, e.Pause())
+	cancel()
+	time.Sleep(5 * time.Second / 2) // longer than a wait with nothing to lose would be interrupted
+	require.NoError(t, e.Continue())
+	require.NoError(t, testbed.Receive(t, done))
+	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	testbed.Unlock(t, holder)
+}
+
+func TestLeaderInOutage(t *testing.T) {
+	testbed.Lines(
+		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { onMortal(t, e, c, leaderInOutage) },
+		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { onMortal(t, e, c, leaderInOutage) })
+}
+
+// A server is killed and restarted. The leader is told, and it and the others wait until the server
+// is back: then one of them leads, with a higher term.
+func leaderInOutage[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithLease(time.Hour))
+	require.NoError(t, f.Locks.Install(background))
+	type term struct {
+		number int64
+		ctx    context.Context
+	}
+	terms := make(chan term, 100)
+	ctx, cancel := context.WithCancel(background)
+	over := make(chan error, 2)
+	for _, name := range []string{"one", "another"} {
+		go func() {
+			over <- f.Locks.Election(f.Key("outage"), name).Lead(ctx, func(ctx context.Context, number int64) error {
+				terms <- term{number, ctx}
+				<-ctx.Done()
+				return nil
+			})
+		}()
+	}
+	first := testbed.Receive(t, terms)
+	require.NoError(t, e.Kill())
+	testbed.Receive(t, first.ctx.Done())
+	require.ErrorIs(t, context.Cause(first.ctx), txlock.ErrLost)
+	_, err := f.Locks.Election(f.Key("outage"), "onlooker").Leader(background)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, txlock.ErrNoLeader, "nobody knows")
+	require.Empty(t, over, "they wait for the server")
+	require.NoError(t, e.Restart(background))
+	next := testbed.Receive(t, terms)
+	require.Greater(t, testbed.RunOf(next.number), testbed.RunOf(first.number))
+	back(t, e)
+	require.NoError(t, next.ctx.Err())
+	cancel()
+	for range 2 {
+		if err := testbed.Receive(t, over); err != nil { // nil: of the one that led
+			require.ErrorIs(t, err, context.Canceled)
+		}
+	}
+}
+
+// A server that only reads, as a replica does, cannot say that nobody leads: its locks are not the
+// primary's.
+func TestLeaderOnReplica(t *testing.T) {
+	for _, e := range testbed.Engines {
+		if e.Postgres || e.Given() {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			own := testbed.Own(t, e.Kind)
+			for _, c := range testbed.MySQLSQL {
+				f := testbed.NewFixture(t, own, c)
+				election := f.Locks.Election(f.Key("replica"), "me")
+				require.NoError(t, election.Lead(background, func(ctx context.Context, _ int64) error {
+					own.AsAdmin(t, "SET GLOBAL read_only = 1")
+					leader, err := election.Leader(ctx)
+					require.NoError(t, err)
+					require.Equal(t, "me", leader.Identity)
+					return nil
+				}))
+				_, err := election.Leader(background)
+				require.ErrorContains(t, err, "only reads", c.Name)
+				require.NotErrorIs(t, err, txlock.ErrNoLeader)
+				own.AsAdmin(t, "SET GLOBAL read_only = 0")
+				_, err = election.Leader(background)
+				require.ErrorIs(t, err, txlock.ErrNoLeader)
+			}
+		})
+	}
 }

@@ -16,8 +16,7 @@ import (
 )
 
 func TestHolderStopped(t *testing.T) {
-	t.Parallel()
-	eachOpened(t, holderStopped[pgx.Tx], holderStopped[*sql.Tx])
+	testbed.EachOpened(t, holderStopped[pgx.Tx], holderStopped[*sql.Tx])
 }
 
 // A holder that is stopped for longer than its lease loses the lock. When it goes on it is told so,
@@ -61,16 +60,14 @@ func stoppedPartner[Tx any](t *testing.T, f *testbed.Fixture[Tx], part, ready, s
 }
 
 func TestStoppedWhileTheServerIsActive(t *testing.T) {
-	t.Parallel()
-	eachOpened(t, stoppedWhileActive[pgx.Tx], stoppedWhileActive[*sql.Tx])
+	testbed.EachOpened(t, stoppedWhileActive[pgx.Tx], stoppedWhileActive[*sql.Tx])
 }
 
 // A holder that is stopped while its session is not idle loses its lock too: where it reads a large
 // result after its lease, and where a nested call waits when that wait has lasted for some leases.
 func stoppedWhileActive[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	taken, err := f.Locks.Mutex(f.Key("taken")).Lock(background)
-	require.NoError(t, err)
+	taken := testbed.Lock(t, f.Locks.Mutex(f.Key("taken")))
 	rows := "SELECT repeat('x', 1000) FROM " + e.Table() + " a CROSS JOIN " + e.Table() + " b"
 	holders, grants := map[string]*testbed.Partner{}, map[string]<-chan time.Time{}
 	for part, begin := range map[string]struct{ ready, statement string }{
@@ -101,12 +98,11 @@ func stoppedWhileActive[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 			require.Equal(t, "lost", holders[part].Next(t), part)
 		}
 	}
-	require.NoError(t, taken.Unlock(background))
+	testbed.Unlock(t, taken)
 }
 
 func TestStoppedHolderAsksAgain(t *testing.T) {
-	t.Parallel()
-	eachOpened(t, stoppedHolderAsksAgain[pgx.Tx], stoppedHolderAsksAgain[*sql.Tx])
+	testbed.EachOpened(t, stoppedHolderAsksAgain[pgx.Tx], stoppedHolderAsksAgain[*sql.Tx])
 }
 
 // A stopped holder that goes on, and locks again what it held, is not told that it holds it.

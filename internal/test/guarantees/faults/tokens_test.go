@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -21,7 +22,7 @@ import (
 func eachPostgres(t *testing.T, test func(*testing.T, servers.Kind)) {
 	t.Parallel()
 	for _, e := range testbed.Engines {
-		if e.Postgres && !strings.HasPrefix(e.Origin, "given") {
+		if e.Postgres && !e.Given() {
 			t.Run(e.Name, func(t *testing.T) {
 				t.Parallel()
 				test(t, e.Kind)
@@ -30,20 +31,11 @@ func eachPostgres(t *testing.T, test func(*testing.T, servers.Kind)) {
 	}
 }
 
-// postgres starts a server with further settings.
-func postgres(t *testing.T, kind servers.Kind, settings ...string) *testbed.Engine {
-	t.Helper()
-	server, err := servers.Start(background, kind, servers.Options{Settings: settings})
-	require.NoError(t, err)
-	return testbed.Owned(t, server)
-}
-
 // drawn locks and unlocks, and returns the token.
 func drawn(t *testing.T, locks *txlock.Mutex[pgx.Tx]) int64 {
 	t.Helper()
-	lock, err := locks.Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
+	lock := testbed.Lock(t, locks)
+	testbed.Unlock(t, lock)
 	return lock.Token()
 }
 
@@ -54,7 +46,7 @@ func TestTokensWhereRunsAreKept(t *testing.T) {
 }
 
 func tokensWhereRunsAreKept(t *testing.T, kind servers.Kind) {
-	e := postgres(t, kind, "-c", "wal_writer_delay=10s")
+	e := testbed.Own(t, kind, "-c", "wal_writer_delay=10s")
 	f := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), 2, "", txlock.WithFencing())
 	require.NoError(t, f.Locks.Install(background))
 	e.AsAdmin(t, "ALTER TABLE "+e.Table()+"_runs SET LOGGED")
@@ -66,8 +58,7 @@ func tokensWhereRunsAreKept(t *testing.T, kind servers.Kind) {
 			require.Greater(t, token, last, "round %d", round)
 			last = token
 		}
-		held, err := m.Lock(background)
-		require.NoError(t, err)
+		held := testbed.Lock(t, m)
 		require.Greater(t, held.Token(), last, "round %d", round)
 		last = held.Token()
 		if round%2 == 0 || kind == servers.Postgres14 { // it does not tell of the crash of a process
@@ -108,11 +99,9 @@ func TestLogicalReplica(t *testing.T) {
 }
 
 func logicalReplica(t *testing.T, kind servers.Kind) {
-	blue, green := postgres(t, kind, "-c", "wal_level=logical"), postgres(t, kind)
+	blue, green := testbed.Own(t, kind, "-c", "wal_level=logical"), testbed.Own(t, kind)
 	locker := func(e *testbed.Engine) *txlock.Locker[pgx.Tx] {
-		driver, pool := testbed.PgxOpened().Connect(t, e.DSN, 4)
-		t.Cleanup(pool.Close)
-		locks := txlock.New(driver, txlock.WithFencing(), txlock.WithSlots(16))
+		locks := testbed.PgxOpened().Locker(t, e.DSN, 4, txlock.WithFencing(), txlock.WithSlots(16))
 		require.NoError(t, locks.Install(background))
 		t.Cleanup(func() { require.NoError(t, locks.Close()) })
 		return locks
@@ -132,7 +121,7 @@ func logicalReplica(t *testing.T, kind servers.Kind) {
 	use := func(locks *txlock.Locker[pgx.Tx], name string) {
 		permit, err := locks.Semaphore(name, 3).Lock(background)
 		require.NoError(t, err, name)
-		require.NoError(t, permit.Unlock(background))
+		testbed.Unlock(t, permit)
 		lead := func(context.Context, int64) error { return nil }
 		require.NoError(t, locks.Election(name, "me").Lead(background, lead))
 	}
@@ -156,4 +145,76 @@ func logicalReplica(t *testing.T, kind servers.Kind) {
 	require.Greater(t, leadOnce(t, locks), token)
 	use(locks, "first")
 	use(locks, "second")
+}
+
+// A PostgreSQL 15 becomes an 18, by pg_upgrade, and by dump and restore, while locks are held and
+// somebody leads. The holders are told. On the new server everything goes on that outlives a
+// session: tokens, terms, markers, claims.
+func TestMajorUpgrade(t *testing.T) {
+	if !tier.Full() { // a version comes once a year
+		return
+	}
+	t.Parallel()
+	for name, move := range map[string]func(context.Context, *servers.Server, *servers.Server) error{
+		"pg_upgrade": servers.Upgrade, "dump and restore": servers.Restore,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			majorUpgrade(t, move)
+		})
+	}
+}
+
+func majorUpgrade(t *testing.T, move func(ctx context.Context, former, later *servers.Server) error) {
+	// With a setting, they are private instances in any case.
+	former, later := testbed.Own(t, servers.Postgres15, "-c", "wal_level=replica"),
+		testbed.Own(t, servers.Postgres18, "-c", "wal_level=replica")
+	locker := func(e *testbed.Engine) *txlock.Locker[pgx.Tx] {
+		locks := testbed.PgxOpened().Locker(t, e.DSN, 6, txlock.WithFencing())
+		return locks
+	}
+	before := locker(former)
+	require.NoError(t, before.Install(background))
+	nothing := func(context.Context, pgx.Tx) error { return nil }
+	ran, err := before.Once("done").Do(background, nothing)
+	require.NoError(t, err)
+	require.True(t, ran)
+	claim, err := before.Claim("seat").TryTake(background, "cart", time.Hour)
+	require.NoError(t, err)
+	held := testbed.Lock(t, before.Mutex("held"))
+	ctx, resign := context.WithCancel(background)
+	terms, led := make(chan int64, 1), make(chan error, 1)
+	go func() {
+		led <- before.Election("failover", "before").Lead(ctx, func(ctx context.Context, term int64) error {
+			terms <- term
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	term := testbed.Receive(t, terms)
+
+	require.NoError(t, move(background, former.Server, later.Server))
+	_ = former.Kill() // pg_upgrade has ended it already
+	testbed.Receive(t, held.Context().Done())
+	require.ErrorIs(t, held.Unlock(background), txlock.ErrLost)
+	resign()
+	require.Error(t, testbed.Receive(t, led))
+
+	after := locker(later)
+	_, err = after.Election("failover", "onlooker").Leader(background)
+	require.ErrorIs(t, err, txlock.ErrNoLeader)
+	require.Greater(t, drawn(t, after.Mutex("held")), max(held.Token(), term, claim.Token()))
+	require.Greater(t, leadOnce(t, after), term)
+	ran, err = after.Once("done").Do(background, nothing)
+	require.NoError(t, err)
+	require.False(t, ran, "its marker is there")
+	state, err := after.Claim("seat").State(background)
+	require.NoError(t, err)
+	require.Equal(t, "cart", state.By)
+	require.Equal(t, claim.Token(), state.Token)
+	require.WithinDuration(t, claim.Until(), state.Until, 0)
+	claimed, err := after.Claimed(claim.String())
+	require.NoError(t, err)
+	require.NoError(t, claimed.Do(background, nothing), "its text is good on the new server")
+	require.NoError(t, after.Install(background), "nothing is missing")
 }

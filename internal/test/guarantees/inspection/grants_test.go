@@ -3,6 +3,9 @@ package inspection
 import (
 	"fmt"
 	"net/url"
+	"os"
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -10,7 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // What Inspect and Break show and do for a user with few rights, as documented.
@@ -34,12 +39,8 @@ func TestGrants(t *testing.T) {
 // visitor is a Locker of a user that may do no more than lock.
 func visitor[Tx any](t *testing.T, f *testbed.Fixture[Tx], dsn string) *txlock.Locker[Tx] {
 	t.Helper()
-	driver, p := f.Connect(t, dsn, 8)
-	locks := txlock.New(driver, txlock.WithTable(f.Table()))
-	t.Cleanup(func() { require.NoError(t, locks.Close()); p.Close() })
-	lock, err := locks.Mutex(f.Key("may lock")).Lock(background)
-	require.NoError(t, err)
-	require.NoError(t, lock.Unlock(background))
+	locks := f.AnotherBy(t, dsn, 8)
+	testbed.Unlock(t, testbed.Lock(t, locks.Mutex(f.Key("may lock"))))
 	return locks
 }
 
@@ -126,4 +127,38 @@ func grantsOnMySQL(t *testing.T, e *testbed.Engine, views string) {
 	for range 2 {
 		require.NoError(t, (<-granted).Unlock(background))
 	}
+}
+
+// The error of a wait that its deadline has ended says who holds the key. That of a try does not,
+// and asks nobody.
+func TestWaitNamesTheHolder(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		switch {
+		case e.Kind == servers.Postgres18:
+			t.Run(e.Name, func(t *testing.T) { namesTheHolder(t, e, testbed.PgxOpened()) })
+		case e.Kind == servers.MySQL:
+			t.Run(e.Name, func(t *testing.T) { namesTheHolder(t, e, testbed.MySQLOpened()) })
+		}
+	}
+}
+
+func namesTheHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	t.Parallel()
+	f := testbed.NewFixture(t, e, c)
+	other := testbed.NewSizedFixture(t, e, c, 4, "")
+	key := f.Key("k")
+	held := testbed.Lock(t, f.Locks.Mutex(key))
+	defer func() { require.NoError(t, held.Unlock(background)) }()
+	err := testbed.Misses(t, other.Locks.Mutex(key))
+	require.NotContains(t, err.Error(), "process")
+	// On a busy machine the server may not show it in time.
+	process := strconv.Itoa(os.Getpid())
+	named := regexp.MustCompile(`; session \d+ \(process ` + process + ` on .*, since 20.*\) holds it$`)
+	eventually.True(t, "the holder is named", func() bool {
+		_, err := other.Locks.Mutex(key).Within(50 * time.Millisecond).Lock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		return named.MatchString(err.Error())
+	})
+	t.Log(err)
 }

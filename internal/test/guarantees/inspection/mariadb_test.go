@@ -12,6 +12,8 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -21,10 +23,7 @@ import (
 // the same, and Inspect shows the holders.
 func TestImpatientMariaDB(t *testing.T) {
 	t.Parallel()
-	server, err := servers.Start(background, servers.MariaDB,
-		servers.Options{Settings: []string{"--innodb-lock-wait-timeout=0"}})
-	require.NoError(t, err)
-	e := testbed.Owned(t, server)
+	e := testbed.Own(t, servers.MariaDB, "--innodb-lock-wait-timeout=0")
 	for _, c := range testbed.MySQLSQL {
 		t.Run(c.Name, func(t *testing.T) {
 			for _, test := range []struct {
@@ -46,15 +45,14 @@ func waitsWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*sql
 	f := testbed.NewFixture(t, e, c)
 	require.NoError(t, f.Locks.Check(background))
 	key := f.Key("queue")
-	lock, err := f.Locks.Mutex(key).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex(key))
 	f.Taken(t, key)
 	granted := f.Queue(t, 2, key) // InnoDB shows that they wait
 	start := time.Now()
-	_, err = f.Locks.Mutex(key).Within(200 * time.Millisecond).Lock(background)
+	_, err := f.Locks.Mutex(key).Within(200 * time.Millisecond).Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.GreaterOrEqual(t, time.Since(start), 200*time.Millisecond)
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 	for range 2 {
 		require.NoError(t, (<-granted).Unlock(background))
 	}
@@ -63,8 +61,7 @@ func waitsWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*sql
 func triesUndoNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	key, table := f.Key("taken"), f.MakeTable(t, "id int primary key")
-	lock, err := f.Locks.Mutex(key).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex(key))
 	tx, _ := outsider(t, f, "INSERT INTO "+table+" VALUES (1)")
 	require.ErrorIs(t, f.Locks.Mutex(key).TryLockTx(background, tx), txlock.ErrNotAcquired)
 	require.ErrorIs(t, f.Locks.Mutex(key).LockTx(background, tx), txlock.ErrNotAcquired, "the session's own limit")
@@ -78,15 +75,14 @@ func triesUndoNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]
 		return nil
 	}))
 	require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	require.NoError(t, lock.Unlock(background))
+	testbed.Unlock(t, lock)
 }
 
 func inspectWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	key := f.Key("held")
 	session, release := f.HoldInDo(t, key)
-	other, err := f.Locks.Mutex(f.Key("other")).Lock(background)
-	require.NoError(t, err)
+	other := testbed.Lock(t, f.Locks.Mutex(f.Key("other")))
 	for _, keys := range [][]string{{key}, {key, f.Key("other")}} {
 		shown := f.Look(t, keys...)
 		require.Len(t, shown, len(keys))
@@ -99,7 +95,7 @@ func inspectWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*s
 	require.Equal(t, session, f.Look(t, key)[0].Holder.ID)
 	require.Empty(t, f.Look(t), "the server lists what somebody waits for")
 	require.NoError(t, release())
-	require.NoError(t, other.Unlock(background))
+	testbed.Unlock(t, other)
 	require.Empty(t, f.Look(t, key, f.Key("other")))
 }
 
@@ -204,4 +200,77 @@ func idleProbes(t *testing.T, e *testbed.Engine) {
 	require.Equal(t, session, rows[" 1"].Holder.ID)
 	require.Empty(t, rows[" 1"].Waiters)
 	require.NoError(t, f.End(background, tx, false))
+}
+
+// MariaDB's views serve an old picture to whoever reads them too soon after another.
+func TestCrowdedViewsMariaDB(t *testing.T) {
+	t.Parallel()
+	inspectsTheNewest(t, testbed.Own(t, servers.MariaDB))
+}
+
+// Another reader keeps the picture old from before the row changed hands until Inspect begins.
+func inspectsTheNewest(t *testing.T, e *testbed.Engine) {
+	f := innodbFixture(t, e)
+	locks, _, name := slotTable(t, f, 1)
+	old := func() { f.Total(t, "SELECT COUNT(*) FROM information_schema.innodb_trx") }
+	take := "SELECT COUNT(*) FROM " + name + " FOR UPDATE"
+	queue := func() (tx *sql.Tx, session string, granted <-chan error) {
+		tx, session = outsider(t, f, "SELECT 1")
+		answer := testbed.Go(func() error { return f.Exec(background, tx, take) })
+		eventually.Every(t, "it waits", time.Millisecond, func() bool {
+			old()
+			return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE ID = "+session+
+				" AND INFO = '"+take+"'") == 1
+		})
+		return tx, session, answer
+	}
+	first, _ := outsider(t, f, take)
+	second, session, granted := queue()
+	f.Waiters(t, 1) // the picture has the first as the holder
+	require.NoError(t, f.End(background, first, false))
+	require.NoError(t, <-granted)
+	third, waiter, granted := queue()
+	shown, err := locks.Inspect(background)
+	require.NoError(t, err)
+	require.Len(t, shown, 1)
+	require.Equal(t, session, shown[0].Holder.ID)
+	require.Len(t, shown[0].Waiters, 1)
+	require.Equal(t, waiter, shown[0].Waiters[0].ID)
+	require.NoError(t, f.End(background, second, false))
+	require.NoError(t, <-granted)
+	require.NoError(t, f.End(background, third, false))
+}
+
+// With performance_schema, and with two more settings that keep the last statements of an idle
+// session, MariaDB shows the labels of its sessions. None is the default.
+func TestTellingMariaDB(t *testing.T) {
+	t.Parallel()
+	e := testbed.Own(t, servers.MariaDB, "--performance-schema=ON",
+		"--performance-schema-consumer-events-statements-current=ON",
+		"--performance-schema-consumer-events-statements-history=ON")
+	e.Tells = true
+	for _, c := range testbed.MySQLSQL {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Run("shows", func(t *testing.T) { guarantees.InspectShows(t, e, c) })
+			t.Run("nested", func(t *testing.T) { guarantees.InspectNested(t, e, c) })
+			t.Run("tx", func(t *testing.T) { guarantees.InspectTx(t, e, c) })
+		})
+	}
+}
+
+// Without performance_schema MySQL shows no locks. Locks work all the same.
+func TestMuteMySQL(t *testing.T) {
+	t.Parallel()
+	e := testbed.Own(t, servers.MySQL, "--performance-schema=OFF")
+	for _, c := range testbed.MySQLSQL {
+		f := testbed.NewFixture(t, e, c)
+		require.NoError(t, f.Locks.Check(background))
+	}
+	f := testbed.NewFixture(t, e, testbed.MySQLSQL[0])
+	key := f.Key("mute")
+	_, release := f.HoldInDo(t, key)
+	testbed.Misses(t, f.Locks.Mutex(key))
+	_, err := f.Locks.Inspect(background, key)
+	require.ErrorContains(t, err, "performance_schema=ON")
+	require.NoError(t, release())
 }

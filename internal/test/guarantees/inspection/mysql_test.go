@@ -28,17 +28,14 @@ func TestInspectInnoDB(t *testing.T) {
 		{"shared locks", func(t *testing.T, e *testbed.Engine) {
 			// one after the other: MariaDB does not tell two sessions apart that have shared locks
 			// alone
-			t.Run("a shared lock is held, too", func(t *testing.T) { sharedHolder(t, e) })
 			t.Run("one that waits to be more is not held", func(t *testing.T) { sharedWaiter(t, e) })
 			t.Run("two are of sessions that are known, or of nobody", func(t *testing.T) { sharedHolders(t, e) })
 		}},
 		{"text is read to its end", quotedRows},
 		{"keys of several statements show in a caller's transaction", severalStatements},
 		{"the end of the index is no slot", endOfIndex},
-		{"a row is found among a hundred thousand locks", manyLocks},
 		{"another's probe is no waiter", strangersProbe},
 		{"a probe on a connection that was idle is no waiter", idleProbes},
-		{"a holder that does nothing shows signs of life", signsOfLife},
 		{"a holder that is ended writes nothing to stderr", silentWhenBroken},
 		{"Break returns when all that the session did is undone", breakOfStranger},
 		{"a session's time zone changes no time", timeZones},
@@ -118,8 +115,7 @@ func splitPage(t *testing.T, e *testbed.Engine) {
 	for _, id := range []int{10, 20, 30, 40} {
 		f.AsAdmin(t, fmt.Sprintf("INSERT INTO %s VALUES (%d, REPEAT('x', 3000))", table, id))
 	}
-	owner, err := f.Locks.Rows(table, "id", 30, 40).Lock(background)
-	require.NoError(t, err)
+	owner := testbed.Lock(t, f.Locks.Rows(table, "id", 30, 40))
 	before := rowsOf(f.LookAtRows(t), table)["id 40"].Holder.ID
 	tx, session := outsider(t, f, fmt.Sprintf("INSERT INTO %s VALUES (15, REPEAT('x', 3000)), (16, REPEAT('x', "+
 		"3000)), (17, REPEAT('x', 3000)), (18, REPEAT('x', 3000))", table))
@@ -134,15 +130,14 @@ func splitPage(t *testing.T, e *testbed.Engine) {
 		require.Equal(t, before, rows[name].Holder.ID, name)
 	}
 	require.NoError(t, f.End(background, tx, false))
-	require.NoError(t, owner.Unlock(background))
+	testbed.Unlock(t, owner)
 }
 
 func rowsOfOneIndex(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	table := f.MakeTable(t, "id int primary key, sku int unique, n int")
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (5, 1, 0), (1, 2, 0)")
-	bySku, err := f.Locks.Rows(table, "`sku`", 1).Lock(background)
-	require.NoError(t, err)
+	bySku := testbed.Lock(t, f.Locks.Rows(table, "`sku`", 1))
 	tx, session := outsider(t, f, "UPDATE "+table+" SET n = 1 WHERE id = 1")
 	skuLater := testbed.LockLater(f.Locks.Rows(table, "`sku`", 1))
 	f.Waiters(t, 1)
@@ -158,7 +153,7 @@ func rowsOfOneIndex(t *testing.T, e *testbed.Engine) {
 	require.Equal(t, session, rows["ID 1"].Holder.ID)
 	require.Len(t, rows["ID 1"].Waiters, 1)
 	require.NoError(t, f.End(background, tx, false))
-	require.NoError(t, bySku.Unlock(background))
+	testbed.Unlock(t, bySku)
 	require.NoError(t, <-skuLater)
 	require.NoError(t, <-idLater)
 }
@@ -167,8 +162,7 @@ func unqualifiedRows(t *testing.T, e *testbed.Engine) {
 	f, other := innodbFixture(t, e), innodbFixture(t, e)
 	f.AsAdmin(t, "INSERT INTO "+f.MakeTable(t, "id int primary key")+" VALUES (1)")
 	f.AsAdmin(t, "INSERT INTO "+other.MakeTable(t, "id int primary key")+" VALUES (1)")
-	owner, err := f.Locks.Rows("things", "id", 1).Lock(background)
-	require.NoError(t, err)
+	owner := testbed.Lock(t, f.Locks.Rows("things", "id", 1))
 	later := testbed.LockLater(f.Locks.Rows("things", "id", 1))
 	f.Waiters(t, 1)
 	var shown []txlock.Holding // to somebody in another database
@@ -179,22 +173,8 @@ func unqualifiedRows(t *testing.T, e *testbed.Engine) {
 	}
 	require.Len(t, shown, 1)
 	require.Len(t, shown[0].Waiters, 1)
-	require.NoError(t, owner.Unlock(background))
+	testbed.Unlock(t, owner)
 	require.NoError(t, <-later)
-}
-
-func sharedHolder(t *testing.T, e *testbed.Engine) {
-	f := innodbFixture(t, e)
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
-	tx, session := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
-	locked := testbed.LockLater(f.Locks.Rows(table, "id", 1))
-	f.Waiters(t, 1)
-	h := lookAtReader(t, f, table)
-	require.Equal(t, session, h.Readers[0].ID)
-	require.Len(t, h.Waiters, 1)
-	require.NoError(t, f.End(background, tx, false))
-	require.NoError(t, <-locked)
 }
 
 // lookAtReader is what Inspect shows of row 1, which one session shares, once it names that. The
@@ -217,8 +197,7 @@ func sharedWaiter(t *testing.T, e *testbed.Engine) {
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
 	tx, waiting := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
 	other, holding := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
-	ended := make(chan error, 1)
-	go func() { ended <- f.Locks.Rows(table, "id", 1).LockTx(background, tx) }()
+	ended := testbed.Go(func() error { return f.Locks.Rows(table, "id", 1).LockTx(background, tx) })
 	f.Waiters(t, 1)
 	h := lookAtReader(t, f, table)
 	require.Equal(t, holding, h.Readers[0].ID)
@@ -271,8 +250,7 @@ func quotedRows(t *testing.T, e *testbed.Engine) {
 		require.NoError(t, err)
 	}
 	var later []<-chan error
-	owner, err := f.Locks.Rows(table, "name", "it's", "a', 'b", "'", "plain", `a\b`, `\0`).Lock(background)
-	require.NoError(t, err)
+	owner := testbed.Lock(t, f.Locks.Rows(table, "name", "it's", "a', 'b", "'", "plain", `a\b`, `\0`))
 	for i, name := range names {
 		later = append(later, testbed.LockLater(f.Locks.Rows(table, "name", name)))
 		f.Waiters(t, i+1)
@@ -283,7 +261,7 @@ func quotedRows(t *testing.T, e *testbed.Engine) {
 		require.NotNil(t, rows["name "+name].Holder)
 		require.Len(t, rows["name "+name].Waiters, 1)
 	}
-	require.NoError(t, owner.Unlock(background))
+	testbed.Unlock(t, owner)
 	for _, ended := range later {
 		require.NoError(t, <-ended)
 	}
@@ -299,8 +277,7 @@ func severalStatements(t *testing.T, e *testbed.Engine) {
 	tx := f.Guest(t)
 	require.NoError(t, f.Locks.Mutex(first).LockTx(background, tx))
 	require.NoError(t, f.Locks.Mutex(second).LockTx(background, tx))
-	holder, err := f.Locks.Mutex(f.Key("third")).Lock(background)
-	require.NoError(t, err)
+	holder := testbed.Lock(t, f.Locks.Mutex(f.Key("third")))
 	third := make(chan error, 1) // its wait must not hide what it holds
 	go func() { third <- f.Locks.Mutex(f.Key("third")).LockTx(background, tx) }()
 	f.Waiters(t, 1)
@@ -308,7 +285,7 @@ func severalStatements(t *testing.T, e *testbed.Engine) {
 	for _, h := range f.Look(t, first, second) {
 		shown[h.Key] = true
 	}
-	require.NoError(t, holder.Unlock(background))
+	testbed.Unlock(t, holder)
 	require.NoError(t, <-third)
 	require.NoError(t, f.End(background, tx, false))
 	require.Equal(t, map[string]bool{first: true, second: true}, shown)
@@ -324,23 +301,4 @@ func endOfIndex(t *testing.T, e *testbed.Engine) {
 	require.NotNil(t, rows[" 3"].Holder)
 	require.Equal(t, session, rows[" 3"].Holder.ID)
 	require.NoError(t, f.End(background, tx, false))
-}
-
-func manyLocks(t *testing.T, e *testbed.Engine) {
-	if e.Kind != servers.MySQL {
-		return // MariaDB shows awaited rows only
-	}
-	f := innodbFixture(t, e)
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" WITH RECURSIVE d AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM d WHERE n < "+
-		"340) SELECT a.n * 341 + b.n FROM d a, d b")
-	tx, session := outsider(t, f, "SELECT COUNT(*) FROM (SELECT id FROM "+table+" FOR UPDATE) everything")
-	locked := testbed.LockLater(f.Locks.Rows(table, "id", 7))
-	f.Waiters(t, 1)
-	rows := rowsOf(f.LookAtRows(t), table)
-	require.Len(t, rows, 1)
-	require.Equal(t, session, rows["id 7"].Holder.ID)
-	require.Len(t, rows["id 7"].Waiters, 1)
-	require.NoError(t, f.End(background, tx, false))
-	require.NoError(t, <-locked)
 }

@@ -2,9 +2,9 @@ package inspection
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -32,7 +31,6 @@ func TestInspectPostgres(t *testing.T) {
 			t.Run("work that waits for another row", func(t *testing.T) { workWaitsElsewhere(t, e) })
 			t.Run("what a savepoint released", func(t *testing.T) { savepointReleased(t, e) })
 			t.Run("keys that are too long", func(t *testing.T) { longKeys(t, e) })
-			t.Run("heartbeats", func(t *testing.T) { heartbeats(t, e) })
 			t.Run("a row that a stranger holds", func(t *testing.T) {
 				strangerHolds(t, e, testbed.PostgresPgx[0])
 				strangerHolds(t, e, testbed.PostgresSQL[0])
@@ -129,8 +127,7 @@ func strangerHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		func(ctx context.Context) error { return row.LockTx(ctx, tx) },
 	} {
 		ctx, cancel := context.WithCancel(background)
-		ended := make(chan error, 1)
-		go func() { ended <- wait(ctx) }()
+		ended := testbed.Go(func() error { return wait(ctx) })
 		f.Waiters(t, 1)
 		shown := rowOf(t, f, table, "1")
 		require.NotNil(t, shown.Holder)
@@ -166,47 +163,20 @@ func savepointReleased(t *testing.T, e *testbed.Engine) {
 func longKeys(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
 	outer, inner := f.Key(strings.Repeat("long", 20)), f.Key("inner")
-	lock, err := f.Locks.Mutex(outer).Lock(background)
-	require.NoError(t, err)
+	lock := testbed.Lock(t, f.Locks.Mutex(outer))
 	before := f.Look(t, outer)[0]
 	beginning, cut := strings.CutSuffix(before.Key, "…")
 	require.True(t, cut)
 	require.NotEmpty(t, beginning)
 	require.True(t, strings.HasPrefix(outer, beginning))
 
-	nested, err := f.Locks.Mutex(inner).Lock(lock.Context())
-	require.NoError(t, err)
+	nested := testbed.LockIn(t, lock.Context(), f.Locks.Mutex(inner))
 	for _, h := range f.Look(t, outer, inner) {
 		require.NotNil(t, h.Holder)
 		require.Empty(t, h.Key, "which of the two it is is not known")
 		require.Equal(t, before.Holder.Since, h.Holder.Since)
 	}
-	require.NoError(t, nested.Unlock(background))
-	require.NoError(t, lock.Unlock(background))
-}
-
-// A heartbeat shows as the last statement of an idle holder. It is no sign of life when the
-// transaction is aborted: that has released the lock.
-func heartbeats(t *testing.T, e *testbed.Engine) {
-	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
-	driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
-	defer p.Close()
-	key := f.Key("beating")
-	session, _, err := driver.Begin(background, dialects.Request{
-		Table: f.Table(), Column: "slot", Ours: true, Slots: dialects.DefaultSlots, Work: &dialects.Work{},
-		Label:  label.Keys(key),
-		Values: []dialects.Value{{Text: strconv.Itoa(int(testbed.SlotOf(key, dialects.DefaultSlots)))}},
-		Lease:  time.Minute,
-	})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, session.End(background, time.Now().Add(time.Minute), false)) }()
-	require.NoError(t, session.Ping(background))
-	holder := f.Look(t, key)[0].Holder
-	require.True(t, holder.Idle)
-	require.Equal(t, "-- txlock ping", holder.Statement)
-
-	require.Error(t, f.Exec(background, session.Tx(), "SELECT 1 / 0"))
-	require.Error(t, session.Ping(background))
+	testbed.Unlock(t, nested, lock)
 }
 
 // The tables of a copied database have the same numbers. What is locked in one database does not
@@ -248,14 +218,72 @@ func copiedDatabase(t *testing.T, e *testbed.Engine) {
 	key := here.Key("copied")
 	_, release := here.HoldInDo(t, key)
 	granted := here.Queue(t, 1, key)
-	row, err := here.Locks.Rows("things", "id", 1).Lock(background)
-	require.NoError(t, err)
+	row := testbed.Lock(t, here.Locks.Rows("things", "id", 1))
 	rowLater := testbed.LockLater(here.Locks.Rows("things", "id", 1))
 	here.Waiters(t, 2)
 	require.Len(t, here.Look(t), 2)
 	require.Empty(t, there.Look(t))
-	require.NoError(t, row.Unlock(background))
+	testbed.Unlock(t, row)
 	require.NoError(t, <-rowLater)
 	require.NoError(t, release())
 	require.NoError(t, (<-granted).Unlock(background))
+}
+
+// Work that prepares its transaction has lost the lock, which the transaction keeps: Inspect shows
+// its name. Break says how it ends.
+func TestInspectPrepared(t *testing.T) {
+	t.Parallel()
+	e := testbed.Own(t, servers.Postgres18, "-c", "max_prepared_transactions=4")
+	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
+	table := f.MakeTable(t, "id int primary key")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	key, name := f.Key("prepared"), f.Label+"'s"
+	quoted := "'" + f.Label + "''s'"
+	before := time.Now().Add(-time.Minute)
+	require.ErrorIs(t, f.Locks.Mutex(key).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := f.Locks.Rows(table, "id", 1).Lock(ctx); err != nil {
+			return err
+		}
+		return f.Exec(ctx, tx, "PREPARE TRANSACTION "+quoted)
+	}), txlock.ErrLost)
+	ended := false
+	defer func() {
+		if !ended {
+			f.AsAdmin(t, "ROLLBACK PREPARED "+quoted)
+		}
+	}()
+	granted := f.Queue(t, 1, key)
+	row := testbed.LockLater(f.Locks.Rows(table, "id", 1))
+	f.Waiters(t, 2)
+	for _, h := range []txlock.Holding{f.Look(t, key)[0], rowOf(t, f, table, "1")} {
+		require.Len(t, h.Waiters, 1)
+		require.NotNil(t, h.Holder)
+		require.Empty(t, h.Holder.ID)
+		require.Equal(t, name, h.Holder.Prepared)
+		require.NotEmpty(t, h.Holder.User)
+		require.NotEmpty(t, h.Holder.Database)
+		require.True(t, h.Holder.Since.After(before))
+		require.Positive(t, h.Holder.For)
+		require.ErrorContains(t, f.Locks.Break(background, h), `the prepared transaction "`+name+`" has it`)
+	}
+	ended = true
+	f.AsAdmin(t, "ROLLBACK PREPARED "+quoted)
+	require.NoError(t, (<-granted).Unlock(background))
+	require.NoError(t, <-row)
+	require.Empty(t, f.Look(t, key))
+}
+
+// silent is a driver that does not show who holds locks.
+type silent struct{ dialects.Driver[*sql.Tx] }
+
+func TestInspectWithoutInspector(t *testing.T) {
+	t.Parallel()
+	f := innodbFixture(t, testbed.Engines[len(testbed.Engines)-1])
+	driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
+	defer p.Close()
+	locks := txlock.New[*sql.Tx](silent{driver}, txlock.WithTable(f.Table()))
+	_, err := locks.Inspect(background, f.Key("k"))
+	require.ErrorContains(t, err, "does not show who holds locks")
+	require.ErrorContains(t, locks.Break(background, txlock.Holding{}), "does not show who holds locks")
+	testbed.Unlock(t, testbed.Lock(t, locks.Mutex(f.Key("k"))))
 }

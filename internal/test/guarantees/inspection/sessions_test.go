@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -95,27 +93,6 @@ func breakOfStranger(t *testing.T, e *testbed.Engine) {
 	}
 }
 
-// An idle holder shows as idle. Its last statement is a heartbeat, which has all its keys.
-func signsOfLife(t *testing.T, e *testbed.Engine) {
-	if !e.Tells {
-		return
-	}
-	for _, c := range testbed.MySQLSQL {
-		f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithLease(6*time.Second))
-		key := f.Key("alive")
-		lock, err := f.Locks.Mutex(key).Lock(background)
-		require.NoError(t, err)
-		_, err = f.Locks.Mutex(f.Key("nested")).Lock(lock.Context())
-		require.NoError(t, err)
-		eventually.Every(t, "a sign of life", 20*time.Millisecond, func() bool {
-			shown := f.Look(t, key)
-			return len(shown) == 1 && shown[0].Holder.Idle && shown[0].Key == key &&
-				strings.Contains(shown[0].Holder.Statement, " ["+key+"] ["+f.Key("nested")+"] */")
-		})
-		require.NoError(t, lock.Unlock(background))
-	}
-}
-
 // A process on mysql.Open writes nothing to stderr when its session is ended.
 func silentWhenBroken(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
@@ -140,9 +117,7 @@ func timeZones(t *testing.T, e *testbed.Engine) {
 	var err error
 	key := f.Key("zone")
 	_, release := f.HoldInDo(t, key)
-	zoned, p := f.Connect(t, f.DSNFor(f.Label, "", url.Values{"time_zone": {"'+07:00'"}}), testbed.PoolSize)
-	defer p.Close()
-	locks := txlock.New(zoned, txlock.WithTable(f.Table()))
+	locks := f.AnotherBy(t, f.DSNFor(f.Label, "", url.Values{"time_zone": {"'+07:00'"}}), testbed.PoolSize)
 	defer locks.Close()
 	var h []txlock.Holding
 	f.Apart(func() { h, err = locks.Inspect(background, key) })

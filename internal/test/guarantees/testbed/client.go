@@ -40,8 +40,7 @@ type pool struct {
 	Close func()
 	InUse func() int
 	Open  func() int
-	Taken func() int // how often a connection was; nil: the pool does not count
-	DB    *sql.DB    // where it is one
+	DB    *sql.DB // where it is one
 }
 
 // Begin is Start, and leaves when the test ends.
@@ -150,7 +149,6 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 			Close: p.Close,
 			InUse: func() int { return int(p.Stat().AcquiredConns()) },
 			Open:  func() int { return int(p.Stat().TotalConns()) },
-			Taken: func() int { return int(p.Stat().AcquireCount()) },
 		}
 	}
 	return c
@@ -185,7 +183,6 @@ func SQLFromPool() Client[*sql.Tx] {
 			Close: func() { _ = db.Close(); p.Close() },
 			InUse: func() int { return int(p.Stat().AcquiredConns()) },
 			Open:  func() int { return int(p.Stat().TotalConns()) },
-			Taken: func() int { return int(p.Stat().AcquireCount()) },
 			DB:    db,
 		}
 	}

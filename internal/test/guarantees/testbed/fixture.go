@@ -2,10 +2,12 @@ package testbed
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"hash/crc32"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,6 +73,16 @@ func NewFixtureWithTable[Tx any](t *testing.T, e *Engine, c Client[Tx], options 
 	if e.Postgres {
 		t.Cleanup(func() { f.DropInstalled(t, name) })
 	}
+	return f, name
+}
+
+// NewInstalled is NewFixtureWithTable, and installs the table.
+func NewInstalled[Tx any](t *testing.T, e *Engine, c Client[Tx], options ...txlock.Option) (
+	f *Fixture[Tx], name string,
+) {
+	t.Helper()
+	f, name = NewFixtureWithTable(t, e, c, options...)
+	require.NoError(t, f.Locks.Install(background))
 	return f, name
 }
 
@@ -209,4 +221,29 @@ func (f *Fixture[Tx]) Taken(t *testing.T, keys ...string) {
 	t.Helper()
 	_, err := f.Locks.Mutex(keys...).TryLock(context.Background())
 	require.ErrorIs(t, err, txlock.ErrNotAcquired, "the lock should be taken")
+}
+
+// OnceKey is a key that no other test and no other run uses. The name of its lock begins with one
+// of the prefixes, and each of these has a slot of its own.
+func (f *Fixture[Tx]) OnceKey(name string, prefixes ...string) string {
+	usedSlots.mu.Lock()
+	defer usedSlots.mu.Unlock()
+	for {
+		key := name + "." + rand.Text()[:8]
+		var slots []uint32
+		for _, prefix := range prefixes {
+			slot := SlotOf(prefix+key, dialects.DefaultSlots)
+			if usedSlots.taken[slot] || slices.Contains(slots, slot) {
+				break
+			}
+			slots = append(slots, slot)
+		}
+		if len(slots) < len(prefixes) {
+			continue
+		}
+		for i, prefix := range prefixes {
+			f.keys[prefix+key], usedSlots.taken[slots[i]] = prefix+key, true
+		}
+		return key
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 )
@@ -32,10 +33,10 @@ type Partner struct {
 
 // Part is what a partner does with one key.
 type Part struct {
-	Plays     string // "hold", "again", "nested", "work", "reads", "crowd", "lead" or "candidates"
+	Plays     string // "hold", "again", "nested", "work", "reads", "crowd" or "lead"
 	DSN, Key  string
 	Lease     time.Duration
-	Statement string    // of the work; how many candidates; the key of the nested Lock
+	Statement string    // of the work; the key of the nested Lock
 	Stderr    io.Writer // the test's own, if it is nil
 }
 
@@ -65,9 +66,6 @@ func (p *Partner) Next(t *testing.T) string {
 	require.True(t, Receive(t, scanned), "the other process ended")
 	return p.events.Text()
 }
-
-// Scan waits for the next event, as long as it takes, and tells whether there was one.
-func (p *Partner) Scan() bool { return p.events.Scan() }
 
 // Ended waits until the process has exited, with success and without another event.
 func (p *Partner) Ended(t *testing.T) {
@@ -113,8 +111,6 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 	switch part {
 	case "lead":
 		return lead(c, election, dsn)
-	case "candidates":
-		return candidates(election)
 	}
 	m := locks.Mutex(key)
 	if part == "work" || part == "reads" {
@@ -165,4 +161,63 @@ func outcome(err error) string {
 		return "lost"
 	}
 	return fmt.Sprint(err)
+}
+
+// crowd is a hundred callers that run the statement under the lock, until the process is killed.
+func crowd[Tx any](c Client[Tx], m *txlock.Mutex[Tx]) error {
+	work := func(ctx context.Context, tx Tx) error { return c.Exec(ctx, tx, os.Getenv("TXLOCK_TEST_STATEMENT")) }
+	if err := m.Do(background, work); err != nil {
+		return err
+	}
+	fmt.Println("busy")
+	var group errgroup.Group
+	for range 100 {
+		group.Go(func() error {
+			for {
+				if err := m.Do(background, work); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return group.Wait()
+}
+
+// lead leads an election, and says so with its term, and why each term ended. When it finds that
+// the process was stopped, it runs the statement, with its term in the place of TERM, before it
+// looks at its context: the late write of one that does not know.
+func lead[Tx any](c Client[Tx], e *txlock.Election[Tx], dsn string) error {
+	statement := os.Getenv("TXLOCK_TEST_STATEMENT")
+	return e.Lead(background, func(ctx context.Context, term int64) error {
+		fmt.Println("leads", term)
+		if statement == "" {
+			<-ctx.Done()
+		} else if err := writeLate(c, dsn, strings.ReplaceAll(statement, "TERM", fmt.Sprint(term))); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		fmt.Println(outcome(context.Cause(ctx)))
+		return nil
+	})
+}
+
+// writeLate runs a statement when the process has been stopped.
+func writeLate[Tx any](c Client[Tx], dsn, statement string) error {
+	for last := time.Now(); time.Since(last) < time.Second; {
+		last = time.Now()
+		<-time.After(time.Millisecond)
+	}
+	tx, leave, err := c.Start(dsn, 0)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := c.Exec(background, tx, statement); err != nil {
+		return err
+	}
+	if err := c.End(background, tx, true); err != nil {
+		return err
+	}
+	fmt.Println("wrote")
+	return nil
 }

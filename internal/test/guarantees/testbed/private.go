@@ -1,18 +1,21 @@
 package testbed
 
 import (
+	"database/sql"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
-// Mortal is an engine on a server that the test may kill. Tests skip the kinds whose servers are
-// given by address: those must not be killed.
-func Mortal(t *testing.T, kind servers.Kind) *Engine {
+// Own is an engine on a server of the test's own, with these settings. The test may kill it. Tests
+// skip the kinds whose servers are given by address: those must not be killed.
+func Own(t *testing.T, kind servers.Kind, settings ...string) *Engine {
 	t.Helper()
-	server, err := servers.Start(background, kind, servers.Options{})
+	server, err := servers.Start(background, kind, servers.Options{Settings: settings})
 	require.NoError(t, err)
 	return Owned(t, server)
 }
@@ -25,4 +28,26 @@ func Owned(t *testing.T, server *servers.Server) *Engine {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = e.Admin.Close() })
 	return e
+}
+
+// Given says that somebody gave the server by address: the tests must not kill it, nor start others
+// of its kind.
+func (e *Engine) Given() bool { return strings.HasPrefix(e.Origin, "given") }
+
+// EachOpened runs a test with the library's own pools, on all engines side by side.
+func EachOpened(t *testing.T, onPgx func(*testing.T, *Engine, Client[pgx.Tx]),
+	onSQL func(*testing.T, *Engine, Client[*sql.Tx]),
+) {
+	t.Helper()
+	t.Parallel()
+	for _, e := range Engines {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			if e.Postgres {
+				onPgx(t, e, PgxOpened())
+			} else {
+				onSQL(t, e, MySQLOpened())
+			}
+		})
+	}
 }

@@ -1,0 +1,276 @@
+package engines
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+)
+
+// A limit of the session on its statements ends no wait: each waits on, with a limit of its own.
+func TestLimitOnStatements(t *testing.T) {
+	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
+		require.NoError(t, err)
+		config.Params = map[string]string{"max_execution_time": "2000"}
+		if f.MariaDB {
+			config.Params = map[string]string{"max_statement_time": "2"}
+		}
+		driver, pool := f.Connect(t, config.FormatDSN(), 8)
+		t.Cleanup(pool.Close)
+		locks := txlock.New(driver, txlock.WithTable(f.Table()))
+
+		held := testbed.Lock(t, f.Locks.Mutex(f.Key("a")))
+		permit := testbed.Lock(t, f.Locks.Semaphore(f.Key("s"), 1))
+		got := make(chan error, 5)
+		hold := func(m *txlock.Mutex[*sql.Tx], ctx context.Context) error {
+			return testbed.Cycle(ctx, m)
+		}
+		go func() { got <- hold(locks.Mutex(f.Key("a")), background) }()
+		go func() {
+			got <- locks.Mutex(f.Key("b")).Do(background, func(ctx context.Context, _ *sql.Tx) error {
+				return hold(locks.Mutex(f.Key("a")), ctx)
+			})
+		}()
+		other, pool := f.Connect(t, config.FormatDSN(), 6)
+		t.Cleanup(pool.Close)
+		for range 3 { // two wait for the first, in the queue, and are cut at once
+			go func() {
+				got <- hold(txlock.New(other, txlock.WithTable(f.Table())).Semaphore(f.Key("s"), 1), background)
+			}()
+		}
+		eventually.True(t, "three wait with a limit of ours, beside the nested wait and the queue's head", func() bool {
+			require.Empty(t, got, "a wait has ended")
+			return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '"+f.Label+
+				"' AND info LIKE '%MAX_EXECUTION_TIME(2073600000)%'") == 3
+		})
+		testbed.Unlock(t, held, permit)
+		for range 5 {
+			require.NoError(t, <-got)
+		}
+	})
+}
+
+// A readTimeout of the DSN of mysql.Open is no limit of a wait: the wait is a read.
+func TestReadTimeout(t *testing.T) {
+	onMySQL(t, testbed.MySQLSQL[1:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
+		require.NoError(t, err)
+		config.ReadTimeout = time.Millisecond
+		driver, pool := f.Connect(t, config.FormatDSN(), 2)
+		t.Cleanup(pool.Close)
+		held := testbed.Lock(t, f.Locks.Mutex(f.Key("a")))
+		got := make(chan error, 1)
+		go func() {
+			lock, err := txlock.New(driver, txlock.WithTable(f.Table())).Mutex(f.Key("a")).Lock(background)
+			if err == nil {
+				err = lock.Unlock(background)
+			}
+			got <- err
+		}()
+		f.Waiters(t, 1)
+		testbed.Unlock(t, held)
+		require.NoError(t, <-got)
+	})
+}
+
+// A limit of the session on waits for locks ends a wait that has no limit of its caller's, of
+// whatever kind, and no other.
+func TestLimitOnWaits(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines { // a pooler has no such setting
+		if e.Postgres {
+			t.Run(e.Name, func(t *testing.T) { clientsOf(t, e, limitedWaits[pgx.Tx], limitedWaits[*sql.Tx]) })
+		}
+	}
+}
+
+func limitedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	const limit = 100 * time.Millisecond
+	f := testbed.NewFixture(t, e, c)
+	locks := f.AnotherBy(t, f.DSNFor(f.Label, "", url.Values{"lock_timeout": {limit.String()}}), 8)
+	key, permit := f.Locks.Mutex(f.Key("k")), f.Locks.Semaphore(f.Key("s"), 1)
+	var holds []*txlock.Lock
+	for _, m := range []*txlock.Mutex[Tx]{key, permit} {
+		lock := testbed.Lock(t, m)
+		holds = append(holds, lock)
+	}
+	waits := []<-chan error{testbed.LockLater(permit)}
+	eventually.Every(t, "the first of the semaphore's queue", testbed.PollEvery, func() bool {
+		shown := f.Look(t, f.Key("s"))
+		return len(shown) == 1 && len(shown[0].Waiters) == 1
+	})
+	for i, limited := range []*txlock.Mutex[Tx]{
+		locks.Mutex(f.Key("k")), locks.Mutex(f.Key("k")).Shared(), locks.Semaphore(f.Key("s"), 1),
+	} {
+		_, err := limited.Lock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorContains(t, err, "lock timeout", "whose limit it was")
+		_, err = limited.Within(3 * limit).Lock(background)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		waits = append(waits, testbed.LockLater(limited.Within(2*time.Minute)))
+		f.Waiters(t, i+1)
+	}
+	<-time.After(3 * limit)
+	f.Waiters(t, 3)
+	for _, lock := range holds {
+		testbed.Unlock(t, lock)
+	}
+	for _, done := range waits {
+		require.NoError(t, testbed.Receive(t, done))
+	}
+}
+
+// A try whose context ends while the server has it interrupts no other session of its user.
+func TestInterruptedTry(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		if !e.Postgres {
+			t.Run(e.Name, func(t *testing.T) {
+				t.Parallel()
+				interruptedTry(t, e, testbed.MySQLSQL[1]) // where a try is one query
+			})
+		}
+	}
+}
+
+// A cancelled wait ends at the server, and keeps the caller's transaction, while somebody's
+// prepared statement has bytes for an argument. Then information_schema.PROCESSLIST is an error.
+func TestCancelBesideBytes(t *testing.T) {
+	t.Parallel()
+	f := testbed.NewFixture(t, testbed.Own(t, servers.MySQL, "--max-connections=100"), testbed.MySQLSQL[0])
+	ended := make(chan error, 1)
+	go func() {
+		const bytes = "DO GET_LOCK('bytes', 60), SLEEP(60), HEX(CONCAT(?, 'x'))"
+		_, err := f.Admin.ExecContext(background, bytes, []byte("a\xff"))
+		ended <- err
+	}()
+	eventually.True(t, "the statement runs", func() bool {
+		return f.Total(t, "SELECT COUNT(IS_USED_LOCK('bytes'))") == 1
+	})
+	t.Cleanup(func() {
+		_, err := f.Admin.ExecContext(background, fmt.Sprint("KILL ", f.Total(t, "SELECT IS_USED_LOCK('bytes')")))
+		require.NoError(t, err)
+		require.Error(t, testbed.Receive(t, ended))
+	})
+	err := f.Admin.QueryRowContext(background, "SELECT COUNT(INFO) FROM information_schema.PROCESSLIST").Scan(new(int))
+	require.ErrorContains(t, err, "3854")
+
+	lock := testbed.Lock(t, f.Locks.Mutex(f.Key("a")))
+	tx := f.Guest(t)
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	missed := testbed.Go(func() error { return f.Locks.Mutex(f.Key("a")).LockTx(ctx, tx) })
+	eventually.True(t, "it waits", func() bool {
+		return f.Total(t, "SELECT COUNT(*) FROM performance_schema.data_lock_waits") == 1
+	})
+	cancel()
+	require.ErrorIs(t, testbed.Receive(t, missed), context.Canceled)
+	require.NoError(t, f.Exec(background, tx, "SELECT 1"))
+	require.NoError(t, tx.Rollback())
+	testbed.Unlock(t, lock)
+}
+
+func interruptedTry(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	config := ordinaryUser(t, f)
+	direct, err := sql.Open("mysql", config.FormatDSN())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = direct.Close() })
+	proxy := testbed.Proxy(t, e)
+	config.Addr = proxy.Addr()
+	driver, pool := c.Connect(t, config.FormatDSN(), 2)
+	t.Cleanup(pool.Close)
+	locks := txlock.New(driver, txlock.WithTable(e.Table()))
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+
+	// The pool has a connection for the interrupt, and the newest session of the user is another.
+	for range 2 {
+		lock := testbed.Lock(t, locks.Mutex(f.Key("a")))
+		other := testbed.Lock(t, locks.Mutex(f.Key("b")))
+		testbed.Unlock(t, lock, other)
+	}
+	held, err := f.Admin.Conn(background)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = held.Close() })
+	grab := "SELECT GET_LOCK('" + f.Label + "', 60)"
+	require.NoError(t, held.QueryRowContext(background, grab).Scan(new(int)))
+	granted := make(chan error, 1)
+	go func() { granted <- direct.QueryRow(grab).Scan(new(int)) }() // NULL when it is interrupted
+	eventually.True(t, "another session waits", func() bool {
+		return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE user = '"+f.Label+
+			"' AND info LIKE 'SELECT GET_LOCK%'") == 1
+	})
+
+	proxy.Delay(200 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(background, 50*time.Millisecond)
+	defer cancel()
+	_, err = locks.Mutex(f.Key("a")).TryLock(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	proxy.Delay(0)
+	require.Empty(t, granted)
+	_, err = held.ExecContext(background, "DO RELEASE_LOCK('"+f.Label+"')")
+	require.NoError(t, err)
+	require.NoError(t, testbed.Receive(t, granted))
+}
+
+// Who waits for himself is told by the log, while he waits.
+func TestOwnWaitIsLogged(t *testing.T) {
+	t.Parallel()
+	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
+		log := &testbed.Logbook{}
+		f := testbed.NewSizedFixture(t, e, testbed.MySQLOpened(), 4, "", log.Option())
+		m := f.Locks.Mutex(f.Key("outer"))
+		outer := testbed.Lock(t, m)
+		ctx, cancel := context.WithCancel(background)
+		ended := testbed.Go(func() error {
+			_, err := m.Lock(ctx) // and not with the context of the other
+			return err
+		})
+		record := log.One(t, "WARN", "another call of this Locker holds")
+		require.Contains(t, record["lock"], f.Key("outer"))
+		cancel()
+		require.ErrorContains(t, testbed.Receive(t, ended), "has not its context")
+		testbed.Unlock(t, outer)
+	})
+}
+
+// The error of a deadlock says who waited for whom.
+func TestDeadlockSaysWho(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		a, b := f.Key("first"), f.Key("second")
+		other := testbed.Lock(t, f.Locks.Mutex(b))
+		var failed, unlocked error
+		require.NoError(t, f.Locks.Mutex(a).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+			// So that the other is the victim, which keeps what it had.
+			require.NoError(t, f.Exec(ctx, tx, "SET LOCAL deadlock_timeout = '1h'"))
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				_, failed = f.Locks.Mutex(a).Lock(other.Context())
+				unlocked = other.Unlock(background)
+			}()
+			f.Waiters(t, 1)
+			inner, err := f.Locks.Mutex(b).Lock(ctx)
+			testbed.Receive(t, over)
+			require.NoError(t, err)
+			return inner.Unlock(ctx)
+		}))
+		require.NoError(t, unlocked)
+		require.ErrorIs(t, failed, txlock.ErrDeadlock)
+		require.ErrorContains(t, failed, "blocked by process")
+	})
+}

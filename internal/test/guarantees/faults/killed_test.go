@@ -1,0 +1,255 @@
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/tier"
+)
+
+func TestOrdersOutliveTheServer(t *testing.T) {
+	testbed.Lines(
+		func(e *testbed.Engine, c testbed.Client[pgx.Tx]) { onMortal(t, e, c, ordersOutlive) },
+		func(e *testbed.Engine, c testbed.Client[*sql.Tx]) { onMortal(t, e, c, ordersOutlive) })
+}
+
+// A server is killed again and again under the load of many callers of one Combined. What was
+// acknowledged is there, nothing is there twice, and what is there without having been acknowledged
+// was in a COMMIT that broke. The full tier kills 500 times, on all lines together.
+func ordersOutlive[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	done := f.MakeTable(t, "id int") // not unique: what is done twice must show
+	stock := testbed.NewFixture(t, e, c).MakeTable(t, "id int primary key, n int")
+	f.AsAdmin(t, "INSERT INTO "+stock+" VALUES (1, 0)")
+	combined := txlock.Combine(func([]int) *txlock.Mutex[Tx] { return f.Locks.Rows(stock, "id", 1) },
+		func(ctx context.Context, tx Tx, in []int) ([]txlock.Result[struct{}], error) {
+			rows := "(" + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(in), "[]")), "), (") + ")"
+			err := f.Exec(ctx, tx, fmt.Sprintf("UPDATE %s SET n = n - %d WHERE id = 1", stock, len(in)))
+			if err == nil {
+				err = f.Exec(ctx, tx, "INSERT INTO "+done+" VALUES "+rows)
+			}
+			return make([]txlock.Result[struct{}], len(in)), err
+		}).AtMost(16)
+	var mu sync.Mutex
+	var acknowledged []int
+	failed := map[int]error{}
+	order := func(number int) error {
+		_, err := combined.Do(background, number)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			failed[number] = err
+		} else {
+			acknowledged = append(acknowledged, number)
+		}
+		return err
+	}
+	next := 0
+	for range tier.Pick(1, 2, 42) {
+		next = untilKilled(t, e, 48, 300, next, order)
+	}
+	require.NoError(t, order(next))
+
+	times := make(map[int]int)
+	rows, err := f.Admin.Query("SELECT id FROM " + done)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var number int
+		require.NoError(t, rows.Scan(&number))
+		times[number]++
+	}
+	require.NoError(t, rows.Err())
+	for _, number := range acknowledged {
+		require.Equal(t, 1, times[number], "order %d was acknowledged", number)
+	}
+	for number, err := range failed {
+		if errors.Is(err, txlock.ErrUnknown) {
+			require.LessOrEqual(t, times[number], 1, "order %d: %v", number, err)
+		} else {
+			require.Zero(t, times[number], "order %d: %v", number, err)
+		}
+	}
+	require.Equal(t, f.Total(t, "SELECT COUNT(*) FROM "+done), -f.Total(t, "SELECT n FROM "+stock))
+}
+
+// untilKilled has workers call with one number after the other, until the server is killed: when
+// some of the calls have succeeded, fewer than within. Then the server is back. It returns the
+// first number that was not used.
+func untilKilled(t *testing.T, e *testbed.Engine, workers int, within int64, first int, call func(int) error) int {
+	t.Helper()
+	fatal := rand.Int64N(within)
+	var next, succeeded atomic.Int64
+	next.Store(int64(first))
+	var group sync.WaitGroup
+	for range workers {
+		group.Go(func() {
+			for call(int(next.Add(1)-1)) == nil {
+				if succeeded.Add(1) == fatal+1 {
+					_ = e.Kill()
+				}
+			}
+		})
+	}
+	group.Wait()
+	require.NoError(t, e.Restart(background))
+	back(t, e)
+	return int(next.Load())
+}
+
+func TestOnceKilledAtCommit(t *testing.T) {
+	testbed.EachOpened(t, onceKilledAtCommit[pgx.Tx], onceKilledAtCommit[*sql.Tx])
+}
+
+// A server is killed while many commit. Afterwards each marker has its work, each work its marker,
+// and who was told that the work ran was told the truth. Tried again, all work is there once.
+func onceKilledAtCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	e, f := own(t, e, c, servers.Options{Durable: true})
+	if f == nil {
+		return
+	}
+	table := f.MakeTable(t, "n int")
+	do := func(n int) (bool, error) {
+		return f.Locks.Once(fmt.Sprint(n)).Do(background, func(ctx context.Context, tx Tx) error {
+			return f.Exec(ctx, tx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, n))
+		})
+	}
+	keys := 0
+	for range tier.Pick(1, 1, 100) {
+		_, err := do(keys)
+		require.NoError(t, err)
+		first, ran := keys+1, atomic.Int64{}
+		keys = untilKilled(t, e, 8, 30, first, func(n int) error {
+			did, err := do(n)
+			if did {
+				ran.Add(1)
+			}
+			return err
+		})
+		markers := f.Total(t, "SELECT COUNT(*) FROM "+e.Table()+"_once")
+		require.Equal(t, markers, f.Total(t, "SELECT COUNT(*) FROM "+table))
+		there := f.Total(t, fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE n >= %d", table, first))
+		require.GreaterOrEqual(t, there, int(ran.Load()))
+		for n := first; n < keys; n++ {
+			did, err := do(n)
+			require.NoError(t, err)
+			if did {
+				there++
+			}
+		}
+		require.Equal(t, keys-first, there)
+		require.Equal(t, keys, f.Total(t, "SELECT COUNT(DISTINCT n) FROM "+table))
+		require.Equal(t, keys, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	}
+}
+
+func TestClaimKilledAtCommit(t *testing.T) {
+	testbed.EachOpened(t, claimKilledAtCommit[pgx.Tx], claimKilledAtCommit[*sql.Tx])
+}
+
+// A server is killed while many take claims and release every other one. Afterwards each that was
+// acknowledged is there, with its token, and each release. What was not acknowledged can be asked
+// for again by the same holder. The next token of each is
+// larger.
+func claimKilledAtCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	e, f := own(t, e, c, servers.Options{Durable: true})
+	if f == nil {
+		return
+	}
+	take := func(n int) (*txlock.Claimed[Tx], error) {
+		return f.Locks.Claim(fmt.Sprint(n)).TryTake(background, "holder", time.Hour)
+	}
+	last := 0
+	for range tier.Pick(1, 1, 125) {
+		_, err := take(last)
+		require.NoError(t, err)
+		var mu sync.Mutex
+		tokens, released := map[int]int64{}, map[int]bool{}
+		first := last + 1
+		last = untilKilled(t, e, 8, 20, first, func(n int) error {
+			held, err := take(n)
+			if err != nil {
+				return err
+			}
+			if n%2 == 1 {
+				err = held.Release(background)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if released[n] = n%2 == 1 && err == nil; err == nil { // else it may be released or not
+				tokens[n] = held.Token()
+			}
+			return err
+		})
+		for n := first; n < last; n++ {
+			state, err := f.Locks.Claim(fmt.Sprint(n)).State(background)
+			require.NoError(t, err)
+			token, taken := tokens[n]
+			switch {
+			case released[n]:
+				require.Zero(t, state, n)
+			case taken:
+				require.Equal(t, "holder", state.By, n)
+				require.Equal(t, token, state.Token, n)
+			}
+			held, err := take(n)
+			require.NoError(t, err)
+			if state.By != "" {
+				require.Equal(t, state.Token, held.Token(), "it is still his")
+			} else {
+				require.Greater(t, held.Token(), token)
+			}
+		}
+	}
+}
+
+func TestDeadlocksAreTriedAgain(t *testing.T) {
+	testbed.EachOpened(t, deadlocksTriedAgain[pgx.Tx], deadlocksTriedAgain[*sql.Tx])
+}
+
+// Two who lock two keys in opposite orders both commit, each once, in each of many rounds. The full
+// tier has 10 000. The server looks for deadlocks at once, where it can be told to.
+func deadlocksTriedAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	options := servers.Options{}
+	if e.Postgres {
+		options.Settings = []string{"--deadlock_timeout=5ms"}
+	}
+	_, f := own(t, e, c, options)
+	if f == nil {
+		return
+	}
+	table := f.MakeTable(t, "id varchar(20) primary key")
+	rounds := tier.Pick(20, 50, 10_000)
+	for round := range rounds {
+		var group errgroup.Group
+		for i, keys := range [][]string{{"a", "b"}, {"b", "a"}} {
+			insert := fmt.Sprintf("INSERT INTO %s VALUES ('%d.%d')", table, i, round)
+			group.Go(func() error {
+				return f.Locks.Mutex(f.Key(keys[0])).Retry(5).Do(background, func(ctx context.Context, tx Tx) error {
+					if err := f.Exec(ctx, tx, insert); err != nil {
+						return err
+					}
+					return f.Locks.Mutex(f.Key(keys[1])).Do(ctx, func(context.Context, Tx) error { return nil })
+				})
+			})
+		}
+		require.NoError(t, group.Wait(), "round %d", round)
+	}
+	require.Equal(t, 2*rounds, f.Total(t, "SELECT COUNT(*) FROM "+table))
+	f.Free(t, f.Key("a"), f.Key("b"))
+}

@@ -1,0 +1,116 @@
+package testbed
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/wire"
+)
+
+// Lock is a lock that is granted, however long that takes.
+func Lock[Tx any](t *testing.T, m *txlock.Mutex[Tx]) *txlock.Lock {
+	t.Helper()
+	return LockIn(t, background, m)
+}
+
+// LockIn is Lock with a context, such as that of another Lock.
+func LockIn[Tx any](t *testing.T, ctx context.Context, m *txlock.Mutex[Tx]) *txlock.Lock {
+	t.Helper()
+	lock, err := m.Lock(ctx)
+	require.NoError(t, err)
+	return lock
+}
+
+// TryLock is a lock that is granted without a wait.
+func TryLock[Tx any](t *testing.T, m *txlock.Mutex[Tx]) *txlock.Lock {
+	t.Helper()
+	return TryLockIn(t, background, m)
+}
+
+// TryLockIn is TryLock with a context.
+func TryLockIn[Tx any](t *testing.T, ctx context.Context, m *txlock.Mutex[Tx]) *txlock.Lock {
+	t.Helper()
+	lock, err := m.TryLock(ctx)
+	require.NoError(t, err)
+	return lock
+}
+
+// Unlock releases locks, none of which is lost.
+func Unlock(t *testing.T, locks ...*txlock.Lock) {
+	t.Helper()
+	for _, lock := range locks {
+		require.NoError(t, lock.Unlock(background))
+	}
+}
+
+// Misses fails the test unless somebody holds what m locks. It returns the error that says so.
+func Misses[Tx any](t *testing.T, m *txlock.Mutex[Tx]) error {
+	t.Helper()
+	_, err := m.TryLock(background)
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	return err
+}
+
+// Go calls in the background, and then tells what that has returned.
+func Go(call func() error) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- call() }()
+	return ended
+}
+
+// LockLater locks and unlocks in the background, and then tells whether that succeeded.
+func LockLater[Tx any](m *txlock.Mutex[Tx]) <-chan error {
+	return Go(func() error { return Cycle(background, m) })
+}
+
+// Cycle locks and unlocks.
+func Cycle[Tx any](ctx context.Context, m *txlock.Mutex[Tx]) error {
+	lock, err := m.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	return lock.Unlock(background)
+}
+
+// Proxy stands in front of an engine until the test ends.
+func Proxy(t *testing.T, e *Engine) *wire.Proxy {
+	t.Helper()
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	return proxy
+}
+
+// Proxied is NewSizedFixture behind a proxy of its own.
+func Proxied[Tx any](t *testing.T, e *Engine, c Client[Tx], size int, options ...txlock.Option) (
+	*Fixture[Tx], *wire.Proxy,
+) {
+	t.Helper()
+	proxy := Proxy(t, e)
+	return NewSizedFixture(t, e, c, size, proxy.Addr(), options...), proxy
+}
+
+// Another is a Locker on the fixture's lock table, with a pool of its own of at most size
+// connections. Options may name another table.
+func (f *Fixture[Tx]) Another(t *testing.T, size int, options ...txlock.Option) *txlock.Locker[Tx] {
+	t.Helper()
+	return f.AnotherBy(t, f.DSNFor(f.Label, "", nil), size, options...)
+}
+
+// AnotherBy is Another by a DSN.
+func (f *Fixture[Tx]) AnotherBy(t *testing.T, dsn string, size int, options ...txlock.Option) *txlock.Locker[Tx] {
+	t.Helper()
+	return f.Locker(t, dsn, size, append([]txlock.Option{txlock.WithTable(f.Table())}, options...)...)
+}
+
+// Locker is one on a pool of its own, which ends with the test.
+func (c Client[Tx]) Locker(t *testing.T, dsn string, size int, options ...txlock.Option) *txlock.Locker[Tx] {
+	t.Helper()
+	driver, p := c.Connect(t, dsn, size)
+	locks := txlock.New(driver, options...)
+	t.Cleanup(func() { require.NoError(t, locks.Close()); p.Close() })
+	return locks
+}
