@@ -17,7 +17,6 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
@@ -31,34 +30,6 @@ var page = func() string {
 	}
 	return string(text)
 }()
-
-// block is the first block of SQL below a heading of the page.
-func block(t *testing.T, heading string) string {
-	t.Helper()
-	_, below, found := strings.Cut(page, "\n"+heading+"\n")
-	require.True(t, found, heading)
-	_, code, found := strings.Cut(below, "\n```sql\n")
-	require.True(t, found, heading)
-	code, _, _ = strings.Cut(code, "\n```")
-	return code + "\n"
-}
-
-// code is what stands on the page, or behind a link of it.
-func (c foreign) code(t *testing.T) string {
-	t.Helper()
-	if c.program == "" {
-		return block(t, c.heading)
-	}
-	require.Contains(t, page, "(../examples/languages/"+c.program+")")
-	text, err := os.ReadFile("../../../../examples/languages/" + c.program)
-	require.NoError(t, err)
-	return string(text)
-}
-
-// withSlot has the slot of a key where the page has that of sku:42.
-func withSlot(text, key string) string {
-	return strings.ReplaceAll(text, "2575", fmt.Sprint(testbed.SlotOf(key, dialects.DefaultSlots)))
-}
 
 // foreign is a client that stands on the page.
 type foreign struct {

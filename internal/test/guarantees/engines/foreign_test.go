@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
@@ -172,4 +174,32 @@ func triesAndReads[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	testbed.Unlock(t, testbed.TryLock(t, f.Locks.Mutex(key).Shared()))
 	end(tx)
 	f.Free(t, key)
+}
+
+// block is the first block of SQL below a heading of the page.
+func block(t *testing.T, heading string) string {
+	t.Helper()
+	_, below, found := strings.Cut(page, "\n"+heading+"\n")
+	require.True(t, found, heading)
+	_, code, found := strings.Cut(below, "\n```sql\n")
+	require.True(t, found, heading)
+	code, _, _ = strings.Cut(code, "\n```")
+	return code + "\n"
+}
+
+// code is what stands on the page, or behind a link of it.
+func (c foreign) code(t *testing.T) string {
+	t.Helper()
+	if c.program == "" {
+		return block(t, c.heading)
+	}
+	require.Contains(t, page, "(../examples/languages/"+c.program+")")
+	text, err := os.ReadFile("../../../../examples/languages/" + c.program)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// withSlot has the slot of a key where the page has that of sku:42.
+func withSlot(text, key string) string {
+	return strings.ReplaceAll(text, "2575", fmt.Sprint(testbed.SlotOf(key, dialects.DefaultSlots)))
 }
