@@ -78,7 +78,7 @@ check: ## format, width, vet, lint, documentation, dependencies
 	.ci/generated
 	.ci/dependencies
 
-bench: ## every lock people use today, side by side: less than 6 minutes
+bench: ## locks that a team would consider, side by side: less than 6 minutes
 	cd bench && go run .
 
 bench-full: ## the same, for publishing: about 20 minutes

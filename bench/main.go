@@ -1,11 +1,12 @@
-// Bench measures the locks that people use today, side by side, on real servers of this machine:
+// Bench measures locks side by side, on real servers of this machine:
 //
-//	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE | -into FILE] [-seed N]
+//	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE] [-seed N]
 //	bench report FILE
-//	bench pools FILE PICTURE
+//	bench page FILE FOLDER [NOTE]
 //
 // The first form measures, and writes results and a report. The second writes the report of
-// existing results again. The third draws the picture of docs/pools.md from them.
+// existing results again. The third writes benchmarks.md and its pictures into a folder, with a
+// note on what has changed since.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,6 +27,7 @@ import (
 	_ "github.com/txlock/txlock/bench/contestants"
 	"github.com/txlock/txlock/bench/crew"
 	"github.com/txlock/txlock/bench/measure"
+	"github.com/txlock/txlock/bench/report"
 	"github.com/txlock/txlock/bench/results"
 	"github.com/txlock/txlock/bench/testbed"
 )
@@ -43,8 +46,23 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) > 1 && (args[0] == "report" || args[0] == "pools") {
-		return draw(args[0], args[1:])
+	switch {
+	case len(args) == 2 && args[0] == "report":
+		found, err := results.Read(args[1])
+		if err != nil {
+			return err
+		}
+		return writeReport(args[1], found)
+	case (len(args) == 3 || len(args) == 4) && args[0] == "page":
+		found, err := results.Read(args[1])
+		if err != nil {
+			return err
+		}
+		source, err := filepath.Rel(args[2], args[1])
+		if err != nil {
+			return err
+		}
+		return report.New(*found).Page(args[2], strings.TrimSuffix(source, ".json"), strings.Join(args[3:], ""))
 	}
 	o, err := parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -57,17 +75,18 @@ func run(ctx context.Context, args []string) error {
 	if found == nil || ctx.Err() != nil {
 		return err
 	}
-	if o.into != "" && err == nil {
-		earlier, err := results.Read(o.into)
-		if err != nil {
-			return err
-		}
-		for _, m := range o.chosen {
-			earlier.Replace(m.name, found)
-		}
-		found, o.out = earlier, o.into
-	}
 	return errors.Join(err, found.Write(o.out), writeReport(o.out, found))
+}
+
+// writeReport writes the report beside the file of results, and prints its table.
+func writeReport(path string, found *results.Run) error {
+	r := report.New(*found)
+	if err := r.Write(filepath.Dir(path), strings.TrimSuffix(filepath.Base(path), ".json")); err != nil {
+		return err
+	}
+	fmt.Println(r.Glance())
+	fmt.Fprintf(os.Stderr, "results: %s\nreport:  %s\n", path, strings.TrimSuffix(path, ".json")+".md")
+	return nil
 }
 
 // options are what the command line asks for.
@@ -75,7 +94,7 @@ type options struct {
 	plan        measure.Plan
 	contestants []contest.Contestant
 	chosen      []measurement
-	out, into   string
+	out         string
 }
 
 func parse(args []string) (o options, err error) {
@@ -85,8 +104,6 @@ func parse(args []string) (o options, err error) {
 	some := flags.String("measure", strings.Join(names(), ","), "measure only these `names`")
 	flags.StringVar(&o.out, "out", "", "`file` for the results, JSON; the report is beside it (default "+
 		"results/DATE-MODE.json)")
-	flags.StringVar(&o.into, "into", "", "`file` of results in which the measurements are replaced by those of this "+
-		"run")
 	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "of everything that is random")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -117,13 +134,15 @@ func matching(expression string) (contestants []contest.Contestant, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("-only: %w", err)
 	}
+	all := "there are:"
 	for _, c := range contest.All() {
+		all += "\n  " + c.Name
 		if pattern.MatchString(c.Name) {
 			contestants = append(contestants, c)
 		}
 	}
 	if len(contestants) == 0 {
-		return nil, fmt.Errorf("-only: no contestant matches %q; there are:\n%s", expression, listed())
+		return nil, fmt.Errorf("-only: no contestant matches %q; %s", expression, all)
 	}
 	return contestants, nil
 }
@@ -135,15 +154,13 @@ type measurement struct {
 }
 
 var measurements = []measurement{
-	{"uncontended", (*measure.Lab).MeasureUncontended},
 	{"turns", (*measure.Lab).MeasureTurns},
+	{"uncontended", (*measure.Lab).MeasureUncontended},
+	{"growth", (*measure.Lab).MeasureGrowth},
 	{"contended", (*measure.Lab).MeasureContended},
-	{"keys", (*measure.Lab).MeasureManyKeys},
-	{"orders", (*measure.Lab).MeasureOrders},
 	{"faults", (*measure.Lab).MeasureFaults},
 	{"network", (*measure.Lab).MeasureNetwork},
 	{"crowds", (*measure.Lab).MeasureCrowds},
-	{"hand-offs", (*measure.Lab).MeasureHandOffs},
 	{"hot-rows", (*measure.Lab).MeasureHotRows},
 }
 
@@ -169,14 +186,6 @@ func choose(list string) (chosen []measurement, err error) {
 	return chosen, nil
 }
 
-func listed() string {
-	var b strings.Builder
-	for _, c := range contest.All() {
-		fmt.Fprintln(&b, "  "+c.Name)
-	}
-	return b.String()
-}
-
 // measureAll starts the servers that the contestants need, measures, and stops the servers. With an
 // error it also returns what was measured before.
 func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Contestant, chosen []measurement,
@@ -185,18 +194,9 @@ func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Co
 	if found.Machine, err = testbed.DescribeMachine(); err != nil {
 		return nil, err
 	}
-	var wanted []contest.Server
-	for _, c := range contestants {
-		if !slices.Contains(wanted, c.Server) {
-			wanted = append(wanted, c.Server)
-		}
-	}
-	if !slices.Contains(wanted, contest.PostgreSQL) && slices.ContainsFunc(
-		wanted, func(s contest.Server) bool { return !s.SQL() }) {
-		wanted = append(wanted, contest.PostgreSQL) // for the work under locks that are not in a database
-	}
-	show := newProgress()
-	show.say("starting %s", join(wanted))
+	wanted := serversOf(contestants)
+	show := &progress{started: time.Now()}
+	show.say("starting %v", wanted)
 	bed := testbed.Start(ctx, wanted, func(server contest.Server) { show.say("%s runs", server) })
 	defer func() { err = errors.Join(err, bed.Stop()) }()
 	for _, server := range wanted {
@@ -219,31 +219,51 @@ func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Co
 	}
 	defer lab.Close()
 	lab.Tell = show.step
-	describe(found, contestants)
+	for _, c := range contestants {
+		found.Contestants = append(found.Contestants, results.Contestant{
+			Name: c.Name, Group: string(c.Group), Server: string(c.Server), Waits: string(c.Waits), Remark: c.Remark,
+			ByHand: c.ByHand,
+		})
+	}
 	for _, m := range chosen {
 		if err = m.do(lab, ctx); err != nil {
 			err = fmt.Errorf("%s: %w", m.name, err)
 			break
 		}
 	}
-	show.end()
 	found.Took = time.Since(found.Started)
 	return found, err
 }
 
-func describe(found *results.Run, contestants []contest.Contestant) {
+// serversOf are the servers that contestants need, and PostgreSQL for the work under locks that are
+// in no database.
+func serversOf(contestants []contest.Contestant) (wanted []contest.Server) {
 	for _, c := range contestants {
-		found.Contestants = append(found.Contestants, results.Contestant{
-			Name: c.Name, Group: string(c.Group), Server: string(c.Server), Waits: string(c.Waits), Remark: c.Remark,
-			Floor: c.Floor, Bare: c.Bare, Leased: c.Leased,
-		})
+		for _, server := range []contest.Server{c.Server, contest.PostgreSQL} {
+			if needed := server == c.Server || !c.Server.SQL(); needed && !slices.Contains(wanted, server) {
+				wanted = append(wanted, server)
+			}
+		}
 	}
+	return wanted
 }
 
-func join(servers []contest.Server) string {
-	texts := make([]string, len(servers))
-	for i, server := range servers {
-		texts[i] = string(server)
+// progress tells from time to time what is being measured.
+type progress struct {
+	started     time.Time
+	measurement string
+	said        time.Time
+}
+
+func (p *progress) say(format string, values ...any) {
+	fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(p.started).Seconds(), fmt.Sprintf(format, values...))
+}
+
+// step is called before and after each step of a measurement, by one goroutine at a time.
+func (p *progress) step(measurement string, done, total int) {
+	const pace = 5 * time.Second
+	if measurement != p.measurement || done == total || time.Since(p.said) > pace {
+		p.measurement, p.said = measurement, time.Now()
+		p.say("%s: %d of %d", measurement, done, total)
 	}
-	return strings.Join(texts, ", ")
 }

@@ -4,6 +4,7 @@
 package contest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,19 +16,14 @@ type Group string
 
 // The groups, in the order of the report.
 const (
-	TxLock    Group = "txlock"
-	Floor     Group = "the floor"
-	ByHand    Group = "SQL, by hand"
-	Native    Group = "SQL, native"
-	Libraries Group = "SQL libraries"
-	OnRedis   Group = "Redis"
-	OnZK      Group = "ZooKeeper"
-	OnEtcd    Group = "etcd"
-	InProcess Group = "one process"
+	TxLock  Group = "txlock"
+	ByHand  Group = "the same by hand"
+	InSQL   Group = "other locks in SQL"
+	OnRedis Group = "Redis"
+	OnEtcd  Group = "etcd"
 )
 
-// Groups are all groups, in the order of the report.
-var Groups = []Group{TxLock, Floor, ByHand, Native, Libraries, OnRedis, OnZK, OnEtcd, InProcess}
+var groups = []Group{TxLock, ByHand, InSQL, OnRedis, OnEtcd}
 
 // Server is a kind of server that contestants run on.
 type Server string
@@ -37,17 +33,18 @@ const (
 	PostgreSQL Server = "PostgreSQL"
 	MySQL      Server = "MySQL"
 	MariaDB    Server = "MariaDB"
-	Redis      Server = "Redis" // three independent instances
-	ZooKeeper  Server = "ZooKeeper"
+	Redis      Server = "Redis"
 	Etcd       Server = "etcd"
 )
 
-// Servers are all servers.
-var Servers = []Server{PostgreSQL, MySQL, MariaDB, Redis, ZooKeeper, Etcd}
+// Databases are the servers in which the work under a lock can be too.
+var Databases = []Server{PostgreSQL, MySQL, MariaDB}
 
-// SQL reports whether the server is a database, so that the work under the lock can be in the same
-// database.
-func (s Server) SQL() bool { return s == PostgreSQL || s == MySQL || s == MariaDB }
+// Servers are all servers.
+var Servers = append(slices.Clone(Databases), Redis, Etcd)
+
+// SQL reports whether the server is a database.
+func (s Server) SQL() bool { return slices.Contains(Databases, s) }
 
 // Waiting is how a waiter learns that the lock is free.
 type Waiting string
@@ -57,44 +54,31 @@ const (
 	Queued   Waiting = "queue in the server"
 	Notified Waiting = "is notified"
 	Polling  Waiting = "polls"
-	Retrying Waiting = "does not wait: works, and does it again if another was faster"
 )
 
 // PollInterval is the interval at which hand-made locks look whether the lock is free. It is the
 // default of Spring Integration's JdbcLockRegistry. Libraries poll at their own defaults.
 const PollInterval = 100 * time.Millisecond
 
-// BriskInterval is the interval of hand-made locks that somebody has made faster.
-const BriskInterval = 10 * time.Millisecond
-
 // Part is a set of measurements.
 type Part uint
 
 // The measurements.
 const (
-	Times      Part = 1 << iota // what a free lock costs
+	Turns      Part = 1 << iota // beside the same statements by hand
+	Times                       // what a free lock costs, near and far
+	Growth                      // with more keys, and over more distance
 	Contention                  // the hand-off of a contended lock
-	HandOff                     // the same with more rounds, for ratios
-	Data                        // orders
 	Faults                      // what becomes of data when something breaks
-	ManyKeys                    // throughput by the number of keys
 	Crowd                       // one process with more callers than connections
 	HotRow                      // sales of one article
-	Standard   = Times | Contention | Data | Faults
+	Standard   = Times | Contention | Faults
 )
-
-// In reports whether the contestant takes part in a measurement.
-func (c Contestant) In(part Part) bool {
-	if c.Parts == 0 {
-		return Standard&part != 0
-	}
-	return c.Parts&part != 0
-}
 
 // Contestant is one way to lock, on one server.
 type Contestant struct {
 	// Name is unique. It ends with the name of the server if the same way exists on several:
-	// "unique key, MySQL".
+	// "lease table, MySQL".
 	Name   string
 	Group  Group
 	Server Server
@@ -102,42 +86,33 @@ type Contestant struct {
 	// about its use here.
 	Waits  Waiting
 	Remark string
-	// Leased: the user chooses the life of the lock, here Environment.Lease.
-	Leased bool
-	// For contestants of txlock, Floor is the name of the one that gives the same promise by hand,
-	// and Bare of the one that only locks the row.
-	Floor, Bare string
-	// Parts are the measurements that it takes part in; 0 stands for Standard.
+	// ByHand is the name of the contestant that has the same promise by hand, for those of txlock.
+	ByHand string
+	// Parts are the measurements that it takes part in.
 	Parts Part
-	// Slots is the number of slots for its keys, or 0 without slots.
-	Slots int
 
 	// Prepare creates what the contestant needs on the server, and removes leftovers of earlier
-	// runs. It is called once, before any Open. Keys are all keys that will be locked, for
-	// contestants with a row for each key.
+	// runs; nil: nothing. It is called once, before any Open. Keys are all keys that will be
+	// locked, for contestants with a row for each key.
 	Prepare func(ctx context.Context, env Environment, keys []string) error
 	// Open connects a client. Each process has its own.
 	Open func(ctx context.Context, env Environment) (Client, error)
 }
 
+// In reports whether the contestant takes part in any of these measurements.
+func (c Contestant) In(parts Part) bool { return c.Parts&parts != 0 }
+
 // Environment is what a client needs to run.
 type Environment struct {
-	// Addresses are the addresses of the contestant's server: one, or three of Redis. Databases
-	// have a DSN as in servers.Server.DSN, etcd a URL, the others host:port. A proxy may be in
-	// between.
-	Addresses []string
+	// Address is that of the contestant's server: a DSN as in servers.Server.DSN of a database, a
+	// URL of etcd, host:port of Redis. A proxy may be in between.
+	Address string
 	// Lease is the life of a lock whose user must choose one.
 	Lease time.Duration
 	// Contenders is the number of callers that use the client at a time. Pools have as many
 	// connections, and those of libraries that limit none have more.
 	Contenders int
-	// Callers is their number in a crowd, where Contenders is that of the connections. It is 0
-	// elsewhere.
-	Callers int
 }
-
-// Address is the address of a contestant with one server.
-func (e Environment) Address() string { return e.Addresses[0] }
 
 // Work is the work under the lock. Its ctx ends when the library reports that the lock is lost, if
 // the library reports that.
@@ -188,18 +163,10 @@ func Register(c Contestant) {
 func All() []Contestant {
 	all := slices.Clone(registered)
 	slices.SortFunc(all, func(a, b Contestant) int {
-		for _, order := range []int{
-			slices.Index(Groups, a.Group) - slices.Index(Groups, b.Group),
-			slices.Index(Servers, a.Server) - slices.Index(Servers, b.Server),
-		} {
-			if order != 0 {
-				return order
-			}
-		}
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
+		return cmp.Or(
+			cmp.Compare(slices.Index(groups, a.Group), slices.Index(groups, b.Group)),
+			cmp.Compare(slices.Index(Servers, a.Server), slices.Index(Servers, b.Server)),
+			cmp.Compare(a.Name, b.Name))
 	})
 	return all
 }

@@ -41,3 +41,13 @@ func Poll(ctx context.Context, every time.Duration, try func() (done bool, err e
 		}
 	}
 }
+
+// unlockLimit is how long an unlock may take. A server that is silent for longer is considered
+// gone.
+const unlockLimit = 10 * time.Second
+
+// Unlocking returns the context for unlocking a lock that was taken under ctx. ctx itself may have
+// ended by then.
+func Unlocking(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), unlockLimit)
+}

@@ -1,155 +1,340 @@
+// Package contestants has the locks that are compared. Importing it registers them.
 package contestants
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txlock/txlock/bench/contest"
+	pools "github.com/txlock/txlock/bench/database"
+	"github.com/txlock/txlock/dialects"
 )
 
-// byHand is a lock written by hand in SQL, for PostgreSQL and MySQL. Its statements have
-// placeholders for what the two spell differently: {moment} is the type of a time, {now} the
-// current time, {deadline} the end of a lease that begins now. "{insert if new} t VALUES (…) {if
-// new}" inserts a row unless it exists. "INSERT INTO t VALUES (…) {else} …" updates it in that
-// case. Parameters are written as ?.
-type byHand struct {
-	contest.Contestant // without the fields that differ between servers
-	tables             []table
-	client             func(db database, lease time.Duration, write func(statement string) string) contest.Client
+// hand is what a user of a client library writes instead of txlock: the same statements, in as few
+// round trips as that library allows. It locks rows of a table like txlock's, queues as txlock
+// does, and checks nothing: no missing slot, no lost connection, no wait to interrupt.
+type hand struct {
+	server contest.Server
+	name   string
+	beside []string // the clients of txlock that it is compared with
+	uses   []use
+	open   func(u use) opening
 }
 
-// table is a table that the lock needs. Its first column is called name.
-type table struct {
-	name, columns string
-	rows          func(keys []string) []string // the names of its initial rows; nil: none
+// opening opens a client of a contestant.
+type opening = func(ctx context.Context, env contest.Environment) (contest.Client, error)
+
+var hands = []hand{
+	{
+		contest.PostgreSQL, "pgx.Batch",
+		[]string{"postgres.Open", "postgres.New"},
+		[]use{useLock, useDo, useLockTx, useExec}, openBatch,
+	},
+	{
+		contest.PostgreSQL, "database/sql on PostgreSQL",
+		[]string{"postgres.NewSQL"},
+		[]use{useLock, useDo, useLockTx}, openByOne(contest.PostgreSQL),
+	},
+	{
+		contest.MySQL, "one query on MySQL",
+		[]string{"mysql.Open"},
+		[]use{useLock, useDo, useExec}, openOneQuery,
+	},
+	{
+		contest.MySQL, "database/sql on MySQL",
+		[]string{"mysql.New"},
+		[]use{useLock, useDo, useLockTx}, openByOne(contest.MySQL),
+	},
+	{
+		contest.MariaDB, "one query on MariaDB",
+		[]string{"mysql.Open on MariaDB"},
+		[]use{useLock, useDo, useExec}, openOneQuery,
+	},
+	{
+		contest.MariaDB, "database/sql on MariaDB",
+		[]string{"mysql.New on MariaDB"},
+		[]use{useLock, useDo, useLockTx}, openByOne(contest.MariaDB),
+	},
 }
 
-// everyKey gives each key a row from the start.
-func everyKey(keys []string) []string { return keys }
+func init() {
+	for _, h := range hands {
+		for _, u := range h.uses {
+			c := contest.Contestant{
+				Name: h.of(u), Group: contest.ByHand, Server: h.server, Waits: contest.Queued,
+				Remark: "the promise of txlock " + string(u) + ", without the library",
+				Parts:  contest.Turns, Open: h.open(u),
+				Prepare: func(ctx context.Context, env contest.Environment, _ []string) error {
+					if u == useExec {
+						if err := createCounter(ctx, h.server, env); err != nil {
+							return err
+						}
+					}
+					return seedSlots(ctx, h.server, env)
+				},
+			}
+			if u != useExec {
+				c.Parts |= contest.Times
+			}
+			if u == useLock && !strings.HasPrefix(h.name, "database/sql") {
+				c.Parts |= contest.Growth | contest.Contention | contest.Crowd
+			}
+			contest.Register(c)
+		}
+	}
+}
 
-// register registers the lock on both databases.
-func (b byHand) register() {
-	for _, server := range []contest.Server{contest.PostgreSQL, contest.MySQL} {
-		c := b.Contestant
-		c.Name, c.Group, c.Server = fmt.Sprintf("%s, %s", b.Name, server), contest.ByHand, server
-		writer := func(env contest.Environment) func(string) string {
-			return func(statement string) string { return write(server, statement, env.Lease) }
+func (h hand) of(u use) string { return fmt.Sprintf("by hand: %s, %s", u, h.name) }
+
+// byHandName is the name of the contestant to compare a use of a client of txlock with.
+func byHandName(u use, client string) string {
+	for _, h := range hands {
+		if slices.Contains(h.beside, client) {
+			return h.of(u)
 		}
-		c.Prepare = func(ctx context.Context, env contest.Environment, keys []string) error {
-			db, err := openDatabase(ctx, server, contest.Environment{Addresses: env.Addresses, Contenders: 1})
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			for _, table := range b.tables {
-				if err := table.create(ctx, db, writer(env), keys); err != nil {
-					return fmt.Errorf("create %s: %w", table.name, err)
-				}
-			}
-			return nil
+	}
+	panic("bug: nothing by hand beside " + client)
+}
+
+const slotTable = "bench_by_hand"
+
+// seedSlots creates as many slots as txlock has by default, unless an earlier contestant has.
+func seedSlots(ctx context.Context, server contest.Server, env contest.Environment) error {
+	db, err := pools.SQL(ctx, server, env.Address, 1)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	var there int
+	if db.QueryRowContext(ctx, "SELECT count(*) FROM "+slotTable).Scan(&there) == nil &&
+		there == dialects.DefaultSlots {
+		return nil
+	}
+	rows := make([]string, dialects.DefaultSlots)
+	for i := range rows {
+		rows[i] = fmt.Sprintf("(%d, %d)", i, len(rows))
+	}
+	if err := run(ctx, db, "DROP TABLE IF EXISTS "+slotTable,
+		"CREATE TABLE "+slotTable+" (slot INT PRIMARY KEY, slots INT NOT NULL)"); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(rows, 10_000) {
+		if err := run(ctx, db, "INSERT INTO "+slotTable+" VALUES "+strings.Join(some, ", ")); err != nil {
+			return err
 		}
-		c.Open = func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-			db, err := openDatabase(ctx, server, env)
+	}
+	return nil
+}
+
+// The counter is what an Exec changes.
+const (
+	counterTable = "bench_counter"
+	count        = "UPDATE " + counterTable + " SET n = n + 1 WHERE id = 1"
+)
+
+func createCounter(ctx context.Context, server contest.Server, env contest.Environment) error {
+	db, err := pools.SQL(ctx, server, env.Address, 1)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return run(ctx, db, "DROP TABLE IF EXISTS "+counterTable,
+		"CREATE TABLE "+counterTable+" (id INT PRIMARY KEY, n BIGINT NOT NULL)",
+		"INSERT INTO "+counterTable+" VALUES (1, 0)")
+}
+
+func run(ctx context.Context, db *sql.DB, statements ...string) error {
+	for _, statement := range statements {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%.60s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// slotOf is the slot of a key, and whereSlot finds its row as txlock does: only in a table with as
+// many slots as the client expects.
+func slotOf(key string) int64 { return int64(crc32.ChecksumIEEE([]byte(key)) % dialects.DefaultSlots) }
+
+var whereSlot = fmt.Sprintf(" AND slots = %d", dialects.DefaultSlots)
+
+// lockPostgres passes the queue lock, and then locks the row of the slot.
+var lockPostgres = "SELECT slot FROM " + slotTable + " WHERE slot = $1" + whereSlot +
+	" AND (SELECT pg_advisory_xact_lock($2) IS NOT NULL) FOR UPDATE"
+
+// holding is a client that has nothing of its own to close but its pool.
+type holding struct {
+	hold  func(ctx context.Context, keys []string, work contest.Work) error
+	close func()
+}
+
+// Hold implements contest.Client.
+func (h holding) Hold(ctx context.Context, keys []string, work contest.Work) error {
+	return h.hold(ctx, keys, work)
+}
+
+// Close implements contest.Client.
+func (h holding) Close() error {
+	h.close()
+	return nil
+}
+
+// openBatch begins and locks in one round trip, and ends in another. An Exec does all in one.
+func openBatch(u use) opening {
+	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+		pool, err := pools.Pool(ctx, env.Address, env.Contenders)
+		if err != nil {
+			return nil, err
+		}
+		return holding{func(ctx context.Context, keys []string, work contest.Work) error {
+			if u == useLockTx {
+				return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+					var batch pgx.Batch
+					queueLocks(&batch, keys)
+					if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+						return err
+					}
+					return work(ctx, nil)
+				})
+			}
+			return holdInBatch(ctx, pool, u, keys, work)
+		}, pool.Close}, nil
+	}
+}
+
+func queueLocks(batch *pgx.Batch, keys []string) {
+	for _, key := range keys {
+		batch.Queue(lockPostgres, slotOf(key), hashed(key))
+	}
+}
+
+func holdInBatch(ctx context.Context, pool *pgxpool.Pool, u use, keys []string, work contest.Work) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	var batch pgx.Batch
+	batch.Queue("begin")
+	queueLocks(&batch, keys)
+	if u == useExec {
+		batch.Queue(count)
+		batch.Queue("commit")
+	}
+	if err := conn.SendBatch(ctx, &batch).Close(); err != nil || u == useExec {
+		return err
+	}
+	end := map[use]string{useLock: "rollback", useDo: "commit"}[u]
+	failed := work(ctx, nil)
+	if failed != nil {
+		end = "rollback"
+	}
+	_, err = conn.Exec(context.WithoutCancel(ctx), end)
+	return errors.Join(failed, err)
+}
+
+// openByOne sends statement by statement, on any connection of a pool.
+func openByOne(server contest.Server) func(use) opening {
+	return func(u use) opening {
+		return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+			db, err := pools.SQL(ctx, server, env.Address, env.Contenders)
 			if err != nil {
 				return nil, err
 			}
-			return b.client(db, env.Lease, writer(env)), nil
+			return holding{func(ctx context.Context, keys []string, work contest.Work) error {
+				return holdByOne(ctx, server, db, u, keys, work)
+			}, func() { _ = db.Close() }}, nil
 		}
-		contest.Register(c)
 	}
 }
 
-func (t table) create(ctx context.Context, db database, write func(string) string, keys []string) error {
-	for _, statement := range []string{
-		"DROP TABLE IF EXISTS " + t.name, write("CREATE TABLE " + t.name + " (" + t.columns + ")"),
-	} {
-		if _, err := db.exec(ctx, statement); err != nil {
+func holdByOne(ctx context.Context, server contest.Server, db *sql.DB, u use, keys []string, work contest.Work) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback() // is what ends a Lock
+	for _, key := range keys {
+		if server == contest.PostgreSQL {
+			err = tx.QueryRowContext(ctx, lockPostgres, slotOf(key), hashed(key)).Scan(new(int))
+		} else {
+			err = tx.QueryRowContext(ctx, lockMySQL([]string{key})).Scan(new(int))
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if t.rows == nil {
-		return nil
+	if err := work(ctx, nil); err != nil || u == useLock {
+		return err
 	}
-	for names := range slices.Chunk(t.rows(keys), 1000) {
-		values := make([]any, len(names))
-		for i, name := range names {
-			values[i] = name
-		}
-		insert := "INSERT INTO " + t.name + " (name) VALUES (?)" + strings.Repeat(", (?)", len(names)-1)
-		if _, err := db.exec(ctx, write(insert), values...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return tx.Commit()
 }
 
-// write translates a statement of [byHand] for a server.
-func write(server contest.Server, statement string, lease time.Duration) string {
-	length := strconv.FormatInt(lease.Microseconds(), 10)
-	if server != contest.PostgreSQL {
-		return strings.NewReplacer("{moment}", "DATETIME(6)", "{now}", "UTC_TIMESTAMP(6)",
-			"{deadline}", "UTC_TIMESTAMP(6) + INTERVAL "+length+" MICROSECOND",
-			"{insert if new}", "INSERT IGNORE INTO", "{if new}", "",
-			"{else}", "ON DUPLICATE KEY UPDATE").Replace(statement)
+// lockMySQL locks the rows of keys in one statement, in the order of the slots.
+func lockMySQL(keys []string) string {
+	slots := make([]string, len(keys))
+	for i, key := range keys {
+		slots[i] = fmt.Sprint(slotOf(key))
 	}
-	var numbered strings.Builder
-	for i, part := range strings.Split(statement, "?") {
-		if i > 0 {
-			numbered.WriteString("$" + strconv.Itoa(i))
-		}
-		numbered.WriteString(part)
-	}
-	// now() would be the start of the transaction, which may have waited since.
-	return strings.NewReplacer("{moment}", "TIMESTAMPTZ", "{now}", "clock_timestamp()",
-		"{deadline}", "clock_timestamp() + INTERVAL '"+length+" microseconds'",
-		"{insert if new}", "INSERT INTO", "{if new}", "ON CONFLICT DO NOTHING",
-		"{else}", "ON CONFLICT (name) DO UPDATE SET").Replace(numbered.String())
+	return "SELECT slot FROM " + slotTable + " WHERE slot IN (" + strings.Join(slots, ", ") + ")" + whereSlot +
+		" ORDER BY slot FOR UPDATE"
 }
 
-// poll tries to lock until it succeeds. A try is short, and continues when ctx ends: an interrupted
-// try might take a lock that nobody unlocks.
-func poll(ctx context.Context, every time.Duration, key string,
-	try func(ctx context.Context) (locked bool, err error),
-) error {
-	err := contest.Poll(ctx, every, func() (bool, error) {
-		if ctx.Err() != nil {
-			return false, context.Cause(ctx)
+// openOneQuery sends all that goes together in one query, on connections on which transactions
+// begin by themselves, like mysql.Open. A Do has a savepoint, so that it does not commit when its
+// lock is lost.
+func openOneQuery(u use) opening {
+	behind := map[use]string{useDo: "; SAVEPOINT work", useExec: "; " + count + "; COMMIT"}[u]
+	end := map[use]string{useLock: "ROLLBACK", useDo: "RELEASE SAVEPOINT work; COMMIT"}[u]
+	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+		db, err := mysqlPool(ctx, env, func(config *mysql.Config) {
+			config.MultiStatements = true
+			config.Params = map[string]string{"autocommit": "0"}
+		})
+		if err != nil {
+			return nil, err
 		}
-		trying, cancel := unlocking(ctx)
-		defer cancel()
-		locked, err := try(trying)
-		if again(err) {
-			return false, nil
-		}
-		return locked, err
-	})
+		return holding{func(ctx context.Context, keys []string, work contest.Work) error {
+			conn, err := db.Conn(ctx)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			if err := query(ctx, conn, lockMySQL(keys)+behind); err != nil || end == "" {
+				return err
+			}
+			ending := end
+			failed := work(ctx, nil)
+			if failed != nil {
+				ending = "ROLLBACK"
+			}
+			_, err = conn.ExecContext(context.WithoutCancel(ctx), ending)
+			return errors.Join(failed, err)
+		}, func() { _ = db.Close() }}, nil
+	}
+}
+
+// query reads all results of a query of several statements.
+func query(ctx context.Context, conn *sql.Conn, text string) error {
+	rows, err := conn.QueryContext(ctx, text)
 	if err != nil {
-		return fmt.Errorf("lock %q: %w", key, err)
+		return err
 	}
-	return nil
-}
-
-// errLost is the error of an unlock when another holder has, or had, the lock.
-var errLost = errors.New("the lock was lost before it was unlocked")
-
-// unlock runs release, which only has an effect while the lock is still held.
-func unlock(ctx context.Context, key string, release func(ctx context.Context) (affected int64, err error)) error {
-	ctx, cancel := unlocking(ctx)
-	defer cancel()
-	affected, err := release(ctx)
-	for again(err) && ctx.Err() == nil {
-		affected, err = release(ctx)
+	defer rows.Close()
+	for {
+		for rows.Next() {
+		}
+		if !rows.NextResultSet() {
+			return rows.Err()
+		}
 	}
-	if err == nil && affected == 0 {
-		err = errLost
-	}
-	if err != nil {
-		return fmt.Errorf("unlock %q: %w", key, err)
-	}
-	return nil
 }

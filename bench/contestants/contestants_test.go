@@ -16,6 +16,7 @@ import (
 
 	"github.com/txlock/txlock/bench/contest"
 	_ "github.com/txlock/txlock/bench/contestants"
+	"github.com/txlock/txlock/bench/database"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 	// soon is how long a call may take to return after its context has ended. Libraries look every
 	// 5 s whether a key is free, so to return only then is too late.
 	soon    = 3 * time.Second
-	patient = 90 * time.Second // limit for all tests of one contestant: pglock looks once per lease
+	patient = 90 * time.Second // limit for all tests of one contestant
 )
 
 // table is a test of one contestant, with two clients.
@@ -46,15 +47,20 @@ func TestContestants(t *testing.T) {
 		}
 	}
 	for id, c := range contest.All() {
-		if c.Group == contest.InProcess || !c.In(contest.Standard|contest.ManyKeys|contest.Crowd) {
-			continue // excludes in one process only, or does not lock
+		if !c.In(contest.Turns | contest.Standard | contest.Crowd) {
+			continue // only sells
 		}
 		t.Run(c.Name, func(t *testing.T) {
-			env := contest.Environment{Addresses: addresses[c.Server], Lease: lease, Contenders: callers}
-			if err := c.Prepare(t.Context(), env, keys); err != nil {
-				t.Fatal("prepare:", err)
+			env := contest.Environment{Address: addresses[c.Server], Lease: lease, Contenders: callers}
+			if c.Prepare != nil {
+				if err := c.Prepare(t.Context(), env, keys); err != nil {
+					t.Fatal("prepare:", err)
+				}
 			}
-			t.Parallel() // not before Prepare: some contestants share a table
+			works := c.In(contest.Times | contest.Crowd)
+			if works {
+				t.Parallel() // not before Prepare: some contestants share a table
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), patient)
 			defer cancel()
 			subject := &table{Contestant: c, id: id, ctx: ctx}
@@ -70,16 +76,14 @@ func TestContestants(t *testing.T) {
 				}()
 				subject.clients[i] = client
 			}
-			t.Run("excludes", subject.excludes)
-			t.Run("returns errors", subject.returnsErrors)
-			if c.Waits == contest.Retrying {
-				t.Run("works again", subject.worksAgain)
+			if !works {
+				t.Run("counts", subject.counts)
 				return
 			}
+			t.Run("excludes", subject.excludes)
+			t.Run("returns errors", subject.returnsErrors)
 			t.Run("gives up", func(t *testing.T) { subject.turnsAway(t, "wait") })
-			if c.Group != contest.Floor { // the floor has only one key
-				t.Run("locks several", func(t *testing.T) { subject.turnsAway(t, "a", "b") })
-			}
+			t.Run("locks several", func(t *testing.T) { subject.turnsAway(t, "a", "b") })
 		})
 	}
 }
@@ -101,22 +105,19 @@ func (s *table) hold(t *testing.T, client int, names []string, work contest.Work
 
 // excludes increments a counter under one key. Half of the callers lock a second key as well.
 func (s *table) excludes(t *testing.T) {
-	callers, rounds := callers, 5
-	if s.Group == contest.Libraries {
-		callers, rounds = 4, 1 // they wait for seconds
-	}
+	const rounds = 5
 	var inside atomic.Int32
 	var read int64
 	var group sync.WaitGroup
 	for caller := range callers {
 		keys := []string{"both"}
-		if caller%3 == 0 && s.Group != contest.Floor {
+		if caller%3 == 0 {
 			keys = []string{"a", "both"}
 		}
 		group.Go(func() {
 			for range rounds {
 				s.hold(t, caller%2, keys, func(ctx context.Context, tx contest.Tx) error {
-					if inside.Add(1) != 1 && s.Waits != contest.Retrying {
+					if inside.Add(1) != 1 {
 						t.Error("two are inside")
 					}
 					defer inside.Add(-1)
@@ -229,16 +230,20 @@ func (s *table) wait(t *testing.T, client int, key string) {
 	}
 }
 
-// worksAgain lets another caller overtake one in the middle of its work.
-func (s *table) worksAgain(t *testing.T) {
-	works := 0
-	s.hold(t, 0, []string{"a", "b"}, func(context.Context, contest.Tx) error {
-		if works++; works == 1 {
-			s.hold(t, 1, []string{"b"}, func(context.Context, contest.Tx) error { return nil })
-		}
-		return nil
-	})
-	if works != 2 {
-		t.Errorf("work that was overtaken once was done %d times, not twice", works)
+// counts checks that each call has done its statement: an Exec has that instead of work.
+func (s *table) counts(t *testing.T) {
+	db, err := database.SQL(t.Context(), s.Server, addresses[s.Server], 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var group sync.WaitGroup
+	for caller := range callers {
+		group.Go(func() { s.hold(t, caller%2, []string{"a"}, nil) })
+	}
+	group.Wait()
+	var n int
+	if err := db.QueryRow("SELECT n FROM bench_counter").Scan(&n); err != nil || n != callers {
+		t.Errorf("%d of %d calls have counted: %v", n, callers, err)
 	}
 }

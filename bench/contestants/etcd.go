@@ -17,27 +17,19 @@ import (
 
 func init() {
 	contest.Register(contest.Contestant{
-		Name: "etcd concurrency", Group: contest.OnEtcd, Server: contest.Etcd, Waits: contest.Notified, Leased: true,
+		Name: "etcd concurrency", Group: contest.OnEtcd, Server: contest.Etcd, Waits: contest.Notified,
 		Remark:  "leases of whole seconds; the server raises them to 2 s at least",
-		Parts:   contest.Standard | contest.Crowd | contest.HotRow,
-		Prepare: prepareEtcd,
-		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-			return openEtcd(ctx, env, lockEtcd)
-		},
+		Parts:   contest.Standard,
+		Prepare: prepareEtcd, Open: openEtcd,
 	})
 }
 
 const etcdPrefix = "txlock-bench/"
 
-// lockWith locks a key in a session.
-type lockWith func(ctx context.Context, session *concurrency.Session, key string) (
-	context.Context, contest.Unlock, error)
-
 // etcd has a session for each caller, on one connection. For a Mutex, two callers with the same
 // session would be the same owner, and both would hold it.
 type etcd struct {
 	server   *clientv3.Client
-	lock     lockWith
 	ttl      int
 	sessions chan *concurrency.Session
 }
@@ -47,9 +39,9 @@ var errSessionEnded = errors.New("the session ended")
 func connectEtcd(env contest.Environment) (*clientv3.Client, error) {
 	// The default logger would print each request that fails or is cancelled, besides the returned
 	// error.
-	server, err := clientv3.New(clientv3.Config{Endpoints: []string{env.Address()}, Logger: zap.NewNop()})
+	server, err := clientv3.New(clientv3.Config{Endpoints: []string{env.Address}, Logger: zap.NewNop()})
 	if err != nil {
-		return nil, fmt.Errorf("connect to etcd at %s: %w", env.Address(), err)
+		return nil, fmt.Errorf("connect to etcd at %s: %w", env.Address, err)
 	}
 	return server, nil
 }
@@ -66,17 +58,16 @@ func prepareEtcd(ctx context.Context, env contest.Environment, _ []string) error
 	return nil
 }
 
-func openEtcd(ctx context.Context, env contest.Environment, lock lockWith) (contest.Client, error) {
+func openEtcd(ctx context.Context, env contest.Environment) (contest.Client, error) {
 	server, err := connectEtcd(env)
 	if err != nil {
 		return nil, err
 	}
-	callers := max(env.Contenders, env.Callers)
 	client := &etcd{
-		server: server, lock: lock, ttl: max(1, int(math.Ceil(env.Lease.Seconds()))),
-		sessions: make(chan *concurrency.Session, callers),
+		server: server, ttl: max(1, int(math.Ceil(env.Lease.Seconds()))),
+		sessions: make(chan *concurrency.Session, env.Contenders),
 	}
-	for range callers {
+	for range env.Contenders {
 		session, err := client.newSession(ctx)
 		if err != nil {
 			return nil, errors.Join(err, client.Close())
@@ -110,7 +101,7 @@ func (c *etcd) Hold(ctx context.Context, keys []string, work contest.Work) error
 	defer end(nil)
 	defer context.AfterFunc(session.Ctx(), func() { end(errSessionEnded) })()
 	return contest.HoldEach(held, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
-		return c.lock(ctx, session, key)
+		return lockEtcd(ctx, session, key)
 	}, work)
 }
 
@@ -131,13 +122,12 @@ func (c *etcd) take(ctx context.Context) (*concurrency.Session, error) {
 	}
 }
 
-// lockEtcd is a lockWith.
 func lockEtcd(ctx context.Context, session *concurrency.Session, key string) (context.Context, contest.Unlock, error) {
 	mutex := concurrency.NewMutex(session, etcdPrefix+url.PathEscape(key))
 	if err := mutex.Lock(ctx); err != nil {
 		return nil, nil, gaveUp(ctx, session, key, err)
 	}
-	return ctx, func() error { return unlockEtcd(ctx, session, key, mutex.Unlock) }, nil
+	return ctx, func() error { return unlockEtcd(ctx, session, key, mutex) }, nil
 }
 
 // gaveUp closes the session after a failed lock. A cancelled request may have left a key in the
@@ -152,12 +142,11 @@ func gaveUp(ctx context.Context, session *concurrency.Session, key string, err e
 
 // unlockEtcd reports that the session has ended. The library's unlock does not, because deleting a
 // missing key is no error.
-func unlockEtcd(ctx context.Context, session *concurrency.Session, key string, unlock func(context.Context) error,
-) error {
+func unlockEtcd(ctx context.Context, session *concurrency.Session, key string, mutex *concurrency.Mutex) error {
 	ended := session.Ctx().Err() != nil
-	ctx, cancel := unlocking(ctx)
+	ctx, cancel := contest.Unlocking(ctx)
 	defer cancel()
-	err := unlock(ctx)
+	err := mutex.Unlock(ctx)
 	if err != nil {
 		_ = session.Close()
 	} else if ended {

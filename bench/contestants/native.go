@@ -16,51 +16,32 @@ import (
 
 func init() {
 	contest.Register(contest.Contestant{
-		Name: "pg_advisory_lock", Group: contest.Native, Server: contest.PostgreSQL, Waits: contest.Queued,
-		Parts:   contest.Standard | contest.HandOff | contest.ManyKeys | contest.Crowd | contest.HotRow,
-		Remark:  "on a connection of its own; does not tell the work of a lost session",
-		Prepare: nothing,
+		Name: "pg_advisory_lock", Group: contest.InSQL, Server: contest.PostgreSQL, Waits: contest.Queued,
+		Parts:  contest.Standard | contest.Growth | contest.Crowd | contest.HotRow,
+		Remark: "on a connection of its own; does not tell the work of a lost session",
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-			pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
+			pool, err := pools.Pool(ctx, env.Address, env.Contenders)
 			return advisory{pool}, err
-		},
-	})
-	contest.Register(contest.Contestant{
-		Name: "pg_advisory_xact_lock", Group: contest.Native, Server: contest.PostgreSQL, Waits: contest.Queued,
-		Parts:   contest.Standard | contest.HandOff | contest.HotRow,
-		Remark:  "until the commit",
-		Prepare: nothing,
-		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-			db, err := openDatabase(ctx, contest.PostgreSQL, env)
-			return transactionLock[int64]{
-				database: db, statement: "SELECT pg_advisory_xact_lock($1)",
-				parameter: hashed,
-			}, err
 		},
 	})
 	for _, server := range []contest.Server{contest.MySQL, contest.MariaDB} {
 		contest.Register(contest.Contestant{
-			Name: fmt.Sprintf("GET_LOCK, %s", server), Group: contest.Native, Server: server, Waits: contest.Queued,
-			Parts:   contest.Standard | contest.HandOff | contest.ManyKeys | contest.Crowd | contest.HotRow,
-			Remark:  "on a connection of its own; does not tell the work of a lost session",
-			Prepare: nothing,
+			Name: fmt.Sprintf("GET_LOCK, %s", server), Group: contest.InSQL, Server: server, Waits: contest.Queued,
+			Parts:  contest.Standard | contest.Growth | contest.Crowd | contest.HotRow,
+			Remark: "on a connection of its own; does not tell the work of a lost session",
 			Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-				db, err := pools.SQL(ctx, server, env.Address(), env.Contenders)
+				db, err := pools.SQL(ctx, server, env.Address, env.Contenders)
 				return getLock{db}, err
 			},
 		})
 	}
 }
 
-// nothing is the Prepare of a lock that leaves nothing on the server.
-func nothing(context.Context, contest.Environment, []string) error { return nil }
-
-// hashed is the number of a key for a lock whose keys are numbers. It is positive, because goose
-// requires that.
+// hashed is the number of a key for a lock whose keys are numbers.
 func hashed(key string) int64 {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(key))
-	return int64(hash.Sum64() >> 1)
+	return int64(hash.Sum64())
 }
 
 // advisory locks in a session of PostgreSQL, and keeps a connection for it.
@@ -83,7 +64,7 @@ func (c advisory) Hold(ctx context.Context, keys []string, work contest.Work) er
 }
 
 func unlockAdvisory(ctx context.Context, conn *pgxpool.Conn, key string, id int64) error {
-	ctx, cancel := unlocking(ctx)
+	ctx, cancel := contest.Unlocking(ctx)
 	defer cancel()
 	var unlocked bool
 	err := conn.QueryRow(ctx, "SELECT pg_advisory_unlock($1)", id).Scan(&unlocked)
@@ -122,7 +103,7 @@ func (c getLock) Hold(ctx context.Context, keys []string, work contest.Work) err
 			return nil, nil, fmt.Errorf("GET_LOCK of %q: %w", key, err)
 		}
 		return ctx, func() error {
-			ctx, cancel := unlocking(ctx)
+			ctx, cancel := contest.Unlocking(ctx)
 			defer cancel()
 			if err := call(ctx, conn, "SELECT RELEASE_LOCK(?)", key); err != nil {
 				drop(conn)

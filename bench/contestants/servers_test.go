@@ -2,7 +2,6 @@ package contestants_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,16 +9,14 @@ import (
 	"sync"
 	"testing"
 
-	_ "github.com/go-sql-driver/mysql"
-	_ "github.com/jackc/pgx/v5/stdlib"
-
 	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/database"
 	"github.com/txlock/txlock/bench/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // addresses has the servers that run during the tests.
-var addresses = map[contest.Server][]string{}
+var addresses = map[contest.Server]string{}
 
 // atATime is how many contestants are tested at a time. Most of their time is waiting.
 const atATime = "12"
@@ -43,9 +40,9 @@ func run(m *testing.M) int {
 			mu.Lock()
 			defer mu.Unlock()
 			failed = errors.Join(failed, err)
-			started = append(started, running...)
-			for _, instance := range running {
-				addresses[server] = append(addresses[server], instance.DSN)
+			if err == nil {
+				started = append(started, running)
+				addresses[server] = running.DSN
 			}
 		})
 	}
@@ -55,7 +52,7 @@ func run(m *testing.M) int {
 			_ = instance.Stop()
 		}
 	}()
-	for _, server := range []contest.Server{contest.PostgreSQL, contest.MySQL, contest.MariaDB} {
+	for _, server := range contest.Databases {
 		failed = errors.Join(failed, createRows(server))
 	}
 	if failed != nil {
@@ -67,14 +64,10 @@ func run(m *testing.M) int {
 
 // createRows creates the rows that work in a transaction increments, one for each contestant.
 func createRows(server contest.Server) error {
-	if addresses[server] == nil {
+	if addresses[server] == "" {
 		return nil // it did not start, and failed says why
 	}
-	driver := "mysql"
-	if server == contest.PostgreSQL {
-		driver = "pgx"
-	}
-	db, err := sql.Open(driver, addresses[server][0])
+	db, err := database.SQL(context.Background(), server, addresses[server], 1)
 	if err != nil {
 		return err
 	}

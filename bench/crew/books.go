@@ -10,16 +10,13 @@ import (
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/database"
-	"github.com/txlock/txlock/internal/test/shop"
 )
 
 // desk works on a database: in the lock's own transaction if there is one, otherwise in a
 // transaction of its own.
 type desk struct {
-	pool   *pgxpool.Pool // PostgreSQL
-	db     *sql.DB       // MySQL and MariaDB
-	pgx    shop.Ledger[pgx.Tx]
-	sql    shop.Ledger[*sql.Tx]
+	pool   *pgxpool.Pool    // PostgreSQL
+	db     *sql.DB          // MySQL and MariaDB
 	number func(int) string // placeholder of an argument in a statement of database/sql
 }
 
@@ -30,15 +27,14 @@ func openDesk(ctx context.Context, books Books, workers int) (*desk, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &desk{db: db, sql: shop.NewMySQL(db), number: func(int) string { return "?" }}, nil
+		return &desk{db: db, number: func(int) string { return "?" }}, nil
 	}
 	pool, err := database.Pool(ctx, books.Address, workers)
 	if err != nil {
 		return nil, err
 	}
 	return &desk{
-		// NewPostgresSQL gets no pool: it only works in the lock's transactions.
-		pool: pool, pgx: shop.NewPostgres(pool), sql: shop.NewPostgresSQL(nil),
+		pool:   pool,
 		number: func(n int) string { return fmt.Sprintf("$%d", n) },
 	}, nil
 }
@@ -50,47 +46,6 @@ func (d *desk) close() {
 	if d.db != nil {
 		_ = d.db.Close()
 	}
-}
-
-// Shop is what the parent needs of a shop, with either client library.
-type Shop interface {
-	Open(ctx context.Context, stock map[string]int) error
-	Books(ctx context.Context) (shop.Books, error)
-	Drop(ctx context.Context, others ...string) error
-}
-
-// OpenShop connects to the shop in a database.
-func OpenShop(ctx context.Context, books Books) (opened Shop, closeShop func(), err error) {
-	desk, err := openDesk(ctx, books, 1)
-	if err != nil {
-		return nil, nil, err
-	}
-	if desk.pool != nil {
-		return desk.pgx, desk.close, nil
-	}
-	return desk.sql, desk.close, nil
-}
-
-// decide decides on an order.
-func (d *desk) decide(ctx context.Context, tx contest.Tx, o shop.Order) (outcome shop.Outcome, err error) {
-	switch tx := tx.(type) {
-	case pgx.Tx:
-		return shop.Decide(ctx, d.pgx, tx, o)
-	case *sql.Tx:
-		return shop.Decide(ctx, d.sql, tx, o)
-	}
-	if d.pool != nil {
-		err = d.pgx.Transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			outcome, err = shop.Decide(ctx, d.pgx, tx, o)
-			return err
-		})
-		return outcome, err
-	}
-	err = d.sql.Transact(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		outcome, err = shop.Decide(ctx, d.sql, tx, o)
-		return err
-	})
-	return outcome, err
 }
 
 // read reads the number of an account.

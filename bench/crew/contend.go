@@ -7,19 +7,12 @@ import (
 	"sync"
 	"time"
 
-	old "math/rand"
-
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/results"
 )
 
-const (
-	// zipf is the exponent of Zipf's law, by which keys are chosen. Words of a text and visits of
-	// web pages have about 1.
-	zipf = 1.01
-	// breath is the pause after a failed call. Without it, the failures would become the load.
-	breath = 10 * time.Millisecond
-)
+// breath is the pause after a failed call. Without it, the failures would become the load.
+const breath = 10 * time.Millisecond
 
 // Ramp is the time in which contenders begin to ask, each at a random moment. If all began at once,
 // those that poll would keep polling together: they would hand the lock over quickly, and then
@@ -40,7 +33,7 @@ func (w *worker) contend(job Contend) (report Message, err error) {
 	defer board.Close()
 	contenders := make([]*contender, job.Contenders)
 	for i := range contenders {
-		contenders[i] = newContender(job, i, client, board)
+		contenders[i] = &contender{job: job, number: job.First + i, client: client, board: board}
 	}
 	if err := rehearse(client, job.Rehearsal); err != nil {
 		return report, err
@@ -50,9 +43,8 @@ func (w *worker) contend(job Contend) (report Message, err error) {
 	}
 	ctx, wait := w.untilStopped()
 	var group sync.WaitGroup
-	random := rand.New(rand.NewPCG(job.Seed, uint64(job.First)))
 	for _, c := range contenders {
-		start := time.Duration(random.Int64N(int64(Ramp)))
+		start := rand.N(Ramp)
 		group.Go(func() {
 			Wait(ctx, start)
 			c.run(ctx)
@@ -94,23 +86,10 @@ type contender struct {
 	number int
 	client contest.Client
 	board  *Board
-	choose func() string
 
 	acquisitions []Acquisition
 	failed       int
 	failure      error
-}
-
-func newContender(job Contend, index int, client contest.Client, board *Board) *contender {
-	c := &contender{job: job, number: job.First + index, client: client, board: board}
-	c.choose = func() string { return job.Keys[0] }
-	if len(job.Keys) > 1 {
-		// Zipf of math/rand/v2 requires its own source type. Both versions implement the same law.
-		source := old.New(old.NewSource(int64(rand.NewPCG(job.Seed, uint64(c.number)).Uint64() >> 1)))
-		law := old.NewZipf(source, zipf, 1, uint64(len(job.Keys)-1))
-		c.choose = func() string { return job.Keys[law.Uint64()] }
-	}
-	return c
 }
 
 // run asks until ctx ends. A request that was not granted by then is recorded with only its time of
@@ -119,7 +98,7 @@ func (c *contender) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		a := Acquisition{Contender: c.number, Asked: Now()}
 		var entry int64
-		err := c.client.Hold(ctx, []string{c.choose()}, func(context.Context, contest.Tx) error {
+		err := c.client.Hold(ctx, []string{c.job.Key}, func(context.Context, contest.Tx) error {
 			a.In = Now()
 			entry = c.board.enter()
 			if c.job.Hold > 0 {

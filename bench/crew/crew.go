@@ -66,17 +66,6 @@ func (c *Crew) each(members []*Process, do func(i int, p *Process) error) error 
 	return nil
 }
 
-// AwaitAll waits until the first n workers have reported the event, or atMost has passed. It
-// returns how long that took.
-func (c *Crew) AwaitAll(ctx context.Context, n int, event Event, atMost time.Duration) time.Duration {
-	began := time.Now()
-	_ = c.each(c.workers[:n], func(_ int, p *Process) error {
-		_, err := p.Await(ctx, event, atMost) // an error shows again when the worker is told to stop
-		return err
-	})
-	return time.Since(began)
-}
-
 // replace kills workers, some of which may be in the middle of a job, and starts new ones.
 func (c *Crew) replace(members []*Process) error {
 	for i, p := range members {

@@ -4,6 +4,7 @@
 package crew
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/txlock/txlock/bench/contest"
@@ -12,14 +13,15 @@ import (
 
 // Job is what a worker does next. Exactly one of the pointers is set.
 type Job struct {
-	Cycle     *Cycle     `json:",omitempty"`
-	Alternate *Alternate `json:",omitempty"`
-	Contend   *Contend   `json:",omitempty"`
-	Replay    *Replay    `json:",omitempty"`
-	Guard     *Guard     `json:",omitempty"`
-	Crowd     *Crowd     `json:",omitempty"`
-	Sell      *Sell      `json:",omitempty"`
+	Turns   *Turns   `json:",omitempty"`
+	Contend *Contend `json:",omitempty"`
+	Guard   *Guard   `json:",omitempty"`
+	Crowd   *Crowd   `json:",omitempty"`
+	Sell    *Sell    `json:",omitempty"`
 }
+
+// Key is one of the numbered keys.
+func Key(number int) string { return fmt.Sprintf("key-%d", number) }
 
 // Entrant is a contestant and the environment of its client.
 type Entrant struct {
@@ -35,45 +37,27 @@ type Books struct {
 	Address string
 }
 
-// Cycle locks and unlocks without contention, one contestant after the other, in rounds.
-type Cycle struct {
+// Turns locks and unlocks without contention: the entrants take turns call by call, each on a
+// connection of its own, which is new.
+type Turns struct {
 	Entrants []Entrant
-	Key      string
-	Rounds   int
-	Block    time.Duration // of each entrant in each round
-	Least    int           // smallest number of cycles in a block
-	WarmUp   time.Duration // of each server, before the first round: Java programs become faster as they run; 0: none
+	Keys     int  // see Key
+	AtOnce   int  // number of the keys that a call locks, chosen anew for each
+	Calls    int  // of each entrant
+	Allocs   bool // counts them behind the calls
 	Seed     uint64
 }
 
-// Alternate locks and unlocks without contention, two contestants call by call in turns.
-type Alternate struct {
-	First, Second Entrant
-	Key           string
-	Rounds        int
-	Calls         int // of each in each round
-}
-
-// Contend is a share of the contenders for one key or several.
+// Contend is a share of the contenders for one key.
 type Contend struct {
 	Entrant    Entrant
 	First      int // number of this process's first contender; numbers are unique over all processes
 	Contenders int
-	Keys       []string // each call chooses one, by Zipf's law
+	Key        string
 	Rehearsal  []string // a key for each contender, to open its connection with
 	Hold       time.Duration
 	Rejoin     results.Rejoin
 	Board      string
-	Seed       uint64
-}
-
-// Replay is one process of the shop.
-type Replay struct {
-	Entrant Entrant
-	Workers int
-	Orders  []int // indices in the result of shop.Load(Replays), in the order of arrival
-	// Rehearsal has a key for each worker, to open its connection with.
-	Rehearsal []string
 }
 
 // Guard takes a lock, reads a number, waits for the order to go on, and writes the number plus
@@ -108,13 +92,12 @@ type Sell struct {
 type Event string
 
 // The events. A worker is Ready for each job, begins when it is told Go, and reports Done at the
-// end. Contend, Replay, Crowd and Sell end when they are told Stop.
+// end. Contend, Crowd and Sell end when they are told Stop.
 const (
 	Ready  Event = "ready"
 	Asking Event = "asking" // Guard: asks for the lock
 	Inside Event = "inside" // Guard: has read the number
 	Left   Event = "left"   // Guard: its work has ended; Guarded has what is certain by then
-	Turned Event = "turned" // Cycle: a round is over
 	Done   Event = "done"
 )
 
@@ -134,27 +117,20 @@ type Message struct {
 	At    int64  // time of Now
 	Error string `json:",omitempty"` // why the job could not be done
 
-	Cycles       []Cycled      `json:",omitempty"`
-	Alternated   *Alternated   `json:",omitempty"`
+	Turned       []Turned      `json:",omitempty"`
 	Acquisitions []Acquisition `json:",omitempty"`
 	Failed       int           `json:",omitempty"` // calls that returned an error
 	Failure      string        `json:",omitempty"` // the text of one of them
-	Replayed     *Replayed     `json:",omitempty"`
 	Guarded      *Guarded      `json:",omitempty"`
 	Crowded      *Crowded      `json:",omitempty"`
 	Sold         *Sold         `json:",omitempty"`
 }
 
-// Alternated has the median of each round, in nanoseconds.
-type Alternated struct{ First, Second []float64 }
-
-// Cycled is the result of Cycle for one entrant.
-type Cycled struct {
-	Error      string `json:",omitempty"` // why it took no part, or stopped early
-	Rounds     []float64
-	Latencies  []int64 // of all cycles, in nanoseconds
-	Allocs     float64
-	AllocBytes float64
+// Turned is the result of Turns for one entrant.
+type Turned struct {
+	Error              string  `json:",omitempty"` // why it took no part
+	Latencies          []int64 // of all calls, in nanoseconds
+	Allocs, AllocBytes float64 // of one call, over all goroutines of the process
 }
 
 // Acquisition is one call of Hold. All times are from Now. The time of an event that did not happen
@@ -162,13 +138,6 @@ type Cycled struct {
 type Acquisition struct {
 	Contender          int
 	Asked, In, Out, At int64 // asked for the lock, entered, work ended, call returned
-}
-
-// Replayed is the result of Replay: the number of orders by outcome.
-type Replayed struct {
-	Booked, Refused, Known []int
-	InTime                 int // decided before the parent said Stop
-	Unclear                int // Stop interrupted a commit, and its outcome is unknown
 }
 
 // Guarded is the result of Guard.

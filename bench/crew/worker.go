@@ -72,14 +72,10 @@ func (w *worker) work() error {
 
 func (w *worker) do(job Job) (Message, error) {
 	switch {
-	case job.Cycle != nil:
-		return w.cycle(*job.Cycle)
-	case job.Alternate != nil:
-		return w.alternate(*job.Alternate)
+	case job.Turns != nil:
+		return w.turns(*job.Turns)
 	case job.Contend != nil:
 		return w.contend(*job.Contend)
-	case job.Replay != nil:
-		return w.replay(*job.Replay)
 	case job.Guard != nil:
 		return w.guard(*job.Guard)
 	case job.Crowd != nil:

@@ -48,24 +48,19 @@ func SQL(ctx context.Context, server contest.Server, address string, callers int
 	if err != nil {
 		return nil, err
 	}
-	if err := Fill(ctx, db, callers); err != nil {
-		_ = db.Close()
-		return nil, fmt.Errorf("connect to %s: %w", server, err)
-	}
-	return db, nil
-}
-
-// Fill opens connections for this many concurrent callers in a pool, and keeps them open.
-func Fill(ctx context.Context, db *sql.DB, callers int) error {
 	db.SetMaxOpenConns(callers)
 	db.SetMaxIdleConns(callers)
-	return together(callers, func() (release func(), err error) {
+	if err := together(callers, func() (release func(), err error) {
 		conn, err := db.Conn(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return func() { _ = conn.Close() }, nil
-	})
+	}); err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("connect to %s: %w", server, err)
+	}
+	return db, nil
 }
 
 func open(server contest.Server, address string) (*sql.DB, error) {

@@ -11,11 +11,11 @@ import (
 
 // openAccounts creates the table of the numbers that the processes of a fault add to.
 func (l *Lab) openAccounts(ctx context.Context) error {
-	for _, server := range contest.Servers {
-		if !server.SQL() || l.Testbed.Missing(server) != nil {
+	for _, server := range contest.Databases {
+		if l.Testbed.Missing(server) != nil {
 			continue
 		}
-		db, err := database.SQL(ctx, server, l.Testbed.Addresses(server)[0], 1)
+		db, err := database.SQL(ctx, server, l.Testbed.Address(server), 1)
 		if err != nil {
 			return err
 		}

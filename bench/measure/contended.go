@@ -12,89 +12,45 @@ import (
 )
 
 // MeasureContended measures several processes that want one key.
-func (l *Lab) MeasureContended(ctx context.Context) (err error) {
-	l.run.Contended, err = l.contention(ctx, "contended", l.Contended)
+func (l *Lab) MeasureContended(ctx context.Context) error {
+	var all []*results.Contended
+	for _, p := range l.Contended.Settings {
+		for _, c := range l.in(contest.Contention) {
+			all = append(all, &results.Contended{
+				Contestant: c.Name, Contenders: p.Contenders, Processes: min(processes, p.Contenders),
+				Hold: l.Contended.Hold, Rejoin: p.Rejoin,
+			})
+		}
+	}
+	err := rounds(ctx, l, "contended", l.Contended.Rounds, all, func(cell *results.Contended) error {
+		c, err := contest.Find(cell.Contestant)
+		if err != nil {
+			return err
+		}
+		round, err := l.contend(ctx, c, *cell)
+		if err != nil {
+			l.missing(c, fmt.Sprintf("contended, %d contenders", cell.Contenders), err)
+			return nil
+		}
+		cell.Rounds = append(cell.Rounds, round)
+		return nil
+	})
+	for _, cell := range all {
+		if len(cell.Rounds) > 0 {
+			l.run.Contended = append(l.run.Contended, *cell)
+		}
+	}
 	return err
 }
 
-func (l *Lab) contention(ctx context.Context, name string, plans []ContendedPlan) (all []results.Contended, err error) {
-	total, done := 0, 0
-	for _, p := range plans {
-		for round := range max(p.Rounds, p.Compared) {
-			total += len(p.Contenders) * len(p.Holds) * len(l.in(p.parts(round)))
-		}
-	}
-	for _, p := range plans {
-		for _, hold := range p.Holds {
-			for _, contenders := range p.Contenders {
-				cells, err := l.cells(ctx, name, p, results.Contended{
-					Contenders: contenders, Processes: min(processes, contenders), Hold: hold, Rejoin: p.Rejoin,
-				}, func() {
-					l.Tell(name, done, total)
-					done++
-				})
-				if err != nil {
-					return nil, err
-				}
-				all = append(all, cells...)
-			}
-		}
-	}
-	l.Tell(name, total, total)
-	return all, nil
-}
-
-// cells measures all contestants in one combination of contenders and hold time.
-func (l *Lab) cells(ctx context.Context, name string, p ContendedPlan, setting results.Contended, step func()) (
-	all []results.Contended, err error,
-) {
-	cells := make(map[string]*results.Contended)
-	for round := range max(p.Rounds, p.Compared) {
-		for _, c := range l.shuffled(l.in(p.parts(round))) {
-			step()
-			cell := cells[c.Name]
-			if cell == nil {
-				cell = new(setting)
-				cell.Contestant = c.Name
-				cells[c.Name] = cell
-			}
-			round, err := l.contend(ctx, name, c, *cell, p.Window)
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			if err != nil {
-				l.missing(c, fmt.Sprintf("%s, %d contenders", name, setting.Contenders), err)
-				continue
-			}
-			cell.Rounds = append(cell.Rounds, round)
-		}
-	}
-	for _, c := range l.entrants {
-		if cell := cells[c.Name]; cell != nil && len(cell.Rounds) > 0 {
-			all = append(all, *cell)
-		}
-	}
-	return all, nil
-}
-
-// parts are those whose contestants take part in a round.
-func (p ContendedPlan) parts(round int) (parts contest.Part) {
-	if round < p.Rounds {
-		parts |= contest.Contention
-	}
-	if round < p.Compared {
-		parts |= contest.HandOff
-	}
-	return parts
-}
-
 // contend measures one contestant in one run.
-func (l *Lab) contend(ctx context.Context, name string, c contest.Contestant, cell results.Contended, window Window) (
+func (l *Lab) contend(ctx context.Context, c contest.Contestant, cell results.Contended) (
 	round results.ContendedRound, err error,
 ) {
+	const name = "contended"
 	l.board.Clear()
 	jobs := l.share(c, cell.Contenders, crew.Contend{
-		Keys: []string{key(1)}, Hold: cell.Hold, Rejoin: cell.Rejoin, Board: l.board.Path(), Seed: l.Seed,
+		Key: hotKey, Hold: cell.Hold, Rejoin: cell.Rejoin, Board: l.board.Path(),
 	})
 	var began, ended int64
 	var before, after time.Duration
@@ -103,7 +59,7 @@ func (l *Lab) contend(ctx context.Context, name string, c contest.Contestant, ce
 		crew.Wait(ctx, crew.Ramp)
 		before, unread = l.Testbed.CPU(c.Server)
 		began = crew.Now()
-		l.await(ctx, window)
+		l.await(ctx, l.Contended.Window)
 		ended = crew.Now()
 		if unread == nil {
 			after, unread = l.Testbed.CPU(c.Server)
@@ -124,10 +80,7 @@ func (l *Lab) contend(ctx context.Context, name string, c contest.Contestant, ce
 		round.Failed += report.Failed
 		l.failed(c, name, report)
 	}
-	analyse(&round, acquisitions, timeline{
-		began: began, ended: ended, contenders: cell.Contenders,
-		exclusive: c.Waits != contest.Retrying,
-	})
+	analyse(&round, acquisitions, timeline{began: began, ended: ended, contenders: cell.Contenders})
 	round.ServerCPU = max(0, after-before)
 	return round, nil
 }
@@ -140,7 +93,7 @@ func (l *Lab) share(c contest.Contestant, contenders int, job crew.Contend) (job
 		mine.First, mine.Contenders = contenders*i/members, contenders*(i+1)/members-contenders*i/members
 		mine.Entrant = l.entrant(c, lease, mine.Contenders)
 		for number := range mine.Contenders {
-			mine.Rehearsal = append(mine.Rehearsal, key(keys-1-mine.First-number))
+			mine.Rehearsal = append(mine.Rehearsal, crew.Key(keys-1-mine.First-number))
 		}
 		jobs = append(jobs, crew.Job{Contend: &mine})
 	}

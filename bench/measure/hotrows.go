@@ -31,14 +31,18 @@ func (l *Lab) hotRows(ctx context.Context, measurement string, plan HotRowsPlan)
 			})
 		}
 	}
-	err = turns(ctx, l, measurement, plan.Rounds, all, func(h *results.HotRow) string {
-		return h.Contestant
-	}, func(c contest.Contestant, h *results.HotRow) error {
-		round, err := l.sell(ctx, c, *h, plan.For)
-		if err == nil {
-			h.Rounds = append(h.Rounds, round)
+	err = rounds(ctx, l, measurement, plan.Rounds, all, func(h *results.HotRow) error {
+		c, err := contest.Find(h.Contestant)
+		if err != nil {
+			return err
 		}
-		return err
+		round, err := l.sell(ctx, c, *h, plan.For)
+		if err != nil {
+			l.missing(c, measurement, err)
+			return nil
+		}
+		h.Rounds = append(h.Rounds, round)
+		return nil
 	})
 	for _, h := range all {
 		if len(h.Rounds) > 0 {

@@ -13,7 +13,6 @@ import (
 	"github.com/txlock/txlock/bench/crew"
 	"github.com/txlock/txlock/bench/results"
 	"github.com/txlock/txlock/bench/testbed"
-	"github.com/txlock/txlock/internal/test/shop"
 )
 
 // Lab runs the measurements.
@@ -23,8 +22,8 @@ type Lab struct {
 	// Tell reports the progress of a measurement.
 	Tell func(measurement string, done, total int)
 
-	entrants []contest.Contestant                // prepared
-	far      map[contest.Server]*testbed.Proxies // the servers at the end of a network; nil: near
+	entrants []contest.Contestant             // prepared
+	far      map[contest.Server]testbed.Proxy // the servers at the end of a network; nil: near
 	sessions map[contest.Server]*testbed.Sessions
 	trips    map[string]float64 // round trips of an uncontended cycle, by contestant
 	crew     *crew.Crew
@@ -35,10 +34,9 @@ type Lab struct {
 	run *results.Run
 }
 
-// keys is the number of numbered keys.
+// keys is the number of numbered keys that are prepared. With more only locks are measured that
+// need no row for a key.
 const keys = 10_000
-
-func key(number int) string { return fmt.Sprintf("key-%d", number) }
 
 // Setup prepares contestants and starts a crew. Contestants that cannot take part are noted as
 // missing.
@@ -52,7 +50,7 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 	}
 	err := lab.open(ctx, folder)
 	if err == nil {
-		err = lab.prepare(ctx, contestants)
+		lab.prepare(ctx, contestants)
 	}
 	if err != nil {
 		lab.Close()
@@ -77,15 +75,15 @@ func (l *Lab) open(ctx context.Context, folder string) (err error) {
 	return l.openAccounts(ctx)
 }
 
-func (l *Lab) prepare(ctx context.Context, contestants []contest.Contestant) error {
-	all, err := commonKeys()
-	if err != nil {
-		return err
+func (l *Lab) prepare(ctx context.Context, contestants []contest.Contestant) {
+	var numbered []string
+	for number := range keys {
+		numbered = append(numbered, crew.Key(number))
 	}
 	for _, c := range contestants {
 		err := l.Testbed.Missing(c.Server)
 		if err == nil && c.Prepare != nil {
-			err = c.Prepare(ctx, l.environment(c, lease, 4), append(slices.Clone(all), l.faultKeys(c)...))
+			err = c.Prepare(ctx, l.environment(c, lease, 4), append(slices.Clone(numbered), l.faultKeys(c)...))
 		}
 		if err != nil {
 			l.missing(c, "", err)
@@ -93,7 +91,6 @@ func (l *Lab) prepare(ctx context.Context, contestants []contest.Contestant) err
 		}
 		l.entrants = append(l.entrants, c)
 	}
-	return nil
 }
 
 // Close ends the crew.
@@ -109,22 +106,6 @@ func (l *Lab) Close() {
 	}
 }
 
-// commonKeys are the keys that any contestant may lock in a measurement.
-func commonKeys() ([]string, error) {
-	var all []string
-	for number := range keys {
-		all = append(all, key(number))
-	}
-	orders, err := shop.Load(1)
-	if err != nil {
-		return nil, err
-	}
-	for sku := range shop.StockFor(orders) {
-		all = append(all, sku)
-	}
-	return all, nil
-}
-
 // faultKeys are the keys of one contestant's faults. Each contestant has its own, because several
 // share their locks, and their faults happen at the same time.
 func (l *Lab) faultKeys(c contest.Contestant) (all []string) {
@@ -137,15 +118,15 @@ func (l *Lab) faultKeys(c contest.Contestant) (all []string) {
 }
 
 func (l *Lab) environment(c contest.Contestant, lease time.Duration, contenders int) contest.Environment {
-	return contest.Environment{Addresses: l.addresses(c.Server), Lease: lease, Contenders: contenders}
+	return contest.Environment{Address: l.address(c.Server), Lease: lease, Contenders: contenders}
 }
 
-// addresses are the addresses for clients, which may have a network in between.
-func (l *Lab) addresses(server contest.Server) []string {
-	if proxies := l.far[server]; proxies != nil {
-		return proxies.Addresses
+// address is the address for clients, which may have a network in between.
+func (l *Lab) address(server contest.Server) string {
+	if proxy, far := l.far[server]; far {
+		return proxy.Address
 	}
-	return l.Testbed.Addresses(server)
+	return l.Testbed.Address(server)
 }
 
 func (l *Lab) entrant(c contest.Contestant, lease time.Duration, contenders int) crew.Entrant {
@@ -158,10 +139,7 @@ func (l *Lab) books(c contest.Contestant) crew.Books {
 	if !server.SQL() {
 		server = contest.PostgreSQL
 	}
-	if addresses := l.addresses(server); len(addresses) > 0 {
-		return crew.Books{Server: server, Address: addresses[0]}
-	}
-	return crew.Books{Server: server}
+	return crew.Books{Server: server, Address: l.address(server)}
 }
 
 // shuffled returns the contestants in a new random order.
@@ -205,3 +183,22 @@ var placeOnMachine = regexp.MustCompile(`(127\.0\.0\.1|localhost):\d+|/(?:home|r
 
 // impersonal removes addresses and paths of this machine from a text.
 func impersonal(text string) string { return placeOnMachine.ReplaceAllString(text, "…") }
+
+// rounds measures each of all once in each round, in a new random order.
+func rounds[Cell any](ctx context.Context, l *Lab, name string, count int, all []Cell, measure func(Cell) error) error {
+	total, done := count*len(all), 0
+	for range count {
+		for _, i := range l.random.Perm(len(all)) {
+			l.Tell(name, done, total)
+			done++
+			if err := measure(all[i]); err != nil {
+				return err
+			}
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+	}
+	l.Tell(name, total, total)
+	return nil
+}

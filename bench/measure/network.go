@@ -3,19 +3,31 @@ package measure
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/testbed"
 )
 
-// MeasureNetwork measures again what a lock costs, free and contended, and what is sold of one
-// article, with a network between all clients and all servers.
+// MeasureNetwork measures again what a free lock costs, and what is sold of one article, with a
+// network between all clients and all servers.
 func (l *Lab) MeasureNetwork(ctx context.Context) (err error) {
-	const name = "network"
-	l.far = make(map[contest.Server]*testbed.Proxies)
+	l.run.Network.Delay = l.Network.Delay
+	return l.away(l.Network.Delay, func() (err error) {
+		if l.run.Network.Uncontended, err = l.uncontended(ctx, "network", l.Network.Uncontended); err != nil {
+			return err
+		}
+		l.run.Network.HotRows, err = l.hotRows(ctx, "network, hot-rows", l.Network.HotRows)
+		return err
+	})
+}
+
+// away runs do with proxies between all clients and all servers, which delay all data each way.
+func (l *Lab) away(delay time.Duration, do func() error) (err error) {
+	l.far = make(map[contest.Server]testbed.Proxy)
 	defer func() {
-		for _, proxies := range l.far {
-			err = errors.Join(err, proxies.Close())
+		for _, proxy := range l.far {
+			err = errors.Join(err, proxy.Close())
 		}
 		l.far = nil
 	}()
@@ -23,20 +35,12 @@ func (l *Lab) MeasureNetwork(ctx context.Context) (err error) {
 		if l.Testbed.Missing(server) != nil {
 			continue
 		}
-		proxies, err := l.Testbed.Proxied(server)
+		proxy, err := l.Testbed.Proxied(server)
 		if err != nil {
 			return err
 		}
-		l.far[server] = proxies
-		proxies.Delay(l.Network.Delay)
+		l.far[server] = proxy
+		proxy.Delay(delay)
 	}
-	l.run.Network.Delay = l.Network.Delay
-	if l.run.Network.Uncontended, err = l.cycles(ctx, name+", uncontended", l.Network.Uncontended); err != nil {
-		return err
-	}
-	if l.run.Network.Contended, err = l.contention(ctx, name+", contended", l.Network.Contended); err != nil {
-		return err
-	}
-	l.run.Network.HotRows, err = l.hotRows(ctx, name+", hot-rows", l.Network.HotRows)
-	return err
+	return do()
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/results"
 )
 
@@ -14,41 +13,42 @@ type Plan struct {
 	Mode string
 	Seed uint64
 
-	Uncontended UncontendedPlan
 	Turns       TurnsPlan
-	Contended   []ContendedPlan
-	ManyKeys    ManyKeysPlan
-	Orders      OrdersPlan
+	Uncontended TurnsPlan
+	Growth      GrowthPlan
+	Contended   ContendedPlan
 	Faults      FaultsPlan
 	Network     NetworkPlan
 	Crowds      CrowdsPlan
-	HandOffs    HandOffsPlan
 	HotRows     HotRowsPlan
 }
 
-// UncontendedPlan is for the times of one client's cycles.
-type UncontendedPlan struct {
-	Rounds int
-	Block  time.Duration // of each contestant in each round
-	Least  int           // smallest number of cycles in a block
-	WarmUp time.Duration // of each contestant, before the first round
-}
-
-// TurnsPlan is for two clients that call in turns.
+// TurnsPlan is for clients that call in turns.
 type TurnsPlan struct {
-	Rounds int
+	Rounds int // with new connections
 	Calls  int // of each in each round
+	Allocs bool
 }
 
-// ContendedPlan is combinations of contenders and hold times.
+// GrowthPlan has the numbers of keys and the distances.
+type GrowthPlan struct {
+	KeysOfALock, KeysInUse []int
+	RoundTrips             []time.Duration
+	Rounds, Calls          int // of each
+}
+
+// ContendedPlan is the settings of contenders, and how long each is measured.
 type ContendedPlan struct {
-	Rejoin     results.Rejoin
-	Contenders []int
-	Holds      []time.Duration
-	Rounds     int
-	// Compared is the number of rounds of those that take part in contest.HandOff.
-	Compared int
+	Settings []ContendedSetting
+	Hold     time.Duration
+	Rounds   int
 	Window
+}
+
+// ContendedSetting is a number of contenders, and when they ask again.
+type ContendedSetting struct {
+	Contenders int
+	Rejoin     results.Rejoin
 }
 
 // Window is the length of a run. It ends after For if the lock was entered at least Least times,
@@ -57,22 +57,6 @@ type Window struct {
 	For    time.Duration
 	Least  int64
 	AtMost time.Duration
-}
-
-// ManyKeysPlan is the load over several keys.
-type ManyKeysPlan struct {
-	Keys       []int
-	Contenders int
-	Hold       time.Duration
-	Rounds     int
-	For        time.Duration
-}
-
-// OrdersPlan is for the replay of orders.
-type OrdersPlan struct {
-	Articles []string
-	Rounds   int
-	AtMost   time.Duration
 }
 
 // FaultsPlan is for the faults.
@@ -86,8 +70,7 @@ type FaultsPlan struct {
 // NetworkPlan is for the measurements with a network in between.
 type NetworkPlan struct {
 	Delay       time.Duration // each way
-	Uncontended UncontendedPlan
-	Contended   []ContendedPlan
+	Uncontended TurnsPlan
 	HotRows     HotRowsPlan
 }
 
@@ -100,12 +83,6 @@ type CrowdsPlan struct {
 	Window
 }
 
-// HandOffsPlan is for goroutines that lock and unlock in one process.
-type HandOffsPlan struct {
-	Goroutines, Rounds int
-	For                time.Duration
-}
-
 // HotRowsPlan is for the sales of one article. Callers and Connections are those of one process.
 type HotRowsPlan struct {
 	Processes   int
@@ -115,8 +92,7 @@ type HotRowsPlan struct {
 	For         time.Duration
 }
 
-// lease is the life of locks where nothing should break: long enough for a noisy machine, and
-// pglock's default.
+// lease is the life of locks where nothing should break: long enough for a noisy machine.
 const lease = 20 * time.Second
 
 // processes is the number of processes of contenders.
@@ -124,36 +100,31 @@ const processes = 8
 
 // Short is for every day: all contestants in less than six minutes.
 func Short() Plan {
-	window := Window{For: 300 * time.Millisecond, Least: 10, AtMost: 900 * time.Millisecond}
 	return Plan{
 		Mode:        "short",
-		Uncontended: UncontendedPlan{Rounds: 8, Block: 20 * time.Millisecond, Least: 3, WarmUp: 50 * time.Millisecond},
-		Turns:       TurnsPlan{Rounds: 6, Calls: 60},
-		Contended: []ContendedPlan{{
-			Rejoin: results.AfterNext, Contenders: []int{16}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
-			Window: window,
-		}, {
-			Rejoin: results.AtOnce, Contenders: []int{16}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
-			Window: window,
-		}},
-		ManyKeys: ManyKeysPlan{
-			Keys: []int{1, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1,
-			For: 300 * time.Millisecond,
+		Turns:       TurnsPlan{Rounds: 10, Calls: 100},
+		Uncontended: TurnsPlan{Rounds: 4, Calls: 50, Allocs: true},
+		Growth: GrowthPlan{
+			KeysOfALock: []int{1, 10, 100}, KeysInUse: []int{1, 100, 10_000},
+			RoundTrips: []time.Duration{time.Millisecond, 10 * time.Millisecond}, Rounds: 1, Calls: 20,
 		},
-		Orders: OrdersPlan{Articles: []string{AllOrders}, Rounds: 1, AtMost: 600 * time.Millisecond},
+		Contended: ContendedPlan{
+			Settings: []ContendedSetting{{4, results.AfterNext}, {32, results.AfterNext}, {32, results.AtOnce}},
+			Hold:     time.Millisecond, Rounds: 1,
+			Window: Window{For: 300 * time.Millisecond, Least: 10, AtMost: 900 * time.Millisecond},
+		},
 		Faults: FaultsPlan{Trials: 1, Lease: 2 * time.Second, Limit: 7 * time.Second, AtATime: 64},
 		Network: NetworkPlan{
 			Delay:       500 * time.Microsecond,
-			Uncontended: UncontendedPlan{Rounds: 1, Block: 10 * time.Millisecond, Least: 3},
+			Uncontended: TurnsPlan{Rounds: 1, Calls: 20},
 			HotRows: HotRowsPlan{
 				Processes: 4, Callers: []int{16}, Connections: 16, Rounds: 1, For: 300 * time.Millisecond,
 			},
 		},
 		Crowds: CrowdsPlan{
-			Callers: []int{500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
+			Callers: []int{50, 500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
 			Window: Window{For: 400 * time.Millisecond, Least: 2, AtMost: 1200 * time.Millisecond},
 		},
-		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 1, For: 200 * time.Millisecond},
 		HotRows: HotRowsPlan{
 			Processes: 1, Callers: []int{256}, Connections: 64, Rounds: 1, For: 300 * time.Millisecond,
 		},
@@ -162,39 +133,33 @@ func Short() Plan {
 
 // Full is for publishing.
 func Full() Plan {
-	window := Window{For: 400 * time.Millisecond, Least: 20, AtMost: 1300 * time.Millisecond}
 	return Plan{
-		Mode: "full",
-		Uncontended: UncontendedPlan{
-			Rounds: 32, Block: 30 * time.Millisecond, Least: 5,
-			WarmUp: 150 * time.Millisecond,
+		Mode:        "full",
+		Turns:       TurnsPlan{Rounds: 30, Calls: 300},
+		Uncontended: TurnsPlan{Rounds: 16, Calls: 100, Allocs: true},
+		Growth: GrowthPlan{
+			KeysOfALock: []int{1, 10, 100, 256}, KeysInUse: []int{1, 10, 100, 1000, 10_000, 100_000},
+			RoundTrips: []time.Duration{
+				200 * time.Microsecond, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond,
+				200 * time.Millisecond,
+			},
+			Rounds: 3, Calls: 30,
 		},
-		Turns: TurnsPlan{Rounds: 16, Calls: 200},
-		Contended: []ContendedPlan{{
-			Rejoin: results.AfterNext, Contenders: []int{8, 64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
-			Compared: 6, Window: window,
-		}, {
-			Rejoin: results.AfterNext, Contenders: []int{2}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
-			Window: window,
-		}, {
-			Rejoin: results.AtOnce, Contenders: []int{64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
-			Window: window,
-		}},
-		ManyKeys: ManyKeysPlan{
-			Keys: []int{1, 10, 100, 10_000}, Contenders: 64, Hold: time.Millisecond, Rounds: 1,
-			For: 600 * time.Millisecond,
-		},
-		Orders: OrdersPlan{
-			Articles: []string{OneArticle, SeveralArticles}, Rounds: 1, AtMost: 900 * time.Millisecond,
+		Contended: ContendedPlan{
+			Settings: []ContendedSetting{
+				{2, results.AfterNext},
+				{8, results.AfterNext},
+				{64, results.AfterNext},
+				{256, results.AfterNext},
+				{64, results.AtOnce},
+			},
+			Hold: time.Millisecond, Rounds: 2,
+			Window: Window{For: 400 * time.Millisecond, Least: 20, AtMost: 1300 * time.Millisecond},
 		},
 		Faults: FaultsPlan{Trials: 2, Lease: 2 * time.Second, Limit: 8 * time.Second, AtATime: 64},
 		Network: NetworkPlan{
 			Delay:       500 * time.Microsecond,
-			Uncontended: UncontendedPlan{Rounds: 8, Block: 15 * time.Millisecond, Least: 3},
-			Contended: []ContendedPlan{{
-				Rejoin: results.AfterNext, Contenders: []int{64}, Holds: []time.Duration{time.Millisecond}, Rounds: 1,
-				Window: window,
-			}},
+			Uncontended: TurnsPlan{Rounds: 8, Calls: 30},
 			HotRows: HotRowsPlan{
 				Processes: 4, Callers: []int{16}, Connections: 16, Rounds: 2, For: time.Second,
 			},
@@ -203,7 +168,6 @@ func Full() Plan {
 			Callers: []int{9, 50, 200, 500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
 			Window: Window{For: 600 * time.Millisecond, Least: 3, AtMost: 4 * time.Second},
 		},
-		HandOffs: HandOffsPlan{Goroutines: 64, Rounds: 2, For: 300 * time.Millisecond},
 		HotRows: HotRowsPlan{
 			Processes: 1, Callers: []int{1, 256}, Connections: 64, Rounds: 2, For: 500 * time.Millisecond,
 		},
@@ -212,36 +176,25 @@ func Full() Plan {
 
 // Settings describe the plan in the report.
 func (p Plan) Settings() []results.Setting {
-	var contended string
-	for _, c := range p.Contended {
-		contended += fmt.Sprintf("%v contenders in up to %d processes, holds %v, asking again %s: %d × %v, up to %v "+
-			"until %d acquisitions; ",
-			c.Contenders, processes, c.Holds, c.Rejoin, c.Rounds, c.For, c.AtMost, c.Least)
-	}
 	return []results.Setting{
-		{Name: "uncontended", Value: fmt.Sprintf("%d rounds of %v for each contestant, in a new random order and on "+
-			"new connections each round",
-			p.Uncontended.Rounds, p.Uncontended.Block)},
-		{Name: "contended", Value: contended},
-		{Name: "many keys", Value: fmt.Sprintf("%d contenders, %v keys by Zipf's law, holds %v: %d × %v",
-			p.ManyKeys.Contenders, p.ManyKeys.Keys, p.ManyKeys.Hold, p.ManyKeys.Rounds, p.ManyKeys.For)},
-		{Name: "orders", Value: fmt.Sprintf("%d processes with %d workers, %d × up to %v",
-			shopProcesses, shopWorkers, p.Orders.Rounds, p.Orders.AtMost)},
+		{Name: "in turns", Value: fmt.Sprintf("%d rounds on new connections, %d calls of each in a round",
+			p.Turns.Rounds, p.Turns.Calls)},
+		{Name: "uncontended", Value: fmt.Sprintf("the same, all contestants of a server: %d rounds of %d calls",
+			p.Uncontended.Rounds, p.Uncontended.Calls)},
+		{Name: "growth", Value: fmt.Sprintf("the same: %d rounds of %d calls", p.Growth.Rounds, p.Growth.Calls)},
+		{Name: "contended", Value: fmt.Sprintf("contenders in up to %d processes, holds of %v: %d × %v, up to %v "+
+			"until %d acquisitions", processes, p.Contended.Hold, p.Contended.Rounds, p.Contended.For,
+			p.Contended.AtMost, p.Contended.Least)},
 		{Name: "faults", Value: fmt.Sprintf("%d trials, up to %d at a time; lease %v; a fault ends after %v",
-			p.Faults.Trials, p.Faults.AtATime,
-			p.Faults.Lease, p.Faults.Limit)},
-		{Name: "network", Value: fmt.Sprintf("%v each way, by a proxy on this machine: %d rounds uncontended, on new "+
-			"connections each; one article: %d processes with %v callers each, %d × %v", p.Network.Delay,
-			p.Network.Uncontended.Rounds, p.Network.HotRows.Processes, p.Network.HotRows.Callers,
-			p.Network.HotRows.Rounds, p.Network.HotRows.For)},
-		{Name: "crowds", Value: fmt.Sprintf("%v callers of one key and one of a free key, in one process with %d "+
-			"connections, holds %v: %d × %v, up to %v until %d entries of the free key", p.Crowds.Callers,
-			p.Crowds.Connections, p.Crowds.Hold, p.Crowds.Rounds, p.Crowds.For, p.Crowds.AtMost, p.Crowds.Least)},
-		{Name: "hand-offs", Value: fmt.Sprintf("%d goroutines of one process, with a connection for each: %d × %v",
-			p.HandOffs.Goroutines, p.HandOffs.Rounds, p.HandOffs.For)},
-		{Name: "hot rows", Value: fmt.Sprintf("%v callers in one process with up to %d connections: %d × %v",
-			p.HotRows.Callers, p.HotRows.Connections, p.HotRows.Rounds, p.HotRows.For)},
+			p.Faults.Trials, p.Faults.AtATime, p.Faults.Lease, p.Faults.Limit)},
+		{Name: "network", Value: fmt.Sprintf("a proxy on this machine, which delays by %v each way: %d rounds of %d "+
+			"calls; one article: %d × %v", p.Network.Delay, p.Network.Uncontended.Rounds,
+			p.Network.Uncontended.Calls, p.Network.HotRows.Rounds, p.Network.HotRows.For)},
+		{Name: "crowds", Value: fmt.Sprintf("one process with %d connections, holds of %v: %d × %v, up to %v until %d "+
+			"entries of the free key", p.Crowds.Connections, p.Crowds.Hold, p.Crowds.Rounds, p.Crowds.For,
+			p.Crowds.AtMost, p.Crowds.Least)},
+		{Name: "hot rows", Value: fmt.Sprintf("one process with up to %d connections: %d × %v",
+			p.HotRows.Connections, p.HotRows.Rounds, p.HotRows.For)},
 		{Name: "lease outside the faults", Value: lease.String()},
-		{Name: "locks by hand that poll", Value: "every " + contest.PollInterval.String()},
 	}
 }

@@ -17,8 +17,7 @@ import (
 // the waiters of all contestants.
 const settle = 300 * time.Millisecond
 
-// unlockLimit is how long an unlock may take. It is longer than that of any contestant except
-// goose's table locker, which takes a minute.
+// unlockLimit is how long an unlock may take. It is longer than that of any contestant.
 const unlockLimit = 13 * time.Second
 
 // scene is one fault at one contestant's lock. All its processes want to add to the same number.
@@ -28,7 +27,7 @@ type scene struct {
 	fault      string
 	job        crew.Guard
 	account    *account
-	proxies    *testbed.Proxies // between the holder's client and the servers
+	proxy      testbed.Proxy // between the holder's client and the server
 
 	holder, waiter, second *crew.Process // waiter waits for holder, second waits behind waiter
 	guarded                map[*crew.Process]crew.Guarded
@@ -53,13 +52,13 @@ func (s *scene) stage(ctx context.Context) (err error) {
 	if s.account, err = s.lab.openAccount(ctx, s.job); err != nil {
 		return err
 	}
-	if s.proxies, err = s.lab.Testbed.Proxied(s.contestant.Server); err != nil {
+	if s.proxy, err = s.lab.Testbed.Proxied(s.contestant.Server); err != nil {
 		return err
 	}
 	through := s.job.Entrant
-	through.Environment.Addresses = s.proxies.Addresses
+	through.Environment.Address = s.proxy.Address
 	if s.contestant.Server.SQL() { // the work is on the same server
-		through.Books.Address = s.proxies.Addresses[0]
+		through.Books.Address = s.proxy.Address
 	}
 	if s.holder, err = s.start(ctx, through, 1); err != nil {
 		return err
@@ -154,7 +153,7 @@ func (s *scene) stop() (func() error, error) {
 }
 
 func (s *scene) cutOff() (func() error, error) {
-	release := s.proxies.Hold()
+	release := s.proxy.Hold()
 	return func() error {
 		release()
 		return nil
@@ -293,8 +292,8 @@ func (s *scene) end() {
 			p.Kill()
 		}
 	}
-	if s.proxies != nil {
-		_ = s.proxies.Close()
+	if s.proxy.Proxy != nil {
+		_ = s.proxy.Close()
 	}
 	if s.account != nil {
 		s.account.close()

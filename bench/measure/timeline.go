@@ -2,7 +2,6 @@ package measure
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 type timeline struct {
 	began, ended int64
 	contenders   int
-	exclusive    bool // only one may be inside; otherwise hand-offs and overlaps mean nothing
 }
 
 // analyse fills a round with what follows from the times of asking, entering and leaving. It
@@ -23,7 +21,7 @@ type timeline struct {
 func analyse(round *results.ContendedRound, all []crew.Acquisition, t timeline) {
 	round.Took = time.Duration(t.ended - t.began)
 	all = t.until(all)
-	var entered, counted []crew.Acquisition
+	var entered []crew.Acquisition
 	served := make([]int, t.contenders)
 	for _, a := range all {
 		if a.In != 0 {
@@ -33,18 +31,13 @@ func analyse(round *results.ContendedRound, all []crew.Acquisition, t timeline) 
 			continue
 		}
 		round.LongestWait = max(round.LongestWait, time.Duration(came(a)-a.Asked))
-		counted = append(counted, a)
 		if a.In != 0 {
 			round.Acquisitions++
 			served[a.Contender]++
 		}
 	}
 	round.Jain = jain(served)
-	if !t.exclusive {
-		return
-	}
 	slices.SortFunc(entered, func(a, b crew.Acquisition) int { return cmp.Compare(a.In, b.In) })
-	round.Inversions, round.Displacement = disorder(counted)
 	round.Overlaps, round.Utilisation = t.occupied(entered)
 	gaps, cut := t.handOffs(all, entered)
 	round.HandOffs, round.Cut = len(gaps), cut
@@ -132,56 +125,4 @@ func jain(served []int) float64 {
 	}
 	contenders := float64(len(served))
 	return sum * sum / (contenders * squares) / min(1, sum/contenders)
-}
-
-// disorder compares the order of entering with the order of asking. Contenders that still wait come
-// last in the order of entering. It returns the number of pairs in the wrong order per acquisition,
-// and the average distance of the places.
-func disorder(all []crew.Acquisition) (inversions, displacement float64) {
-	n := len(all)
-	if n == 0 {
-		return 0, 0
-	}
-	byEntering := slices.SortedStableFunc(slices.Values(all), func(a, b crew.Acquisition) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a.Asked, b.Asked))
-	})
-	byAsking := make([]int, n) // places in byEntering
-	for i := range byAsking {
-		byAsking[i] = i
-	}
-	slices.SortStableFunc(byAsking, func(a, b int) int { return cmp.Compare(byEntering[a].Asked, byEntering[b].Asked) })
-	places := newFenwick(n)
-	pairs := 0
-	for place, i := range byAsking {
-		displacement += math.Abs(float64(place - i))
-		pairs += place - places.upTo(i) // those who asked before and entered after
-		places.add(i)
-	}
-	return float64(pairs) / float64(n), displacement / float64(n)
-}
-
-// place sorts by the time of entering.
-func place(a crew.Acquisition) int64 {
-	if a.In == 0 {
-		return math.MaxInt64
-	}
-	return a.In
-}
-
-// fenwick is a Fenwick tree: it counts the marked places up to a place in logarithmic time.
-type fenwick []int
-
-func newFenwick(n int) fenwick { return make(fenwick, n+1) }
-
-func (f fenwick) add(place int) {
-	for i := place + 1; i < len(f); i += i & -i {
-		f[i]++
-	}
-}
-
-func (f fenwick) upTo(place int) (count int) {
-	for i := place + 1; i > 0; i -= i & -i {
-		count += f[i]
-	}
-	return count
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func analysed(contenders int, ended int64, all ...crew.Acquisition) (round results.ContendedRound) {
-	analyse(&round, all, timeline{ended: ended, contenders: contenders, exclusive: true})
+	analyse(&round, all, timeline{ended: ended, contenders: contenders})
 	return round
 }
 
@@ -38,8 +38,6 @@ func TestALatecomerWhoIsFasterIsNoExcuse(t *testing.T) {
 	)
 	require.Equal(t, 30*time.Nanosecond, round.HandOffP50, "1 was waiting at 10, and 0 came and was inside at 40")
 	require.Equal(t, 40*time.Nanosecond, round.HandOffP99)
-	require.InDelta(t, 1.0/3, round.Inversions, 1e-9, "0 overtook 1")
-	require.InDelta(t, 2.0/3, round.Displacement, 1e-9)
 }
 
 func TestAHandOffThatDoesNotComeIsNotLeftOut(t *testing.T) {
@@ -47,7 +45,7 @@ func TestAHandOffThatDoesNotComeIsNotLeftOut(t *testing.T) {
 	analyse(&round, []crew.Acquisition{
 		{Contender: 0, Asked: 0, In: 1, Out: 10, At: 10}, // before the run began
 		{Contender: 1, Asked: 2, At: 520},
-	}, timeline{began: 100, ended: 500, contenders: 2, exclusive: true})
+	}, timeline{began: 100, ended: 500, contenders: 2})
 	require.Zero(t, round.Acquisitions)
 	require.Equal(t, 490*time.Nanosecond, round.HandOffP50, "at least")
 	require.Zero(t, round.Utilisation)
@@ -81,29 +79,9 @@ func TestWhatComesAfterTheEndDoesNotCount(t *testing.T) {
 	require.Equal(t, 80*time.Nanosecond, round.LongestWait)
 }
 
-func TestWhoNeverGotInIsOvertaken(t *testing.T) {
-	round := analysed(2, 100,
-		crew.Acquisition{Contender: 1, Asked: 5, At: 100},
-		crew.Acquisition{Contender: 0, Asked: 10, In: 11, Out: 20, At: 20},
-		crew.Acquisition{Contender: 0, Asked: 21, In: 22, Out: 30, At: 30},
-	)
-	require.InDelta(t, 2.0/3, round.Inversions, 1e-9)
-}
-
 func TestJain(t *testing.T) {
 	require.InDelta(t, 1, jain([]int{5, 5, 5, 5}), 1e-9)
 	require.InDelta(t, 0.25, jain([]int{20, 0, 0, 0}), 1e-9)
 	require.InDelta(t, 1, jain([]int{1, 0, 1, 0}), 1e-9, "two cannot be shared out among four")
 	require.Zero(t, jain([]int{0, 0}))
-}
-
-func TestDisorderOfALongRun(t *testing.T) {
-	const n = 1000
-	all := make([]crew.Acquisition, n)
-	for i := range all { // in the reverse order of asking
-		all[i] = crew.Acquisition{Asked: int64(n - i), In: int64(2*n + i)}
-	}
-	inversions, displacement := disorder(all)
-	require.InDelta(t, (n-1)/2.0, inversions, 1e-9)
-	require.InDelta(t, n/2.0, displacement, 1e-9)
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,14 +29,6 @@ func duration(d time.Duration) string {
 	}
 }
 
-// round formats a duration that somebody chose: 1 ms, 0.
-func round(d time.Duration) string {
-	if d == 0 {
-		return "0"
-	}
-	return tickTime(float64(d))
-}
-
 // number formats a figure with three digits, or as nothing.
 func number(x float64) string {
 	if x <= 0 || math.IsNaN(x) || math.IsInf(x, 0) {
@@ -58,27 +51,40 @@ func share(x float64) string {
 	}
 }
 
-// jain formats an index of fairness, which is never 0.
-func jain(x float64) string {
-	if x <= 0 {
+func factor(x float64) string {
+	if x <= 0 || math.IsInf(x, 0) || math.IsNaN(x) {
 		return nothing
 	}
-	return fmt.Sprintf("%.2f", x)
+	return digits(x) + " ×"
 }
 
-func factor(x float64) string { return digits(x) + " ×" }
-
-// ratio describes an interval of a ratio, in words that say how certain it is.
-func ratio(i results.Interval) string {
+// interval formats a ratio with its interval.
+func interval(i results.Interval) string {
 	switch {
 	case i.Center == 0:
 		return nothing
 	case i.Confidence == 0:
-		return fmt.Sprintf("%.2f × (one round)", i.Center)
+		return fmt.Sprintf("%.2f", i.Center)
 	default:
-		return fmt.Sprintf("%.2f × (%.2f to %.2f, %.0f %%)", i.Center, i.Lo, i.Hi, math.Floor(100*i.Confidence))
+		return fmt.Sprintf("%.2f (%.2f–%.2f)", i.Center, i.Lo, i.Hi)
 	}
 }
+
+// spread is the range of some ratios, or of some durations that it formats.
+func spread(all []float64, format func(float64) string) string {
+	if len(all) == 0 {
+		return nothing
+	}
+	low, high := format(slices.Min(all)), format(slices.Max(all))
+	if low == high {
+		return low
+	}
+	return low + " to " + high
+}
+
+func twoDigits(x float64) string { return fmt.Sprintf("%.2f", x) }
+
+func nanoseconds(x float64) string { return duration(time.Duration(x)) }
 
 func digits(x float64) string {
 	switch {

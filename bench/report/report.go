@@ -1,92 +1,169 @@
-// Package report turns the results of a run of the benchmark into a page and a short table.
+// Package report turns the results of a run of the benchmark into Markdown and plots.
 package report
 
 import (
 	"embed"
 	"fmt"
-	"html/template"
-	"io"
+	"os"
+	"path/filepath"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/txlock/txlock/bench/results"
 )
 
-//go:embed page
+//go:embed *.gotmpl
 var files embed.FS
 
-// page is the data of the template.
-type page struct {
+// Report is the report of a run.
+type Report struct {
 	results.Run
-	Style    template.CSS
-	Date     string
-	Duration string
-	Machine  []results.Setting
-	Summary  string
-	Findings []finding
-	Sections []section
+	contestants map[string]results.Contestant
 }
 
-// HTML writes the report as one self-contained page, without network access or scripts.
-func HTML(w io.Writer, run results.Run) error {
-	templates, err := template.New("").Funcs(template.FuncMap{"join": join}).ParseFS(files, "page/*.gohtml")
+// New returns the report of a run.
+func New(run results.Run) *Report {
+	r := &Report{run, make(map[string]results.Contestant)}
+	for _, c := range run.Contestants {
+		r.contestants[c.Name] = c
+	}
+	return r
+}
+
+// text is what a template gets.
+type text struct {
+	*Report
+	Source string // of the file with all figures, without its ending
+	Note   string // on what has changed since the run
+	Plots  []plotted
+}
+
+// Write writes all figures into folder/name.md, and the plots beside it.
+func (r *Report) Write(folder, name string) error {
+	plots, err := draw(folder, name, r.growth())
 	if err != nil {
-		return fmt.Errorf("report: the template: %w", err)
+		return err
 	}
-	style, err := files.ReadFile("page/page.css")
+	return fill(filepath.Join(folder, name+".md"), "report.gotmpl", text{Report: r, Plots: plots})
+}
+
+// Page writes benchmarks.md into a folder, and its plots beside it. The source, without its ending,
+// is that of the files that Write and results.Run.Write have written, seen from there.
+func (r *Report) Page(folder, source, note string) error {
+	plots, err := draw(folder, "benchmarks", r.growth())
 	if err != nil {
-		return fmt.Errorf("report: the style sheet: %w", err)
+		return err
 	}
-	x := newIndex(run)
-	p := page{
-		// nolint:gosec // our own file
-		Run: run, Style: template.CSS(style), Date: date(run.Started), Machine: machine(run.Machine),
-		Duration: run.Took.Round(time.Second).String(), Summary: x.summary(), Findings: x.findings(),
-	}
-	for _, part := range []func() (section, error){
-		x.uncontendedSection, x.networkSection, x.contendedSection, x.fairnessSection, x.crowdsSection,
-		x.handOffsSection, x.hotRowsSection, x.manyKeysSection, x.ordersSection, x.faultsSection,
-	} {
-		s, err := part()
-		if err != nil {
-			return fmt.Errorf("report: %w", err)
-		}
-		p.Sections = append(p.Sections, s)
-	}
-	if err := templates.ExecuteTemplate(w, "page.gohtml", p); err != nil {
-		return fmt.Errorf("report: write the page: %w", err)
-	}
-	return nil
-}
-
-func date(t time.Time) string {
-	if t.IsZero() {
-		return "date unknown"
-	}
-	return t.Format("2 January 2006, 15:04 MST")
-}
-
-// machine lists what is known of the machine.
-func machine(m results.Machine) (facts []results.Setting) {
-	add := func(name, value string, known bool) {
-		if known {
-			facts = append(facts, results.Setting{Name: name, Value: value})
+	if pools := r.pools(); len(pools.lines) > 0 {
+		if _, err := draw(folder, "", []chart{pools}); err != nil {
+			return err
 		}
 	}
-	add("processor", fmt.Sprintf("%s, %d cores", m.CPU, m.Cores), m.CPU != "")
-	add("memory", fmt.Sprintf("%.1f GiB", m.MemoryGiB), m.MemoryGiB > 0)
-	add("system", m.Kernel, m.Kernel != "")
-	add("Go", strings.TrimPrefix(m.Go, "go"), m.Go != "")
-	add("load before", fmt.Sprintf("%.2f", m.LoadBefore), m.CPU != "")
-	add("flush of 4 KiB to disk", duration(m.Flush), m.Flush > 0)
-	return facts
+	return fill(filepath.Join(folder, "benchmarks.md"), "page.gotmpl", text{r, source, note, plots})
 }
 
-// join writes the settings in one line.
-func join(settings []results.Setting) string {
-	var parts []string
-	for _, s := range settings {
-		parts = append(parts, s.Name+" = "+s.Value)
+func fill(path, name string, with text) error {
+	templates, err := template.ParseFS(files, "*.gotmpl")
+	if err != nil {
+		return fmt.Errorf("report: %w", err)
 	}
-	return strings.Join(parts, ", ")
+	var b strings.Builder
+	if err := templates.ExecuteTemplate(&b, name, with); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+// Date is the day of the run.
+func (r *Report) Date() string { return r.Started.Format("2 January 2006") }
+
+// Duration is how long the run took.
+func (r *Report) Duration() string { return r.Took.Round(time.Second).String() }
+
+// Versions are those of the servers.
+func (r *Report) Versions() string {
+	var all []string
+	for _, s := range r.Servers {
+		all = append(all, strings.TrimSpace(s.Name+" "+s.Version))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Trip is the round trip of the measurements over a network.
+func (r *Report) Trip() string { return tickTime(float64(2 * r.Network.Delay)) }
+
+// Contenders are the most that one setting had.
+func (r *Report) Contenders() (most int) {
+	for _, c := range r.Contended {
+		most = max(most, c.Contenders)
+	}
+	return most
+}
+
+// Callers are the most of a crowd.
+func (r *Report) Callers() (most int) {
+	for _, c := range r.Crowds {
+		most = max(most, c.Callers)
+	}
+	return most
+}
+
+// Buyers are the most callers that sold one article.
+func (r *Report) Buyers() (most int) {
+	for _, h := range r.HotRows {
+		most = max(most, h.Callers)
+	}
+	return most
+}
+
+// Ratios are the times of a use of txlock in turns, as multiples of the same by hand, on clients
+// whose names contain a text.
+func (r *Report) Ratios(use, client string) string {
+	var all []float64
+	for _, t := range r.Turns {
+		if strings.HasPrefix(t.Contestant, "txlock "+use+",") && strings.Contains(t.Contestant, client) {
+			all = append(all, results.Ratio(t.Rounds, t.WithRounds).Center)
+		}
+	}
+	return spread(all, twoDigits)
+}
+
+// FreeKey is the wait for a free key beside the largest crowd, of contestants with this beginning
+// of their names, with the queue in the process or without.
+func (r *Report) FreeKey(beginning string, queue bool) string {
+	var all []float64
+	for _, c := range r.Crowds {
+		if c.Callers == r.Callers() && strings.HasPrefix(c.Contestant, beginning) &&
+			strings.HasSuffix(c.Contestant, ", no queue") != queue {
+			all = append(all, float64(sumUpCrowd(c).p50))
+		}
+	}
+	return spread(all, nanoseconds)
+}
+
+// Lost is the number of updates that contestants with this beginning of their names lost in all
+// faults.
+func (r *Report) Lost(beginning string) (lost int) {
+	for _, f := range r.Faults {
+		if strings.HasPrefix(f.Contestant, beginning) {
+			lost += lostIn(f)
+		}
+	}
+	return lost
+}
+
+// Times says how many times as much as the transaction by hand a use sells.
+func (r *Report) Times(use string, far bool) string {
+	all := r.HotRows
+	if far {
+		all = r.Network.HotRows
+	}
+	var factors []float64
+	for _, h := range all {
+		if strings.HasPrefix(h.Contestant, "txlock "+use+",") && (far || h.Callers == r.Buyers()) {
+			factors = append(factors, r.toHand(h, all))
+		}
+	}
+	return spread(factors, digits)
 }

@@ -1,230 +1,181 @@
 package report
 
 import (
-	"bytes"
-	"html"
 	"os"
-	"regexp"
-	"slices"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	parser "golang.org/x/net/html"
+	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/results"
 )
 
-// pageOf makes the page of a run, and checks what holds for every page.
-func pageOf(t *testing.T, run results.Run) string {
-	t.Helper()
-	var out bytes.Buffer
-	if err := HTML(&out, run); err != nil {
-		t.Fatal(err)
-	}
-	page := out.String()
-	balanced(t, page)
-	for _, wrong := range []string{"NaN", "Inf", "%!", "ZgotmplZ", "<script", "http://", "https://", "src=", "url("} {
-		if strings.Contains(page, wrong) {
-			i := strings.Index(page, wrong)
-			t.Errorf("the page contains %q: …%s…", wrong, page[max(0, i-60):min(len(page), i+60)])
-		}
-	}
-	return page
-}
+const (
+	lock     = "txlock Lock, postgres.Open"
+	noQueue  = lock + ", no queue"
+	combine  = "txlock Combine, postgres.Open"
+	hand     = "by hand: Lock, pgx.Batch"
+	sale     = "transaction by hand, PostgreSQL"
+	polling  = "a | lock\nthat polls"
+	us, ms   = time.Microsecond, time.Millisecond
+	distance = 500 * us
+)
 
-// balanced checks that every element of the page is closed in order.
-func balanced(t *testing.T, page string) {
-	t.Helper()
-	void := map[string]bool{"meta": true, "br": true}
-	var open []string
-	for tokens := parser.NewTokenizer(strings.NewReader(page)); ; {
-		switch tokens.Next() {
-		case parser.ErrorToken:
-			if len(open) > 0 {
-				t.Errorf("elements are never closed: %v", open)
-			}
-			return
-		case parser.StartTagToken:
-			if name, _ := tokens.TagName(); !void[string(name)] {
-				open = append(open, string(name))
-			}
-		case parser.EndTagToken:
-			name, _ := tokens.TagName()
-			if len(open) == 0 || open[len(open)-1] != string(name) {
-				t.Fatalf("</%s> closes nothing: open are %v", name, open)
-			}
-			open = open[:len(open)-1]
-		}
-	}
-}
-
-func TestPageHasAll(t *testing.T) {
-	t.Parallel()
-	run := generated()
-	page := pageOf(t, run)
-	for _, c := range run.Contestants {
-		if !strings.Contains(page, html.EscapeString(c.Name)) {
-			t.Errorf("the page says nothing of %q", c.Name)
-		}
-	}
-	for _, text := range []string{
-		"4711", "Some Processor", "innodb_flush_log_at_trx_commit = 1", "the server cannot be started: no image",
-		"article 7: 41 sold", "not within 10.0 s", "1 July 2026", "2 lost", "1002 sales, but 999 pieces are gone",
-		"A free key beside 500 callers", "Sales of one article by 256 callers", "1 ms away",
-	} {
-		if !strings.Contains(page, text) {
-			t.Errorf("the page does not say %q", text)
-		}
-	}
-	if path := os.Getenv("TXLOCK_REPORT"); path != "" { // so that somebody can look at it
-		if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestFindingsAreComputed(t *testing.T) {
-	t.Parallel()
-	run := generated()
-	all := newIndex(run).findings()
-	if len(all) != 10 {
-		t.Fatalf("there are %d findings, want 10: %v", len(all), all)
-	}
-	for i := range run.Faults {
-		for j := range run.Faults[i].Trials {
-			run.Faults[i].Trials[j].Lost = 0
-		}
-	}
-	f, _ := newIndex(run).lossFinding()
-	if !strings.HasPrefix(f.Value, "0 of ") {
-		t.Errorf("nobody has lost updates, but the finding is %q", f.Value)
-	}
-}
-
-func TestNamesAreEscaped(t *testing.T) {
-	t.Parallel()
-	run := generated()
-	const name = `<script>alert("x")</script>`
-	old := run.Contestants[0].Name
-	run.Contestants[0].Name, run.Missing[0].Reason = name, name
-	for i := range run.Uncontended {
-		if run.Uncontended[i].Contestant == old {
-			run.Uncontended[i].Contestant = name
-		}
-	}
-	if page := pageOf(t, run); !strings.Contains(page, html.EscapeString(name)) {
-		t.Error("the page does not have the name")
-	}
-}
-
-func TestRunsWithoutAll(t *testing.T) {
-	t.Parallel()
-	full := generated()
-	zero := results.Run{
-		Contestants: full.Contestants[:1], Uncontended: []results.Uncontended{{Contestant: full.Contestants[0].Name}},
-		Contended: []results.Contended{
-			{Contestant: full.Contestants[0].Name, Rejoin: results.AfterNext, Rounds: []results.ContendedRound{{}}},
-		},
-		ManyKeys: []results.ManyKeys{{Contestant: full.Contestants[0].Name}},
-		Orders: []results.Orders{{
-			Contestant: full.Contestants[0].Name, Articles: "one",
-			Rounds: []results.OrdersRound{{}},
+// generated is a run with made-up figures.
+func generated() results.Run {
+	run := results.Run{
+		Started: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Took: 42 * time.Minute, Mode: "full", Seed: 4711,
+		Machine:  results.Machine{CPU: "Some Processor", Kernel: "Linux 6.12", Go: "go1.26.0", Cores: 2},
+		Settings: []results.Setting{{Name: "growth", Value: "some rounds"}},
+		Servers: []results.Server{{
+			Name: "PostgreSQL", Version: "18.1", Origin: "container",
+			Durability: []results.Setting{{Name: "fsync", Value: "on"}},
 		}},
-		Faults: []results.Fault{{
-			Contestant: full.Contestants[0].Name, Fault: results.HolderKilled,
-			Trials: []results.FaultTrial{{}},
+		Missing: []results.Missing{{Contestant: "GET_LOCK, Other", Reason: "the server cannot be started: no image"}},
+		Turns: []results.Turns{{
+			Contestant: lock, With: hand,
+			Rounds: []float64{110e3, 120e3, 130e3}, WithRounds: []float64{100e3, 100e3, 100e3},
 		}},
+		Network: results.Network{Delay: distance},
 	}
-	undescribed := full
-	undescribed.Contestants = nil
-	for name, run := range map[string]results.Run{
-		"nothing at all":         {},
-		"nobody took part":       {Contestants: full.Contestants},
-		"only uncontended":       {Contestants: full.Contestants, Uncontended: full.Uncontended},
-		"only many keys":         {Contestants: full.Contestants, ManyKeys: full.ManyKeys},
-		"only faults":            {Contestants: full.Contestants, Faults: full.Faults},
-		"one setting, contended": {Contestants: full.Contestants, Contended: full.Contended[:1]},
-		"all is 0":               zero,
-		"rounds without figures": {
-			Contended: []results.Contended{{Contestant: "x"}},
-			Orders:    []results.Orders{{Contestant: "x"}},
-		},
-		"nobody knows who it was": undescribed,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			page := pageOf(t, run)
-			if run.Uncontended == nil && !strings.Contains(page, "Not measured in this run.") {
-				t.Error("the page does not say that something was not measured")
-			}
-			if err := Markdown(&bytes.Buffer{}, run); err != nil {
-				t.Error(err)
-			}
+	for i, name := range []string{lock, noQueue, combine, hand, sale, polling} {
+		group := contest.InSQL
+		switch {
+		case strings.HasPrefix(name, "txlock"):
+			group = contest.TxLock
+		case name != polling:
+			group = contest.ByHand
+		}
+		run.Contestants = append(run.Contestants, results.Contestant{
+			Name: name, Group: string(group), Server: string(contest.PostgreSQL), Waits: "polls", Remark: "a remark",
 		})
-	}
-}
-
-func TestMarkdown(t *testing.T) {
-	t.Parallel()
-	var out bytes.Buffer
-	if err := Markdown(&out, generated()); err != nil {
-		t.Fatal(err)
-	}
-	table := out.String()
-	rows := regexp.MustCompile(`(?m)^\|.*\|$`).FindAllString(table, -1)
-	for _, row := range rows {
-		if got := strings.Count(row, "|"); !slices.Contains([]int{3, 6, 8, 9, 10}, got) {
-			t.Errorf("%d bars in %q, want those of a table", got, row)
+		slower := time.Duration(i + 1)
+		free := results.Uncontended{Contestant: name, P50: 100 * us * slower, P99: 300 * us * slower, RoundTrips: 2}
+		run.Uncontended = append(run.Uncontended, free)
+		free.P50 += 2 * ms
+		run.Network.Uncontended = append(run.Network.Uncontended, free)
+		for _, by := range results.Axes {
+			run.Growth = append(run.Growth, results.Growth{Contestant: name, By: by, Points: []results.Point{
+				{X: 1, P50: 100 * us * slower}, {X: 100, P50: 200 * us * slower},
+			}})
+		}
+		for _, contenders := range []int{2, 64} {
+			run.Contended = append(run.Contended, results.Contended{
+				Contestant: name, Contenders: contenders, Rejoin: results.AfterNext, Rounds: []results.ContendedRound{{
+					Took: time.Second, Acquisitions: 500, HandOffP50: 200 * us * slower, HandOffP99: ms * slower,
+					HandOffs: 500, Utilisation: 0.8, Jain: 0.99,
+				}},
+			})
+		}
+		run.Crowds = append(run.Crowds, results.Crowd{Contestant: name, Callers: 500, Rounds: []results.CrowdRound{
+			{Took: time.Second, Hot: 300, FreeP50: 170 * us * slower, FreeP99: ms * slower, Busy: 3},
+		}})
+		sold := results.HotRow{Contestant: name, Callers: 256, Rounds: []results.HotRowRound{
+			{Took: time.Second, Sold: 40_000 / (i + 1), P50: ms, P99: 2 * ms},
+		}}
+		run.HotRows, run.Network.HotRows = append(run.HotRows, sold), append(run.Network.HotRows, sold)
+		for _, fault := range results.FaultNames {
+			run.Faults = append(run.Faults, results.Fault{Contestant: name, Fault: fault, Trials: []results.FaultTrial{
+				{Regained: ms * slower, Limit: 10 * time.Second},
+			}})
 		}
 	}
+	last := len(run.Faults) - 1
+	run.Faults[last].Trials[0] = results.FaultTrial{Regained: -1, Limit: 10 * time.Second, Lost: 2, Told: true}
+	run.HotRows[5].Rounds[0].Complaint = "1002 sales, but 999 pieces are gone"
+	return run
+}
+
+// written are the files that a report writes, by their names.
+func written(t *testing.T, write func(folder string) error) map[string]string {
+	t.Helper()
+	folder, files := t.TempDir(), make(map[string]string)
+	require.NoError(t, write(folder))
+	entries, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	for _, entry := range entries {
+		content, err := os.ReadFile(filepath.Join(folder, entry.Name()))
+		require.NoError(t, err)
+		files[entry.Name()] = string(content)
+		for _, wrong := range []string{"NaN", "Inf", "%!", "<no value>"} {
+			require.NotContains(t, string(content), wrong, entry.Name())
+		}
+	}
+	return files
+}
+
+func TestReportHasAll(t *testing.T) {
+	t.Parallel()
+	r := New(generated())
+	files := written(t, func(folder string) error { return r.Write(folder, "run") })
 	for _, text := range []string{
-		"txlock Lock, pgx", "txlock Do, MariaDB", "pg_advisory_lock", "GET_LOCK, MySQL", "rueidislock",
-		"etcd concurrency",
-		"go-zookeeper", "seed 4711", "PostgreSQL 18.1", "| txlock Combine, pgx | 40\u202f000 | 40.0 × |",
-		"| txlock Lock, pgx, no queue | > 1.28 s | > 2.00 s |", "| bare row: Lock, pgx |",
-		"| 1.07 (1.07–1.07) |",
+		lock, noQueue, combine, hand, sale, `a \| lock that polls`, "4711", "Some Processor", "fsync = on",
+		"some rounds", "the server cannot be started: no image",
+		"1.20 (1.10–1.30)", "not within 10.0 s, **2 lost**, holder told",
+		"**1002 sales, but 999 pieces are gone**", "1 ms away", "hand-off p50, 64 contenders", "5.00 ×",
+		"(run-keys-in-use.svg)",
 	} {
-		if !strings.Contains(table, text) {
-			t.Errorf("the table has no %q", text)
+		require.Contains(t, files["run.md"], text)
+	}
+	require.Len(t, files, 5)
+	for name, content := range files {
+		if strings.HasSuffix(name, ".svg") {
+			require.Contains(t, content, lock, name)
+			require.Contains(t, content, "200 µs", name)
 		}
 	}
-	short, _, _ := strings.Cut(table, "\nAs a multiple")
-	for _, text := range []string{"redislock |", "txlock Rows", "NaN"} {
-		if strings.Contains(short, "| "+text) {
-			t.Errorf("the table has %q", text)
-		}
-	}
-	t.Logf("\n%s", table)
 }
 
-func TestPoolsIsAPicture(t *testing.T) {
+func TestPageIsWrittenByTheProgram(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	if err := Pools(&out, generated()); err != nil {
-		t.Fatal(err)
+	r := New(generated())
+	files := written(t, func(folder string) error { return r.Page(folder, "../results/run", "One thing has changed.") })
+	page := files["benchmarks.md"]
+	for _, text := range []string{
+		"(../results/run.md)", "One thing has changed.", "`Lock` takes 1.20 ×", "170 µs (p50)", "it takes 340 µs",
+		"sells 1.67 times", "(benchmarks-contenders.svg)", "1 July 2026",
+	} {
+		require.Contains(t, page, text)
 	}
-	picture := out.String()
-	balanced(t, picture)
-	for _, text := range []string{"<svg xmlns=", "500 callers", "10 of 10", "1.28 s", "200 µs", "p99"} {
-		if !strings.Contains(picture, text) {
-			t.Errorf("the picture has no %q", text)
+	require.Contains(t, files["pools.svg"], noQueue)
+	require.NotContains(t, files["pools.svg"], hand)
+	for _, line := range strings.Split(page, "\n") {
+		if !strings.HasPrefix(line, "|") {
+			require.LessOrEqual(t, len([]rune(line)), 120, line)
 		}
-	}
-	if err := Pools(&out, results.Run{}); err == nil {
-		t.Error("without a crowd there is nothing to draw")
 	}
 }
 
-func TestDurations(t *testing.T) {
+func TestWhatWasNotMeasuredIsSaid(t *testing.T) {
+	t.Parallel()
+	files := written(t, func(folder string) error { return New(results.Run{}).Write(folder, "run") })
+	require.Len(t, files, 1, "no plot without a line")
+	require.Contains(t, files["run.md"], "Not measured in this run.")
+}
+
+func TestAHandOffThatTheEndCutOffIsALeast(t *testing.T) {
+	t.Parallel()
+	s := sumUpContended(results.Contended{Rounds: []results.ContendedRound{
+		{HandOffP50: 490 * ms, HandOffs: 1, Cut: 1, Took: time.Second},
+	}})
+	require.Equal(t, "> 490 ms", s.handOff(s.p50))
+	require.Equal(t, "> 2.00 s", crowd{cut: true}.free(2*time.Second))
+}
+
+func TestNumbersHaveThreeDigits(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		0: "–", 12 * time.Nanosecond: "12.0 ns", 182400 * time.Nanosecond: "182 µs", 1234 * time.Microsecond: "1.23 ms",
-		90 * time.Second:         "90.0 s",
-		999960 * time.Nanosecond: "1.00 ms",
+		0: "–", 7: "7.00 ns", 46_300: "46.3 µs", 999_499: "999 µs", 999_500: "1.00 ms",
+		1234 * time.Second: "1\u202f234 s",
 	} {
-		if got := duration(d); got != want {
-			t.Errorf("duration(%d) = %q, want %q", d, got, want)
-		}
+		require.Equal(t, want, duration(d))
 	}
+	require.Equal(t, "143\u202f440", number(143440))
+	require.Equal(t, "8.1 %", share(0.081))
+	require.Equal(t, "71 %", share(0.71))
+	require.Equal(t, "1.10 to 1.39", spread([]float64{1.39, 1.1, 1.2}, twoDigits))
+	require.Equal(t, nothing, spread(nil, twoDigits))
 }

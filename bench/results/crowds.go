@@ -7,7 +7,6 @@ import "time"
 type Network struct {
 	Delay       time.Duration // each way
 	Uncontended []Uncontended
-	Contended   []Contended
 	HotRows     []HotRow
 }
 
@@ -35,15 +34,6 @@ type CrowdRound struct {
 	Open     int // connections at the server
 	Overlaps int // number of entries while another was inside
 	Failed   int // number of calls that returned an error
-}
-
-// HandOff is goroutines of one process that lock and unlock one key as fast as they can.
-type HandOff struct {
-	Contestant string
-	Goroutines int
-	PerSecond  []float64 // by round
-	Overlaps   int
-	Failed     int
 }
 
 // HotRow is callers that each sell one piece of the same article: one row of stock, and a row for

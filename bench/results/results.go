@@ -19,15 +19,13 @@ type Run struct {
 	Contestants []Contestant
 	Missing     []Missing
 
-	Uncontended []Uncontended
 	Turns       []Turns
+	Uncontended []Uncontended
+	Growth      []Growth
 	Contended   []Contended
-	ManyKeys    []ManyKeys
-	Orders      []Orders
 	Faults      []Fault
 	Network     Network
 	Crowds      []Crowd
-	HandOffs    []HandOff
 	HotRows     []HotRow
 }
 
@@ -51,35 +49,50 @@ type Server struct {
 }
 
 // Contestant is what the tables say of a contestant besides its figures.
-type Contestant struct {
-	Name, Group, Server, Waits, Remark, Floor, Bare string
-	Leased                                          bool
-}
+type Contestant struct{ Name, Group, Server, Waits, Remark, ByHand string }
 
 // Missing is a contestant that could not take part in one measurement or, if Measurement is empty,
 // in any, or whose calls failed. Measurement begins with the name of the measurement.
 type Missing struct{ Contestant, Measurement, Reason string }
 
-// Uncontended is one client that locks and unlocks a key that nobody else wants.
-type Uncontended struct {
-	Contestant string
-	Cycles     int
-	P50, P99   time.Duration // over all cycles
-	Mean       time.Duration // of all cycles
-	// Rounds are the medians of the rounds, in nanoseconds. Values of one server's contestants with
-	// the same index were measured at the same time, except for the turns of the others on that
-	// server.
-	Rounds     []float64
-	RoundTrips float64 // per cycle, counted on the wire
-	Allocs     float64 // per cycle
-	AllocBytes float64 // per cycle
-}
-
-// Turns is a contestant of txlock and another one, call by call in turns. Rounds are the medians of
-// the rounds, in nanoseconds.
+// Turns is a contestant of txlock and the same promise by hand, call by call in turns. Rounds are
+// the medians of the rounds, in nanoseconds. Each round has new connections.
 type Turns struct {
 	Contestant, With   string
 	Rounds, WithRounds []float64
+}
+
+// Uncontended is one client that locks and unlocks a key that nobody else wants.
+type Uncontended struct {
+	Contestant string
+	Calls      int
+	P50, P99   time.Duration // over all calls
+	RoundTrips float64       // per call, counted on the wire
+	Allocs     float64       // per call
+	AllocBytes float64       // per call
+}
+
+// Growth is the time of a lock that nobody else wants, when something grows.
+type Growth struct {
+	Contestant string
+	By         string // one of Axes
+	Points     []Point
+}
+
+// What grows.
+const (
+	KeysOfALock = "keys of one lock"
+	KeysInUse   = "keys in use"
+	Distance    = "round trip"
+)
+
+// Axes are all that grows, in the order of the report.
+var Axes = []string{KeysOfALock, KeysInUse, Distance}
+
+// Point is a median where so much has grown: keys, or nanoseconds.
+type Point struct {
+	X   float64
+	P50 time.Duration
 }
 
 // Rejoin is when a contender that has released the lock asks for it again.
@@ -105,8 +118,7 @@ type Contended struct {
 type ContendedRound struct {
 	Took         time.Duration
 	Acquisitions int
-	// HandOff is the time from a release to the next entry, over all hand-offs: none is left out,
-	// see the report. It is empty for contestants that do not exclude.
+	// HandOff is the time from a release to the next entry, over all hand-offs: none is left out.
 	HandOffP50, HandOffP99 time.Duration
 	// HandOffs is the number of hand-offs. Cut is how many of them the end of the run cut off.
 	// These count with the time that had passed, so their real times are at least that.
@@ -114,40 +126,12 @@ type ContendedRound struct {
 	Utilisation   float64 // share of the time in which the lock was held
 	ServerCPU     time.Duration
 	Connections   int
-	// Inversions is the number of pairs of acquisitions in the wrong order of asking, per
-	// acquisition. Displacement is the mean distance between an acquisition's place in the order of
-	// entering and its place in the order of asking.
-	Inversions, Displacement float64
-	LongestWait              time.Duration // includes those that still wait at the end
+	LongestWait   time.Duration // includes those that still wait at the end
 	// Jain is the fairness of the contenders' numbers of acquisitions. 1 is as equal as possible
 	// with that many acquisitions; 1/n means that one contender has all.
 	Jain     float64
 	Overlaps int // number of entries while another was inside
 	Failed   int // number of calls that returned an error
-}
-
-// ManyKeys is the throughput of many contenders over several keys.
-type ManyKeys struct {
-	Contestant string
-	Slots      int // 0 if the lock has no slots
-	Keys       int
-	Contenders int
-	Hold       time.Duration
-	PerSecond  []float64 // by round
-}
-
-// Orders is the replay of real orders.
-type Orders struct {
-	Contestant string
-	Articles   string // which orders were replayed: "one", "several" or "all"
-	Rounds     []OrdersRound
-}
-
-// OrdersRound is one replay.
-type OrdersRound struct {
-	Orders    int // number decided in time
-	Took      time.Duration
-	Complaint string // what an audit found wrong with the books; empty: nothing
 }
 
 // Fault is what happened when something broke.

@@ -3,6 +3,8 @@ package results
 import (
 	"math"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestMedian(t *testing.T) {
@@ -57,4 +59,13 @@ func TestRatioLeavesOutWhatHasNoPair(t *testing.T) {
 	if got := Ratio([]float64{1}, []float64{0}); got != (Interval{}) {
 		t.Errorf("Ratio without a pair = %+v, want nothing", got)
 	}
+}
+
+func TestQuantile(t *testing.T) {
+	sample := []int64{5, 1, 4, 2, 3}
+	require.EqualValues(t, 3, Quantile(sample, 0.5))
+	require.EqualValues(t, 5, Quantile(sample, 0.99))
+	require.EqualValues(t, 1, Quantile(sample, 0))
+	require.Zero(t, Quantile(nil, 0.5))
+	require.Equal(t, []int64{5, 1, 4, 2, 3}, sample, "the sample is left as it was")
 }

@@ -21,14 +21,14 @@ import (
 func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error) {
 	for _, server := range contest.Servers {
 		running := t.running[server]
-		if len(running) == 0 {
+		if running == nil {
 			continue
 		}
 		// The path on this machine is nobody else's business.
-		origin, _, _ := strings.Cut(running[0].Origin, ", ")
+		origin, _, _ := strings.Cut(running.Origin, ", ")
 		origin, _, _ = strings.Cut(origin, " in /")
 		described := results.Server{Name: string(server), Origin: origin}
-		described.Version, described.Durability, err = describe(ctx, server, running[0].DSN)
+		described.Version, described.Durability, err = describe(ctx, server, running.DSN)
 		if err != nil {
 			return nil, fmt.Errorf("settings of %s: %w", server, err)
 		}
@@ -37,7 +37,7 @@ func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error
 	return all, nil
 }
 
-// asItShips is the durability of ZooKeeper and etcd, which have no query for it.
+// asItShips is the durability of etcd, which has no query for it.
 var asItShips = []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}}
 
 func describe(ctx context.Context, server contest.Server, address string) (
@@ -46,10 +46,6 @@ func describe(ctx context.Context, server contest.Server, address string) (
 	switch server {
 	case contest.Redis:
 		return describeRedis(ctx, address)
-	case contest.ZooKeeper:
-		text, err := talk(ctx, address, "srvr\n", "")
-		version, _, _ = strings.Cut(strings.TrimPrefix(text, "Zookeeper version: "), "-")
-		return version, asItShips, err
 	case contest.Etcd:
 		text, err := get(ctx, address+"/version")
 		if err != nil {

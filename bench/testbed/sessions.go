@@ -20,7 +20,7 @@ func (t *Testbed) Sessions(ctx context.Context, server contest.Server) (*Session
 	if !server.SQL() || t.Missing(server) != nil {
 		return nil, nil
 	}
-	db, err := database.SQL(ctx, server, t.Addresses(server)[0], 1)
+	db, err := database.SQL(ctx, server, t.Address(server), 1)
 	if err != nil {
 		return nil, err
 	}

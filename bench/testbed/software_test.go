@@ -20,16 +20,13 @@ import (
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
-// A helper process starts a server, pauses it if it is told to, and waits to be killed.
+// A helper process starts a server, and waits to be killed.
 func TestMain(m *testing.M) {
-	role := os.Getenv("TXLOCK_TEST_HELPER")
-	if role == "" {
+	name := os.Getenv("TXLOCK_TEST_SERVER")
+	if name == "" {
 		os.Exit(m.Run())
 	}
-	server, err := software[contest.Server(os.Getenv("TXLOCK_TEST_SERVER"))].Start(context.Background())
-	if err == nil && role == "pause" {
-		err = server.Pause()
-	}
+	server, err := software[contest.Server(name)].Start(context.Background())
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -51,12 +48,6 @@ func gone(t *testing.T, dsn string) {
 	}, time.Minute, 10*time.Millisecond, "the server still listens")
 }
 
-func answersWithin(s servers.Software, server *servers.Server, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	return s.Answers(ctx, server.DSN)
-}
-
 // private starts a server that faults can be applied to.
 func private(t *testing.T, s servers.Software) *servers.Server {
 	t.Helper()
@@ -68,33 +59,19 @@ func private(t *testing.T, s servers.Software) *servers.Server {
 	return server
 }
 
-func TestServersAreHandledAsDatabasesAre(t *testing.T) {
+func TestServersAnswerAndStop(t *testing.T) {
 	for name, s := range software {
 		t.Run(string(name), func(t *testing.T) {
 			server := private(t, s)
 			prefix := map[contest.Server]string{contest.Etcd: "http://"}[name]
 			require.Regexp(t, "^"+prefix+address.String()+"$", server.DSN)
-			answering := func() error { return answersWithin(s, server, 10*time.Second) }
-			require.NoError(t, answering())
-			dsn := server.DSN
-
-			require.NoError(t, server.Pause())
-			require.True(t, os.IsTimeout(answersWithin(s, server, 300*time.Millisecond)))
-			require.NoError(t, server.Continue())
-			require.NoError(t, answering())
-
-			require.NoError(t, server.Kill())
-			require.Error(t, answering())
-			require.NoError(t, server.Restart(context.Background()))
-			require.Equal(t, dsn, server.DSN)
-			require.NoError(t, answering())
-			require.NoError(t, server.Restart(context.Background()), "while it runs")
-			require.NoError(t, answering())
-
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			require.NoError(t, s.Answers(ctx, server.DSN))
 			begin := time.Now()
 			require.NoError(t, server.Stop())
 			require.Less(t, time.Since(begin), 10*time.Second, "it did not obey")
-			gone(t, dsn)
+			gone(t, server.DSN)
 			folders, err := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("txlock-server-%d-*", os.Getpid())))
 			require.NoError(t, err)
 			require.Empty(t, folders)
@@ -104,23 +81,20 @@ func TestServersAreHandledAsDatabasesAre(t *testing.T) {
 
 func TestKilledProcessLeavesNoServer(t *testing.T) {
 	for name, s := range software {
-		for _, role := range []string{"run", "pause"} {
-			t.Run(fmt.Sprintf("%s, %s", name, role), func(t *testing.T) {
-				helper := exec.Command(os.Args[0])
-				helper.Env = append(os.Environ(), "TXLOCK_TEST_HELPER="+role, "TXLOCK_TEST_SERVER="+string(name),
-					s.Variable+"=")
-				output, err := helper.StdoutPipe()
-				require.NoError(t, err)
-				require.NoError(t, helper.Start())
-				lines := bufio.NewScanner(output)
-				require.True(t, lines.Scan())
-				dsn := lines.Text()
-				require.Regexp(t, address, dsn)
-				require.NoError(t, helper.Process.Kill())
-				_ = helper.Wait()
-				gone(t, dsn)
-			})
-		}
+		t.Run(string(name), func(t *testing.T) {
+			helper := exec.Command(os.Args[0])
+			helper.Env = append(os.Environ(), "TXLOCK_TEST_SERVER="+string(name), s.Variable+"=")
+			output, err := helper.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, helper.Start())
+			lines := bufio.NewScanner(output)
+			require.True(t, lines.Scan())
+			dsn := lines.Text()
+			require.Regexp(t, address, dsn)
+			require.NoError(t, helper.Process.Kill())
+			_ = helper.Wait()
+			gone(t, dsn)
+		})
 	}
 }
 
@@ -142,25 +116,13 @@ func TestRedisSavesAsItShipsAndItsWorkIsCounted(t *testing.T) {
 
 func TestGivenAddressIsUsed(t *testing.T) {
 	for name, variable := range map[contest.Server]string{
-		contest.Redis: "TXLOCK_REDIS", contest.ZooKeeper: "TXLOCK_ZOOKEEPER", contest.Etcd: "TXLOCK_ETCD",
+		contest.Redis: "TXLOCK_REDIS", contest.Etcd: "TXLOCK_ETCD",
 	} {
 		t.Setenv(variable, "given:1")
 		server, err := software[name].Start(context.Background())
 		require.NoError(t, err)
 		require.Equal(t, &servers.Server{Name: string(name), DSN: "given:1", Origin: "given in " + variable}, server)
 	}
-}
-
-func TestZooKeeperNeedsJavaAndItsJars(t *testing.T) {
-	_, err := zooKeeperIn(t.TempDir())
-	require.ErrorContains(t, err, "zookeeper.jar")
-	require.ErrorIs(t, err, os.ErrNotExist)
-	t.Setenv("PATH", "")
-	t.Setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-	t.Setenv(zooKeeper.Variable, "")
-	_, err = zooKeeper.Start(context.Background())
-	require.ErrorContains(t, err, "a server program on this machine: ZooKeeper needs java")
-	require.ErrorContains(t, err, "packages in a cache folder: ZooKeeper needs java")
 }
 
 func TestServerThatListensButIsNotReadyDoesNotAnswer(t *testing.T) {
@@ -184,6 +146,5 @@ func TestServerThatListensButIsNotReadyDoesNotAnswer(t *testing.T) {
 	defer loading.Close()
 	ctx := context.Background()
 	require.ErrorContains(t, redis.Answers(ctx, listener.Addr().String()), "-LOADING")
-	require.ErrorContains(t, zooKeeper.Answers(ctx, listener.Addr().String()), "-LOADING")
 	require.ErrorContains(t, servers.Etcd.Answers(ctx, loading.URL), "503")
 }

@@ -10,29 +10,26 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/bench/contest"
-	"github.com/txlock/txlock/dialects"
 )
 
-// registerCombine registers a client of the library whose callers sell together, under the row of
-// the article.
-func (open opener) registerCombine(c contest.Contestant, client string) {
-	c.Name, c.Floor, c.Bare, c.Parts = "txlock Combine, "+client, "", "", contest.HotRow
-	c.Remark = "sales that arrive while others commit share the next transaction, of one statement for each table"
-	c.Open = func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-		opened, err := open(ctx, env, form{slots: dialects.DefaultSlots, use: useDo})
-		if err != nil {
-			return nil, err
+// registerSellers registers Combine and Exec under the row of the article that all want.
+func (c client) registerSellers() {
+	c.register(c.contestant("txlock Combine",
+		"sales that arrive while others commit share the next transaction, of one statement for each table",
+		contest.HotRow), form{use: useDo}, func(opened contest.Client) contest.Client {
+		if l, ok := opened.(library[pgx.Tx]); ok {
+			return combine(l, bookPostgres)
 		}
-		switch l := opened.(type) {
-		case library[pgx.Tx]:
-			return combine(l, bookPostgres), nil
-		case library[*sql.Tx]:
-			return combine(l, bookMySQL), nil
+		return combine(opened.(library[*sql.Tx]), bookMySQL)
+	})
+	of := c.contestant("txlock Exec", "the lock, the UPDATE, the INSERT and the COMMIT", contest.HotRow)
+	of.Name += ", of the row"
+	c.register(of, form{use: useDo}, func(opened contest.Client) contest.Client {
+		if l, ok := opened.(library[pgx.Tx]); ok {
+			return executing[pgx.Tx]{l, c.server}
 		}
-		return nil, fmt.Errorf("bug: a library of another transaction: %T", opened)
-	}
-	c.Prepare = nothing // another use of the client has installed the slots
-	contest.Register(c)
+		return executing[*sql.Tx]{opened.(library[*sql.Tx]), c.server}
+	})
 }
 
 // combining is a client whose callers sell together.
@@ -76,5 +73,26 @@ func bookMySQL(ctx context.Context, tx *sql.Tx, orders []int64) error {
 	fmt.Fprintf(&b, "; UPDATE %s SET stock = stock - %d WHERE article = %d", contest.StockTable, len(orders),
 		contest.Article)
 	_, err := tx.ExecContext(ctx, b.String())
+	return err
+}
+
+// executing is a client whose callers sell in one round trip each.
+type executing[Tx any] struct {
+	library[Tx]
+	server contest.Server
+}
+
+// Sell implements contest.Seller.
+func (c executing[Tx]) Sell(ctx context.Context, order int64) error {
+	_, err := c.locks.Rows(contest.StockTable, "article", contest.Article).Exec(ctx,
+		txlock.Statement{
+			SQL: write(c.server, "UPDATE "+contest.StockTable+
+				" SET stock = stock - 1 WHERE article = ? AND stock > 0", 0),
+			Args: []any{contest.Article}, Rows: 1,
+		},
+		txlock.Statement{
+			SQL:  write(c.server, "INSERT INTO "+contest.SalesTable+" (id, article) VALUES (?, ?)", 0),
+			Args: []any{order, contest.Article},
+		})
 	return err
 }

@@ -4,6 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
@@ -39,7 +43,7 @@ type transaction interface {
 // openDatabase connects to a database.
 func openDatabase(ctx context.Context, server contest.Server, env contest.Environment) (database, error) {
 	if server == contest.PostgreSQL {
-		pool, err := pools.Pool(ctx, env.Address(), env.Contenders)
+		pool, err := pools.Pool(ctx, env.Address, env.Contenders)
 		return postgresDatabase{pool, postgresStatements{pool}}, err
 	}
 	// READ COMMITTED is PostgreSQL's default. Users of MySQL set it to avoid deadlocks over gaps
@@ -48,15 +52,60 @@ func openDatabase(ctx context.Context, server contest.Server, env contest.Enviro
 	if server == contest.MariaDB {
 		isolation = "tx_isolation"
 	}
-	db, err := openMySQL(ctx, env, func(config *mysql.Config) {
+	db, err := mysqlPool(ctx, env, func(config *mysql.Config) {
 		config.Params = map[string]string{isolation: "'READ-COMMITTED'"}
 	})
 	return mysqlDatabase{db, mysqlStatements{db}}, err
 }
 
-// openMySQL connects to MySQL or MariaDB with the settings of a contestant.
-func openMySQL(ctx context.Context, env contest.Environment, set func(*mysql.Config)) (*sql.DB, error) {
-	config, err := mysql.ParseDSN(env.Address())
+// prepare runs do on a database with one connection.
+func prepare(ctx context.Context, server contest.Server, env contest.Environment, do func(database) error) error {
+	env.Contenders = 1
+	db, err := openDatabase(ctx, server, env)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(db), db.Close())
+}
+
+// create creates a new table.
+func create(ctx context.Context, db database, table, columns string) error {
+	for _, statement := range []string{
+		"DROP TABLE IF EXISTS " + table, "CREATE TABLE " + table + " (" + columns + ")",
+	} {
+		if _, err := db.exec(ctx, statement); err != nil {
+			return fmt.Errorf("create %s: %w", table, err)
+		}
+	}
+	return nil
+}
+
+// write translates a statement for a server. {moment} is the type of a time, {now} the current
+// time, {deadline} the end of a lease that begins now. "{insert if new} t VALUES (…) {if new}"
+// inserts a row unless it exists. Parameters are written as ?.
+func write(server contest.Server, statement string, lease time.Duration) string {
+	length := strconv.FormatInt(lease.Microseconds(), 10)
+	if server != contest.PostgreSQL {
+		return strings.NewReplacer("{moment}", "DATETIME(6)", "{now}", "UTC_TIMESTAMP(6)",
+			"{deadline}", "UTC_TIMESTAMP(6) + INTERVAL "+length+" MICROSECOND",
+			"{insert if new}", "INSERT IGNORE INTO", "{if new}", "").Replace(statement)
+	}
+	var numbered strings.Builder
+	for i, part := range strings.Split(statement, "?") {
+		if i > 0 {
+			numbered.WriteString("$" + strconv.Itoa(i))
+		}
+		numbered.WriteString(part)
+	}
+	// now() would be the start of the transaction, which may have waited since.
+	return strings.NewReplacer("{moment}", "TIMESTAMPTZ", "{now}", "clock_timestamp()",
+		"{deadline}", "clock_timestamp() + INTERVAL '"+length+" microseconds'",
+		"{insert if new}", "INSERT INTO", "{if new}", "ON CONFLICT DO NOTHING").Replace(numbered.String())
+}
+
+// mysqlPool connects to MySQL or MariaDB with the settings of a contestant.
+func mysqlPool(ctx context.Context, env contest.Environment, set func(*mysql.Config)) (*sql.DB, error) {
+	config, err := mysql.ParseDSN(env.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -141,9 +190,6 @@ func transactSQL(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error 
 	return tx.Commit()
 }
 
-// errOvertaken ends a transaction whose work became worthless through another's commit.
-var errOvertaken = errors.New("another was faster")
-
 // again reports whether trying again can help: after a deadlock or a similar conflict, and after
 // MySQL's limit on a wait, which is not the limit of the contestant.
 func again(err error) bool {
@@ -155,7 +201,7 @@ func again(err error) bool {
 	case errors.As(err, &fromMySQL):
 		return fromMySQL.Number == 1213 || fromMySQL.Number == 1205
 	}
-	return errors.Is(err, errOvertaken)
+	return false
 }
 
 // transactAgain repeats transact while its error is [again], until ctx ends.
