@@ -37,32 +37,38 @@ var hands = []hand{
 	{
 		contest.PostgreSQL, "pgx.Batch",
 		[]string{"postgres.Open", "postgres.New"},
-		[]use{useLock, useDo, useLockTx, useExec}, openBatch,
+		[]use{useLock, useDo, useLockTx, useExec},
+		openBatch,
 	},
 	{
 		contest.PostgreSQL, "database/sql on PostgreSQL",
 		[]string{"postgres.NewSQL"},
-		[]use{useLock, useDo, useLockTx}, openByOne(contest.PostgreSQL),
+		[]use{useLock, useDo, useLockTx},
+		openByOne(contest.PostgreSQL),
 	},
 	{
 		contest.MySQL, "one query on MySQL",
 		[]string{"mysql.Open"},
-		[]use{useLock, useDo, useExec}, openOneQuery,
+		[]use{useLock, useDo, useExec},
+		openOneQuery,
 	},
 	{
 		contest.MySQL, "database/sql on MySQL",
 		[]string{"mysql.New"},
-		[]use{useLock, useDo, useLockTx}, openByOne(contest.MySQL),
+		[]use{useLock, useDo, useLockTx},
+		openByOne(contest.MySQL),
 	},
 	{
 		contest.MariaDB, "one query on MariaDB",
 		[]string{"mysql.Open on MariaDB"},
-		[]use{useLock, useDo, useExec}, openOneQuery,
+		[]use{useLock, useDo, useExec},
+		openOneQuery,
 	},
 	{
 		contest.MariaDB, "database/sql on MariaDB",
 		[]string{"mysql.New on MariaDB"},
-		[]use{useLock, useDo, useLockTx}, openByOne(contest.MariaDB),
+		[]use{useLock, useDo, useLockTx},
+		openByOne(contest.MariaDB),
 	},
 }
 
