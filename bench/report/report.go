@@ -81,11 +81,12 @@ func (r *Report) Date() string { return r.Started.Format("2 January 2006") }
 // Duration is how long the run took.
 func (r *Report) Duration() string { return r.Took.Round(time.Second).String() }
 
-// Versions are those of the servers.
+// Versions are those of the servers, without what a packager has added.
 func (r *Report) Versions() string {
 	var all []string
 	for _, s := range r.Servers {
-		all = append(all, strings.TrimSpace(s.Name+" "+s.Version))
+		version, _, _ := strings.Cut(s.Version, "-")
+		all = append(all, strings.TrimSpace(s.Name+" "+version))
 	}
 	return strings.Join(all, ", ")
 }
