@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/exposition"
+	"github.com/txlock/txlock/serve/internal/exposition"
 	"github.com/txlock/txlock/internal/holdings"
 )
 
