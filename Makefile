@@ -14,7 +14,7 @@ PAGES = README.md docs/models/README.md docs/models/steps.md
 
 # Folders whose exported names need a doc comment.
 DOCUMENTED = . txlocktest cmd/txlock $(wildcard cmd/txlock/internal/*) dialects $(wildcard dialects/internal/*) \
-	dialects/postgres dialects/mysql $(wildcard dialects/*/internal/*) otel gocron goose serve \
+	dialects/postgres dialects/mysql $(wildcard dialects/*/internal/*) otel gocron goose serve serve/internal/exposition \
 	$(filter-out internal/test,$(wildcard internal/*)) internal/test/guarantees/testbed \
 	$(filter-out $(addprefix internal/test/,torture unsafeengine migrations anydriver),$(wildcard internal/test/*)) \
 	$(addprefix bench/,contest contestants crew database measure report results testbed)
