@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/serve/internal/exposition"
 	"github.com/txlock/txlock/internal/holdings"
+	"github.com/txlock/txlock/serve/internal/exposition"
 )
 
 // expose writes what a look at the server has found for Prometheus. docs/alerts.md has the names.
