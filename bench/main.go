@@ -58,11 +58,7 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		source, err := filepath.Rel(args[2], args[1])
-		if err != nil {
-			return err
-		}
-		return report.New(*found).Page(args[2], strings.TrimSuffix(source, ".json"), strings.Join(args[3:], ""))
+		return writePage(found, args[1], args[2], strings.Join(args[3:], ""))
 	}
 	o, err := parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -87,6 +83,23 @@ func writeReport(path string, found *results.Run) error {
 	fmt.Println(r.Glance())
 	fmt.Fprintf(os.Stderr, "results: %s\nreport:  %s\n", path, strings.TrimSuffix(path, ".json")+".md")
 	return nil
+}
+
+// writePage writes a page with links to the file of results, and to the report beside it.
+func writePage(found *results.Run, path, folder, note string) error {
+	from, err := filepath.Abs(folder)
+	if err != nil {
+		return err
+	}
+	to, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	source, err := filepath.Rel(from, to)
+	if err != nil {
+		return err
+	}
+	return report.New(*found).Page(folder, strings.TrimSuffix(source, ".json"), note)
 }
 
 // options are what the command line asks for.
