@@ -102,7 +102,7 @@ func draw(folder, beginning string, charts []chart) (files []plotted, err error)
 }
 
 // The size of a plot, and the room for the names at its right.
-const width, height, room = 760, 360, 240
+const width, height, room = 800, 360, 280
 
 func (c chart) draw(path string) (err error) {
 	p := plot.New()
