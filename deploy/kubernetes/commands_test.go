@@ -42,14 +42,13 @@ echo begin >>"$0.log"; until [ -e "$0.door" ]; do sleep 0.01; done; echo end >>"
 func (i image) start(container core.Container) *exec.Cmd {
 	i.Helper()
 	require.Equal(i, "TXLOCK_DSN", container.Env[0].Name)
-	url := commandURL(i.server)
 	var words []string
 	for _, word := range container.Command {
 		require.NotContains(i, word, "$(", "ps shows arguments, and with them a password")
 		words = append(words, strings.ReplaceAll(word, "/opt/", i.folder+"/"))
 	}
 	c := exec.Command(filepath.Join(i.folder, words[0]), words[1:]...)
-	c.Env = []string{"TXLOCK_DSN=" + url, "PATH=" + i.folder + ":" + os.Getenv("PATH")}
+	c.Env = []string{"TXLOCK_DSN=" + i.server.URL(), "PATH=" + i.folder + ":" + os.Getenv("PATH")}
 	c.Stderr = &bytes.Buffer{}
 	require.NoError(i, c.Start())
 	i.Cleanup(func() { _ = c.Process.Kill() })

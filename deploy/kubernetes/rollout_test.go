@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,18 +66,11 @@ func build(ctx context.Context, folder, program string) (string, error) {
 
 func install(ctx context.Context, s *servers.Server) error {
 	c := exec.CommandContext(ctx, command, "install", "--slots", "512")
-	c.Env = append(os.Environ(), "TXLOCK_DSN="+commandURL(s))
+	c.Env = append(os.Environ(), "TXLOCK_DSN="+s.URL())
 	if output, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", s.Name, err, output)
 	}
 	return nil
-}
-
-var mysqlDSN = regexp.MustCompile(`^(.*)@tcp\((.*)\)/([^?]*)`)
-
-// commandURL is how the command txlock is told of a server.
-func commandURL(s *servers.Server) string {
-	return mysqlDSN.ReplaceAllString(s.DSN, "mysql://$1@$2/$3")
 }
 
 // eachEngine runs the tests of an engine one after the other: all pods of all tests campaign in the
@@ -175,15 +167,11 @@ func TestLostNode(t *testing.T) {
 	})
 }
 
-var address = regexp.MustCompile(`[^@(/]+:\d+([)/])`)
-
 // between puts a node's network between a pod and the server.
 func between(t *testing.T, s *servers.Server) (node *wire.Proxy, dsn string) {
 	t.Helper()
-	found := address.FindString(s.DSN)
-	require.NotEmpty(t, found, "no address in the DSN")
-	node, err := wire.Listen(strings.TrimRight(found, ")/"))
+	node, err := wire.Listen(s.Address())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, node.Close()) })
-	return node, address.ReplaceAllString(s.DSN, node.Addr()+"$1")
+	return node, strings.Replace(s.DSN, s.Address(), node.Addr(), 1)
 }

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"syscall"
-
-	"github.com/go-sql-driver/mysql"
 )
 
 var haproxy = front{
@@ -97,11 +94,8 @@ type role struct {
 }
 
 func listenRole(fleet *Fleet, server *Server) (*role, error) {
-	of, err := addressOf(server)
-	if err != nil {
-		return nil, err
-	}
-	r := &role{of: of, asked: make(chan struct{}, 2)}
+	r := &role{of: server.Address(), asked: make(chan struct{}, 2)}
+	var err error
 	if r.question, err = fleet.flow.asks(server); err != nil {
 		return nil, err
 	}
@@ -126,19 +120,3 @@ func listenRole(fleet *Fleet, server *Server) (*role, error) {
 func (r *role) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
 
 func (r *role) close() error { return errors.Join(r.server.Close(), r.question.Close()) }
-
-// addressOf is the address in a server's DSN.
-func addressOf(server *Server) (string, error) {
-	if server.Kind.Postgres() {
-		u, err := url.Parse(server.DSN)
-		if err != nil {
-			return "", err
-		}
-		return u.Host, nil
-	}
-	config, err := mysql.ParseDSN(server.DSN)
-	if err != nil {
-		return "", err
-	}
-	return config.Addr, nil
-}

@@ -75,11 +75,7 @@ func (g gtids) follow(ctx context.Context, standby, primary *Server, more string
 }
 
 func portOf(server *Server) (string, error) {
-	address, err := addressOf(server)
-	if err != nil {
-		return "", err
-	}
-	_, port, err := net.SplitHostPort(address)
+	_, port, err := net.SplitHostPort(server.Address())
 	return port, err
 }
 

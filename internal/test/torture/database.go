@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -62,22 +61,6 @@ func leaseOf(s settings) time.Duration {
 }
 
 var mysqlAddress = regexp.MustCompile(`\(([^)]*)\)`)
-
-// addressOf returns the address in a DSN.
-func addressOf(kind servers.Kind, dsn string) (string, error) {
-	if isPostgres(kind) {
-		u, err := url.Parse(dsn)
-		if err != nil {
-			return "", err
-		}
-		return u.Host, nil
-	}
-	found := mysqlAddress.FindStringSubmatch(dsn)
-	if found == nil {
-		return "", errors.New("no address in the data source name")
-	}
-	return found[1], nil
-}
 
 // workerDSN is the DSN of a worker. It leads through the worker's proxy, and has a mark by which
 // the server can tell our sessions from others.

@@ -7,11 +7,11 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // A fleet of two versions: every other worker is the torture program of another version, on a lock
@@ -79,7 +79,7 @@ func (r refusals) String() string {
 func (t *trial) install(ctx context.Context) error {
 	if t.Installer != "" {
 		command := exec.CommandContext(ctx, t.Installer, "install", "--table", lockTable)
-		command.Env = append(os.Environ(), "TXLOCK_DSN="+urlOf(t.data.dsn))
+		command.Env = append(os.Environ(), "TXLOCK_DSN="+(&servers.Server{DSN: t.data.dsn}).URL())
 		if output, err := command.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s install: %w: %s", t.Installer, err, output)
 		}
@@ -95,8 +95,3 @@ func (t *trial) install(ctx context.Context) error {
 	}
 	return errors.Join(locks.Install(ctx), locks.Close())
 }
-
-var mysqlDSN = regexp.MustCompile(`^(.*)@tcp\((.*)\)/([^?]*).*$`)
-
-// urlOf is the address as the command txlock takes it.
-func urlOf(dsn string) string { return mysqlDSN.ReplaceAllString(dsn, "mysql://$1@$2/$3") }

@@ -90,7 +90,7 @@ func TestThisVersionOnFormerTables(t *testing.T) {
 			data, err := openDatabase(kind, server.DSN)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, data.db.Close()) })
-			other := formerCommand{t, command, urlOf(server.DSN), data}
+			other := formerCommand{t, command, server.URL(), data}
 			require.NoError(t, other.start("install").Wait())
 			if isPostgres(kind) {
 				driver, err := postgres.Open(ctx, server.DSN)

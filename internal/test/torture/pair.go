@@ -56,11 +56,7 @@ func startSite(ctx context.Context, kind servers.Kind, way string, synchronous b
 	s := &site{servers: fleet}
 	var hosts []string
 	for _, server := range fleet.Servers() {
-		host, err := addressOf(kind, server.DSN)
-		if err != nil {
-			return nil, errors.Join(err, s.close())
-		}
-		hosts = append(hosts, host)
+		hosts = append(hosts, server.Address())
 	}
 	// A host that is frozen accepts connections, and is silent.
 	s.dsns = []string{strings.Replace(fleet.Servers()[0].DSN, hosts[0], strings.Join(hosts, ","), 1) +

@@ -133,13 +133,10 @@ func (t *trial) connect(clients []string) ([]string, error) {
 	}
 	for process := range dsns {
 		own := clients[process%len(clients)]
-		address, err := addressOf(t.Kind, own)
-		if err != nil {
+		if err := t.network.open((&servers.Server{Kind: t.Kind, DSN: own}).Address()); err != nil {
 			return nil, err
 		}
-		if err := t.network.open(address); err != nil {
-			return nil, err
-		}
+		var err error
 		if dsns[process], err = workerDSN(t.Kind, own, t.network[process].Addr(), process); err != nil {
 			return nil, err
 		}

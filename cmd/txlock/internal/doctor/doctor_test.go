@@ -7,7 +7,6 @@ import (
 	"flag"
 	"io"
 	"net"
-	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
@@ -68,19 +66,6 @@ func newEngine(server *servers.Server) (e *engine, err error) {
 		e.admin, err = sql.Open("mysql", server.DSN)
 	}
 	return e, err
-}
-
-// host is where the server listens.
-func (e *engine) host(t *testing.T) string {
-	t.Helper()
-	if e.postgres {
-		u, err := url.Parse(e.DSN)
-		require.NoError(t, err)
-		return u.Host
-	}
-	config, err := mysql.ParseDSN(e.DSN)
-	require.NoError(t, err)
-	return config.Addr
 }
 
 // onEvery runs a test on every matching engine, side by side.
@@ -136,7 +121,7 @@ func TestUnreachable(t *testing.T) {
 	nobody := listener.Addr().String()
 	require.NoError(t, listener.Close())
 	onEvery(t, all, func(t *testing.T, e *engine) {
-		nowhere := strings.Replace(e.DSN, e.host(t), nobody, 1)
+		nowhere := strings.Replace(e.DSN, e.Address(), nobody, 1)
 		findings, err := e.look(background, nowhere, "txlock_slots")
 		require.Error(t, err)
 		require.Empty(t, findings)

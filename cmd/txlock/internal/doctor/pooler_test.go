@@ -137,10 +137,10 @@ func TestPgBouncerTimeoutsCut(t *testing.T) {
 func TestForwarded(t *testing.T) {
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
-		proxy, err := wire.Listen(s.host(t))
+		proxy, err := wire.Listen(s.Address())
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
-		direct := s.host(t)
+		direct := s.Address()
 		s.dsn = strings.Replace(s.dsn, direct, proxy.Addr(), 1)
 		findings := s.examine(t)
 		require.Equal(t, s.baseline, ailing(findings))
@@ -153,7 +153,7 @@ func TestForwarded(t *testing.T) {
 func TestProxySpeaksProtocol(t *testing.T) {
 	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
-		s.dsn = strings.Replace(s.dsn, s.host(t), renumbering(t, s.host(t)), 1)
+		s.dsn = strings.Replace(s.dsn, s.Address(), renumbering(t, s.Address()), 1)
 		findings := s.examine(t)
 		require.Equal(t, replaced(s.baseline, []string{"proxy: warning"}), ailing(findings))
 		require.Contains(t, find(t, findings, "proxy").Found, "calls connection 305419896")

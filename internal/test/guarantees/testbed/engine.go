@@ -195,18 +195,6 @@ func (e *Engine) DSNFor(label, address string, parameters url.Values) string {
 
 var mysqlAddress = regexp.MustCompile(`\([^)]*\)`)
 
-// Address is where the server listens.
-func (e *Engine) Address() string {
-	if e.Postgres {
-		u, err := url.Parse(e.DSN)
-		if err != nil {
-			panic(err)
-		}
-		return u.Host
-	}
-	return strings.Trim(mysqlAddress.FindString(e.DSN), "()")
-}
-
 // Table is the lock table as every fixture spells it.
 func (e *Engine) Table() string {
 	if e.Postgres {
