@@ -187,29 +187,6 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Wo
 	return g, err
 }
 
-// lookAfter looks after all sessions, and comes again as long as there are some. One timer does: a
-// lock that is held briefly sets none.
-func (l *Locker[Tx]) lookAfter() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for s := range l.open {
-		go s.heartbeat.Look()
-	}
-	if l.timed = len(l.open) > 0; l.timed {
-		time.AfterFunc(heartbeat.Beat(l.config.lease), l.lookAfter)
-	}
-}
-
-// watch has the kernel tell of the end of sessions that began a moment ago.
-func (l *Locker[Tx]) watch() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range l.unwatched {
-		h.Watch()
-	}
-	l.unwatched = nil
-}
-
 // lose declares an open session lost, and says so in the log: no caller may be there to be told.
 func (s *session[Tx]) lose(reason error) bool {
 	reason = s.asLoss(reason)

@@ -182,6 +182,29 @@ func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
 	return l
 }
 
+// lookAfter looks after all sessions, and comes again as long as there are some. One timer does: a
+// lock that is held briefly sets none.
+func (l *Locker[Tx]) lookAfter() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.open {
+		go s.heartbeat.Look()
+	}
+	if l.timed = len(l.open) > 0; l.timed {
+		time.AfterFunc(heartbeat.Beat(l.config.lease), l.lookAfter)
+	}
+}
+
+// watch has the kernel tell of the end of sessions that began a moment ago.
+func (l *Locker[Tx]) watch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, h := range l.unwatched {
+		h.Watch()
+	}
+	l.unwatched = nil
+}
+
 // Close ends the sessions that are still held, as lost, and closes what the driver opened: a
 // caller's pool stays open. The context of the work of a Do ends, and its transaction is rolled
 // back. Who waits in the process, or in a [Combine] or an [Election], gets [ErrClosed], as later
