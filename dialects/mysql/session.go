@@ -303,7 +303,7 @@ func (s *session) rollback(ctx context.Context, undo string) (err error) {
 
 // close gives the connection back, unless the work has left something there.
 func (s *session) close() {
-	if s.Owned != nil && s.Owned.Strays {
+	if s.Owned != nil && s.Owned.Strays.Load() {
 		s.Destroy()
 	}
 	s.GiveBack()
