@@ -36,7 +36,7 @@ func (s stuck[Tx]) during(t *testing.T, call func() error, hangUp func()) error 
 	t.Helper()
 	row := s.Guest(t)
 	require.NoError(t, s.Exec(background, row, "SELECT 1 FROM "+s.table+" WHERE id = 1 FOR UPDATE"))
-	done := testbed.Go(func() error { return call() })
+	done := testbed.Go(call)
 	eventually.Every(t, "the work waits", testbed.PollEvery, func() bool {
 		select {
 		case err := <-done:

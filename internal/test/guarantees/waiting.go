@@ -39,7 +39,7 @@ func endsPromptly(t *testing.T, kind string, late func() time.Duration) {
 // then.
 func answer(t *testing.T, call func() error) error {
 	t.Helper()
-	answered := testbed.Go(func() error { return call() })
+	answered := testbed.Go(call)
 	return testbed.Receive(t, answered)
 }
 

@@ -6,5 +6,6 @@ engine=$1 port=$2
 shift 2
 id=$("$engine" run --detach --rm "$@" </dev/null) || exit
 trap '"$engine" rm --force --volumes "$id" >/dev/null' EXIT
-"$engine" port "$id" "$port" | head -n 1
+address=$("$engine" port "$id" "$port") || exit # of a container that has ended already
+echo "$address" | head -n 1
 read -r _

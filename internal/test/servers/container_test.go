@@ -92,6 +92,7 @@ func TestContainersThatDoNotStart(t *testing.T) {
 	for _, c := range []struct{ program, says string }{
 		{"echo no daemon >&2; exit 1", "no container engine answers: docker: exit status 1: no daemon"},
 		{"[ $1 = ps ] || { echo no such image >&2; exit 125; }", "container mysql:9: no such image"},
+		{"[ $1 != port ] || { echo no such container >&2; exit 1; }", "container mysql:9: no such container"},
 	} {
 		folder := t.TempDir()
 		t.Setenv("PATH", folder+":"+os.Getenv("PATH"))

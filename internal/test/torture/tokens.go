@@ -22,10 +22,9 @@ type tokens struct {
 func newTokens() tokens { return tokens{map[int]latest{}, map[int]latest{}} }
 
 // check checks that tokens rise in the order of the grants, but for those of readers among
-// themselves. Suppose that g learned of its grant
-// before h did. If h kept the lock until it gave it back, g was granted first: otherwise both would
-// have had the lock. If h may have lost the lock, that does not follow, and g counts only if it was
-// granted before h called.
+// themselves. Suppose that g learned of its grant before h did. If h kept the lock until it gave it
+// back, g was granted first: otherwise both would have had the lock. If h may have lost the lock,
+// that does not follow, and g counts only if it was granted before h called.
 func (t *tokens) check(key int, holds []hold) []violation {
 	var violations []violation
 	report := func(text string, operations ...*operation) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -48,13 +49,7 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	api := f.Key("api")
 	permit := testbed.Lock(t, f.Locks.Semaphore(api, 1))
 	granted := make(chan error, 5)
-	lockLater := func(m *txlock.Mutex[Tx]) {
-		lock, err := m.Lock(background)
-		if err == nil {
-			err = lock.Unlock(background)
-		}
-		granted <- err
-	}
+	lockLater := func(m *txlock.Mutex[Tx]) { granted <- testbed.Cycle(background, m) }
 	m := f.Locks.Mutex(key)
 	go lockLater(m)
 	go func() { granted <- m.Do(background, idle[Tx]) }()
@@ -147,6 +142,32 @@ func leaderWithCandidate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 			require.ErrorIs(t, testbed.Receive(t, over), context.Canceled)
 		}
 	}
+}
+
+// Who waits for a slot does not keep VACUUM from its page, also where the table is so small that
+// the server reads it without its index.
+func TestVacuumUnderWaiters(t *testing.T) {
+	t.Parallel()
+	bothPostgres(t, vacuumUnderWaiters[pgx.Tx], vacuumUnderWaiters[*sql.Tx])
+}
+
+func vacuumUnderWaiters[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f, table := testbed.NewInstalled(t, e, c, txlock.WithSlots(16), txlock.WithQueue(3))
+	f.AsAdmin(t, "ANALYZE "+table)
+	m := f.Locks.Mutex("a")
+	held := testbed.Lock(t, m)
+	waits := []<-chan error{
+		testbed.LockLater(m), testbed.Go(func() error { return m.Do(background, idle[Tx]) }),
+	}
+	f.Waiters(t, 2)
+	ctx, cancel := context.WithTimeout(background, 10*time.Second)
+	defer cancel()
+	_, err := e.Admin.ExecContext(ctx, "VACUUM (FREEZE) "+table)
+	testbed.Unlock(t, held)
+	for _, wait := range waits {
+		require.NoError(t, testbed.Receive(t, wait))
+	}
+	require.NoError(t, err)
 }
 
 // A lock that is held, and one that is awaited, keep nobody waiting who changes another table. On

@@ -36,7 +36,7 @@ func rowMoves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.NoError(t, err)
 		_, err = mover.Exec("UPDATE " + table + " SET region = 1 - region; " + further)
 		require.NoError(t, err)
-		waited := testbed.Go(func() error { return wait() })
+		waited := testbed.Go(wait)
 		f.Waiters(t, 1)
 		require.NoError(t, mover.Commit())
 		return testbed.Receive(t, waited)

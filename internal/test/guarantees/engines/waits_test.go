@@ -34,21 +34,17 @@ func TestLimitOnStatements(t *testing.T) {
 		held := testbed.Lock(t, f.Locks.Mutex(f.Key("a")))
 		permit := testbed.Lock(t, f.Locks.Semaphore(f.Key("s"), 1))
 		got := make(chan error, 5)
-		hold := func(m *txlock.Mutex[*sql.Tx], ctx context.Context) error {
-			return testbed.Cycle(ctx, m)
-		}
-		go func() { got <- hold(locks.Mutex(f.Key("a")), background) }()
+		go func() { got <- testbed.Cycle(background, locks.Mutex(f.Key("a"))) }()
 		go func() {
 			got <- locks.Mutex(f.Key("b")).Do(background, func(ctx context.Context, _ *sql.Tx) error {
-				return hold(locks.Mutex(f.Key("a")), ctx)
+				return testbed.Cycle(ctx, locks.Mutex(f.Key("a")))
 			})
 		}()
 		other, pool := f.Connect(t, config.FormatDSN(), 6)
 		t.Cleanup(pool.Close)
 		for range 3 { // two wait for the first, in the queue, and are cut at once
-			go func() {
-				got <- hold(txlock.New(other, txlock.WithTable(f.Table())).Semaphore(f.Key("s"), 1), background)
-			}()
+			semaphore := txlock.New(other, txlock.WithTable(f.Table())).Semaphore(f.Key("s"), 1)
+			go func() { got <- testbed.Cycle(background, semaphore) }()
 		}
 		eventually.True(t, "three wait with a limit of ours, beside the nested wait and the queue's head", func() bool {
 			require.Empty(t, got, "a wait has ended")
@@ -57,7 +53,7 @@ func TestLimitOnStatements(t *testing.T) {
 		})
 		testbed.Unlock(t, held, permit)
 		for range 5 {
-			require.NoError(t, <-got)
+			require.NoError(t, testbed.Receive(t, got))
 		}
 	})
 }
@@ -71,17 +67,10 @@ func TestReadTimeout(t *testing.T) {
 		driver, pool := f.Connect(t, config.FormatDSN(), 2)
 		t.Cleanup(pool.Close)
 		held := testbed.Lock(t, f.Locks.Mutex(f.Key("a")))
-		got := make(chan error, 1)
-		go func() {
-			lock, err := txlock.New(driver, txlock.WithTable(f.Table())).Mutex(f.Key("a")).Lock(background)
-			if err == nil {
-				err = lock.Unlock(background)
-			}
-			got <- err
-		}()
+		got := testbed.LockLater(txlock.New(driver, txlock.WithTable(f.Table())).Mutex(f.Key("a")))
 		f.Waiters(t, 1)
 		testbed.Unlock(t, held)
-		require.NoError(t, <-got)
+		require.NoError(t, testbed.Receive(t, got))
 	})
 }
 
@@ -103,8 +92,7 @@ func limitedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	key, permit := f.Locks.Mutex(f.Key("k")), f.Locks.Semaphore(f.Key("s"), 1)
 	var holds []*txlock.Lock
 	for _, m := range []*txlock.Mutex[Tx]{key, permit} {
-		lock := testbed.Lock(t, m)
-		holds = append(holds, lock)
+		holds = append(holds, testbed.Lock(t, m))
 	}
 	waits := []<-chan error{testbed.LockLater(permit)}
 	eventually.Every(t, "the first of the semaphore's queue", testbed.PollEvery, func() bool {
@@ -124,9 +112,7 @@ func limitedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 	<-time.After(3 * limit)
 	f.Waiters(t, 3)
-	for _, lock := range holds {
-		testbed.Unlock(t, lock)
-	}
+	testbed.Unlock(t, holds...)
 	for _, done := range waits {
 		require.NoError(t, testbed.Receive(t, done))
 	}

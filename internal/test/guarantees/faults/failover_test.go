@@ -133,8 +133,7 @@ func byDial(t *testing.T, kind servers.Kind, c testbed.Client[*sql.Tx]) {
 
 func lockerOf[Tx any](t *testing.T, s *site, c testbed.Client[Tx]) *txlock.Locker[Tx] {
 	t.Helper()
-	locks := c.Locker(t, s.dsn, 4, txlock.WithFencing(), txlock.WithSlots(16))
-	return locks
+	return c.Locker(t, s.dsn, 4, txlock.WithFencing(), txlock.WithSlots(16))
 }
 
 // The primary dies, or is switched over in order, and its synchronous standby is promoted. The

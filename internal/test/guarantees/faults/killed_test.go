@@ -164,8 +164,7 @@ func TestClaimKilledAtCommit(t *testing.T) {
 
 // A server is killed while many take claims and release every other one. Afterwards each that was
 // acknowledged is there, with its token, and each release. What was not acknowledged can be asked
-// for again by the same holder. The next token of each is
-// larger.
+// for again by the same holder. The next token of each is larger.
 func claimKilledAtCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	e, f := own(t, e, c, servers.Options{Durable: true})
 	if f == nil {
@@ -191,8 +190,8 @@ func claimKilledAtCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if released[n] = n%2 == 1 && err == nil; err == nil { // else it may be released or not
-				tokens[n] = held.Token()
+			if err == nil { // else it may be released or not
+				tokens[n], released[n] = held.Token(), n%2 == 1
 			}
 			return err
 		})

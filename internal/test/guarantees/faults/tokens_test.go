@@ -103,7 +103,6 @@ func logicalReplica(t *testing.T, kind servers.Kind) {
 	locker := func(e *testbed.Engine) *txlock.Locker[pgx.Tx] {
 		locks := testbed.PgxOpened().Locker(t, e.DSN, 4, txlock.WithFencing(), txlock.WithSlots(16))
 		require.NoError(t, locks.Install(background))
-		t.Cleanup(func() { require.NoError(t, locks.Close()) })
 		return locks
 	}
 	const tables = "txlock_slots, txlock_slots_epochs, txlock_slots_leaders, txlock_slots_permits, " +
@@ -170,8 +169,7 @@ func majorUpgrade(t *testing.T, move func(ctx context.Context, former, later *se
 	former, later := testbed.Own(t, servers.Postgres15, "-c", "wal_level=replica"),
 		testbed.Own(t, servers.Postgres18, "-c", "wal_level=replica")
 	locker := func(e *testbed.Engine) *txlock.Locker[pgx.Tx] {
-		locks := testbed.PgxOpened().Locker(t, e.DSN, 6, txlock.WithFencing())
-		return locks
+		return testbed.PgxOpened().Locker(t, e.DSN, 6, txlock.WithFencing())
 	}
 	before := locker(former)
 	require.NoError(t, before.Install(background))
