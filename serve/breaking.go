@@ -43,7 +43,8 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request) {
 		p.answer(w, http.StatusServiceUnavailable, outcome{Text: "The server does not answer just now: " +
 			"nobody knows whose session to end."})
 	case !held:
-		p.answer(w, http.StatusNotFound, outcome{Text: "That session does not hold this lock any more."})
+		p.answer(w, http.StatusNotFound, outcome{Text: "The server does not show that session as a holder " +
+			"of this lock."})
 	default:
 		withOrigin(w.Header())
 		p.write(w, http.StatusOK, frame{Title: "End a session", Part: "break", Body: question{
@@ -81,7 +82,7 @@ func (p *Page) breakUp(w http.ResponseWriter, r *http.Request, locks Locks) {
 	form := r.PostForm
 	h, held := s.heldBy(form)
 	about := outcome{
-		Text: "Session " + clean(form.Get("session")) + " does not hold the lock any more.",
+		Text: "The server does not show session " + clean(form.Get("session")) + " as a holder of this lock any more.",
 		Back: "lock?" + lockID{form.Get("table"), form.Get("column"), form.Get("row")}.query().Encode(),
 	}
 	if !held {

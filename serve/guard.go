@@ -78,10 +78,10 @@ func (p *Page) members(next http.HandlerFunc) http.HandlerFunc {
 
 // right tells whether a request has the token, as a browser or as a program sends it.
 func (p *Page) right(r *http.Request) bool {
-	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if _, password, basic := r.BasicAuth(); basic {
-		token = password
+	_, token, found := r.BasicAuth()
+	if !found {
+		token, found = strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	}
 	given, wanted := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(p.token))
-	return subtle.ConstantTimeCompare(given[:], wanted[:]) == 1
+	return found && subtle.ConstantTimeCompare(given[:], wanted[:]) == 1
 }

@@ -84,7 +84,7 @@ func (w *watch) newest(ctx context.Context) (state, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.state
-	s.silent = silent
+	s.silent = silent && w.looking == looking // it may have ended just now
 	return s, nil
 }
 

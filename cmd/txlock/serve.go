@@ -19,9 +19,9 @@ import (
 )
 
 const serveHelp = `Serves a page for a browser that shows what "status --watch" shows: who holds locks, who waits in
-which order, and for how long. It has a page for each lock, and a search.
-However many people look, the server is asked by one query at a time, at most once a second (MySQL
-and MariaDB: once in two), and not at all while nobody looks.
+which order, and for how long. It has a page for each lock, and a search. However many people look,
+the server is asked by one query at a time, at most once a second (MySQL and MariaDB: once in two),
+and not at all while nobody looks.
 
 It listens on this machine only, at 127.0.0.1. Another address needs a token, of at least 16 bytes:
 in TXLOCK_SERVE_TOKEN, or in --token, which is wiped from the list of processes. A browser asks for

@@ -7,7 +7,7 @@
 	const pause = document.getElementById("pause");
 	if (!picture) return;
 	const every = Number(picture.dataset.every);
-	let gone = "", loading = false;
+	let gone = "", loading = false, asked = 0;
 
 	function say(text) {
 		if (state.textContent !== text) state.textContent = text; // a screen reader says each change
@@ -54,10 +54,18 @@
 		}
 	}
 
-	// A page that nobody sees asks for nothing.
+	function lost() {
+		gone ||= "This page has lost its program since " + new Date().toISOString().slice(11, 19) + " UTC.";
+		say(gone);
+	}
+
+	// A page that nobody sees asks for nothing. The program answers soon, also while the
+	// server is silent.
 	async function load() {
+		if (loading && Date.now() - asked > 10000) lost();
 		if (loading || document.hidden || pause.getAttribute("aria-pressed") === "true") return;
 		loading = true;
+		asked = Date.now();
 		try {
 			const answer = await fetch(location.origin + location.pathname + location.search);
 			if (!answer.ok) throw new Error(answer.statusText);
@@ -66,8 +74,7 @@
 			say(next.getElementById("state").textContent);
 			gone = "";
 		} catch {
-			gone ||= "This page has lost its program since " + new Date().toISOString().slice(11, 19) + " UTC.";
-			say(gone);
+			lost();
 		}
 		loading = false;
 	}

@@ -4,6 +4,7 @@ package browser_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -85,6 +87,7 @@ func complain(err error) int {
 type fixture struct {
 	locks  *txlock.Locker[pgx.Tx]
 	server *httptest.Server
+	silent atomic.Bool // it answers nobody
 }
 
 func serving(t *testing.T, options ...serve.Option) *fixture {
@@ -95,7 +98,13 @@ func serving(t *testing.T, options ...serve.Option) *fixture {
 		serve.Every(time.Second), serve.Timeout(4 * time.Second), serve.Name("PostgreSQL of the tests"),
 	}, options...)...)
 	require.NoError(t, err)
-	f.server = httptest.NewServer(page)
+	f.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.silent.Load() {
+			<-r.Context().Done()
+			return
+		}
+		page.ServeHTTP(w, r)
+	}))
 	t.Cleanup(func() {
 		f.server.CloseClientConnections()
 		f.server.Close()

@@ -102,7 +102,7 @@ func (b *tab) accessible() {
 func TestLooks(t *testing.T) {
 	f := serving(t)
 	b := f.open(t, "/")
-	b.see("No locks are held.")
+	b.see("The server shows no locks.")
 	b.everyLook("0")
 	f.hold(t, "sku:42")
 	f.hold(t, "nightly-report")
@@ -260,6 +260,7 @@ func TestLogin(t *testing.T) {
 	b.see("sku:42")
 	b.next() // what the page loads has the token, too
 	b.forgive("a request to http://anybody:")
+	b.forgive("/favicon.ico") // a style sheet names no icon
 }
 
 func TestWithoutScript(t *testing.T) {
@@ -294,14 +295,23 @@ func TestServerAway(t *testing.T) {
 	require.Equal(t, "status", is[string](b, "document.getElementById('state').getAttribute('role')"))
 	require.NoError(t, database.Restart(background))
 	b.until("document.getElementById('state').textContent === ''")
-	b.see("No locks are held.")
+	b.see("The server shows no locks.")
+}
+
+// When the network to the program falls silent, no request fails.
+func TestProgramSilent(t *testing.T) {
+	f := serving(t)
+	b := f.open(t, "/")
+	b.see("The server shows no locks.")
+	f.silent.Store(true)
+	b.see("This page has lost its program since ")
 }
 
 // When the program behind the page ends, the page says that too.
 func TestProgramAway(t *testing.T) {
 	f := serving(t)
 	b := f.open(t, "/")
-	b.see("No locks are held.")
+	b.see("The server shows no locks.")
 	f.hold(t, "sku:42")
 	b.see("sku:42") // the page follows
 	require.NoError(t, f.server.Listener.Close())

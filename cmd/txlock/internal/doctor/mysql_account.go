@@ -160,7 +160,7 @@ func (m *mysqlServer) status(ctx context.Context, r report) (fine string, err er
 			"a user who breaks, and not to one who locks: read_only does not stop who has it",
 			statements("GRANT "+privilege+" ON *.* TO "+m.account))
 	}
-	return m.account + " sees the sessions of all users, and may end them", err
+	return m.account + " sees the sessions of all users, and may end those of others", err
 }
 
 // granted is one grant: privileges, and what they are on.

@@ -134,5 +134,5 @@ func (p *postgresServer) status(ctx context.Context, r report) (fine string, err
 			r.note(p.role+" is not in "+needed.role, needed.why, statements("GRANT "+needed.role+" TO "+p.role))
 		}
 	}
-	return p.role + " sees the sessions of all roles, and may end them", nil
+	return p.role + " sees the sessions of all roles, and may end those of other roles, but for superusers", nil
 }
