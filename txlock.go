@@ -163,7 +163,7 @@ type Locker[Tx any] struct {
 	mu        sync.Mutex
 	open      map[*session[Tx]]bool  // not those that have ended
 	timed     bool                   // a timer is set for lookAfter
-	unwatched []*heartbeat.Heartbeat // for which one is set for watch
+	unwatched []*heartbeat.Heartbeat // if any, a timer is set for watch
 }
 
 // New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from
