@@ -365,7 +365,7 @@ func TestGuarantees(t *testing.T) {
 					one = slices.Concat(line.alone, line.sideBySide)
 				}
 				for i, p := range one {
-					if tier.Pick(i%2 != line.half, false, false) {
+					if tier.Pick(line.leaves(i, p), false, false) {
 						continue
 					}
 					t.Run(p.says, func(t *testing.T) {
@@ -384,7 +384,7 @@ func TestGuarantees(t *testing.T) {
 					return
 				}
 				for i, p := range line.sideBySide {
-					if tier.Pick(i%2 != line.half, i%2 != line.half, false) {
+					if tier.Pick(line.leaves(i, p), line.leaves(i, p), false) {
 						continue
 					}
 					t.Run(p.says, func(t *testing.T) {
@@ -408,11 +408,15 @@ type promise struct {
 // line is an engine and a client, and the guarantees that it shows.
 type line struct {
 	name              string
-	inTurn            bool // one guarantee after the other
-	together          bool // shows those of sideBySide at the same time, and not alone
-	half              int  // of the guarantees that it shows, but in the full tier: 0 or 1
+	inTurn            bool     // one guarantee after the other
+	together          bool     // shows those of sideBySide at the same time, and not alone
+	half              int      // of the guarantees that it shows, but in the full tier: 0 or 1
+	also              []string // of the other half, because the engine's other client cannot show them
 	alone, sideBySide []promise
 }
+
+// leaves tells whether a line leaves a guarantee to the other client of its engine.
+func (l line) leaves(i int, p promise) bool { return i%2 != l.half && !slices.Contains(l.also, p.says) }
 
 // lineOf leaves out the guarantees that are unshown, by the reason. A pooler gives a session to one
 // client after the other: guarantees that kill or spoil sessions would spoil those of their
@@ -470,25 +474,30 @@ func lines(t *testing.T) (lines []line) {
 }
 
 func onSQL(e *testbed.Engine, c testbed.Client[*sql.Tx]) line {
-	if !e.Postgres && c.Name == testbed.MySQLSQL[0].Name {
-		return lineOf(e, c, unseen)
+	switch {
+	case e.Postgres:
+		return lineOf(e, c, nil)
+	case c.Name == testbed.MySQLSQL[0].Name:
+		return lineOf(e, c, map[string][]string{noSocket: unseen})
 	}
-	return lineOf(e, c, nil)
+	l := lineOf(e, c, nil)
+	l.also = unseen
+	return l
 }
 
+const noSocket = "go-sql-driver shows no socket, so the end of an idle connection is not seen"
+
 // unseen are the guarantees that need to see the end of an idle connection.
-var unseen = map[string][]string{
-	"go-sql-driver shows no socket, so the end of an idle connection is not seen": {
-		"the lease is kept, on both sides",
-		"the log tells of a loss, and is silent otherwise",
-		"a lost session is an error to all of its batch, without another try",
-		"Break ends the holder that was shown, and no other",
-		"a lost reader is told so, and the others keep the lock",
-		"Inspect shows all readers, and Break ends one of them",
-		"Inspect shows who leads an election and who campaigns, and Break ends the leader",
-		"a lost session is announced at once, to the Lock and in the work",
-		"a leader that is lost is told before the next leads, and campaigns again",
-	},
+var unseen = []string{
+	"the lease is kept, on both sides",
+	"the log tells of a loss, and is silent otherwise",
+	"a lost session is an error to all of its batch, without another try",
+	"Break ends the holder that was shown, and no other",
+	"a lost reader is told so, and the others keep the lock",
+	"Inspect shows all readers, and Break ends one of them",
+	"Inspect shows who leads an election and who campaigns, and Break ends the leader",
+	"a lost session is announced at once, to the Lock and in the work",
+	"a leader that is lost is told before the next leads, and campaigns again",
 }
 
 // notOnGalera are the guarantees that do not hold on three nodes of Galera, each fixture on the

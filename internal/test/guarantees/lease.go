@@ -105,8 +105,8 @@ func LeaseKept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 func leased[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], lease time.Duration) (
 	*testbed.Fixture[Tx], *wire.Proxy,
 ) {
-	proxy := testbed.Proxy(t, e)
-	return testbed.NewSizedFixture(t, e, c, 4, proxy.Addr(), txlock.WithLease(lease)), proxy
+	t.Helper()
+	return testbed.Proxied(t, e, c, 4, txlock.WithLease(lease))
 }
 
 func healthyOutlivesLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
