@@ -11,9 +11,9 @@ import (
 	"github.com/txlock/txlock/dialects"
 )
 
-// Apart returns ctx without the ownership that it carries, for another owner: a call with it does
-// not join the session, but locks on another connection. So it waits for what that session holds,
-// for ever if that session waits for the call: no database sees such a circle.
+// Apart returns ctx without the ownership that it carries: a call with it is another owner's, on
+// another connection. So it waits for what that session holds, for ever if that session waits for
+// the call.
 func Apart(ctx context.Context) context.Context {
 	return context.WithValue(ctx, ownershipKey{}, (*ownership)(nil))
 }

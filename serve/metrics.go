@@ -119,6 +119,6 @@ func (p *Page) metrics(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // it has given up
 	}
-	w.Header().Set("Content-Type", exposition.ContentType)
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_ = expose(w, s, keys)
 }

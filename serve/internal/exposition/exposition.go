@@ -1,5 +1,4 @@
-// Package exposition writes gauges in the text format of Prometheus. The format is three kinds of
-// lines and one rule of escaping: its client library, which counts in the process and takes six
+// Package exposition writes gauges in the text format of Prometheus, whose client library, with six
 // other modules, would weigh on all who mount the page.
 package exposition
 
@@ -26,9 +25,6 @@ type Series struct {
 func (g *Gauge) Add(value float64, labels ...string) {
 	g.Series = append(g.Series, Series{labels, value})
 }
-
-// ContentType is that of what Write writes.
-const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
 // Write writes the gauges that have series.
 func Write(w io.Writer, gauges ...Gauge) error {
