@@ -82,7 +82,7 @@ var Etcd = Software{
 func StartPatroni(ctx context.Context, kind Kind) (*Fleet, error) {
 	found, err := installed(kind)
 	if err != nil {
-		return nil, fmt.Errorf("Patroni takes an installed PostgreSQL: %w", err)
+		return nil, fmt.Errorf("a cluster under Patroni takes an installed PostgreSQL: %w", err)
 	}
 	root, err := unpacked(ctx, "Patroni", patroniPackages)
 	if err != nil {
