@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
-	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // exclusive are faults of the lock table whose fix needs the table for itself, by the check that
@@ -96,16 +94,4 @@ func requireTimeout(t *testing.T, err error) {
 	var my *mysql.MySQLError
 	require.ErrorAs(t, err, &my)
 	require.EqualValues(t, 1205, my.Number)
-}
-
-// private starts a server with settings of its own.
-func private(t *testing.T, kind servers.Kind, settings ...string) *engine {
-	t.Helper()
-	server, err := servers.Start(background, kind, servers.Options{Settings: settings})
-	require.NoError(t, err, strings.Join(settings, " "))
-	t.Cleanup(func() { require.NoError(t, server.Stop()) })
-	e, err := newEngine(server)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.admin.Close()) })
-	return e
 }
