@@ -1,6 +1,5 @@
 // Package txlockotel tells OpenTelemetry of the locks of package txlock: a span for each critical
-// section, how long calls wait and locks are held, how calls end, and how many locks are held and
-// awaited now.
+// section, and metrics of calls, waits and locks.
 //
 //	locks := txlock.New(driver, txlock.WithTracer(txlockotel.NewTracer()))
 //
@@ -17,17 +16,10 @@
 //	txlock.queued         up-down counter, {request}  those of them that wait in the process
 //	txlock.held           up-down counter, {lock}     locks and Dos that are held now
 //
-// A call waits in the process when others of it wait for the same rows already, see
-// [txlock.WithQueue]. It has no connection then, and the server does not know of it.
-//
-// The wait is all that comes before the grant: for a connection of the pool and for the server's
-// answer, too. A release counts when the server has confirmed it, so that for a moment txlock.held
-// may count the next holder as well. What LockTx has locked ends with the caller's transaction, of
-// which nobody is told: it is in the first two and in txlock.waiting only.
-//
-// Prometheus shows them as txlock_requests_total, txlock_wait_duration_seconds,
-// txlock_releases_total, txlock_hold_duration_seconds, txlock_waiting, txlock_queued and
-// txlock_held.
+// A call that waits in the process has no connection: see [txlock.WithQueue]. The wait is all that
+// comes before the grant: for a connection of the pool and for the server's answer, too. A release
+// counts when the server has confirmed it, so that for a moment txlock.held may count the next
+// holder as well. What LockTx has locked is in the first two and in txlock.waiting only.
 //
 // Their attributes, which are those of spans as well:
 //
@@ -60,7 +52,7 @@
 // work, or with Lock.Context, nested locks included. Each attempt of Mutex.Retry has a span of its
 // own; txlock.attempt says how many were before, unless it is the first. The grant is an event,
 // txlock.acquired, with the seconds that the call waited in txlock.waited. The span of a LockTx is
-// the wait alone. The kind is internal: a section is not one request to the server.
+// the wait alone.
 //
 // The status is Error with the outcomes that are errors, and else unset: a missed try is an answer,
 // and who cancels a call does not want it any more. error.type is the name of the error in package

@@ -19,9 +19,7 @@ import (
 // may be millions.
 func expose(w io.Writer, s state, keys []string) error {
 	up := exposition.Gauge{Name: "txlock_status_up", Help: "Whether the server answered the last look at its locks."}
-	at := exposition.Gauge{
-		Name: "txlock_status_timestamp_seconds", Help: "When the server last answered, by the clock of who asked.",
-	}
+	at := exposition.Gauge{Name: "txlock_status_timestamp_seconds", Help: "When the server last answered."}
 	if !s.at.IsZero() {
 		at.Add(float64(s.at.UnixMilli()) / 1000)
 	}

@@ -11,8 +11,17 @@ import (
 // complete sets up what a shell proposes: flags, and files for a command that is to be run.
 func (o *options) complete(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		switch c.Name() {
+		case "completion": // else it shows its help for any shell, and exits with 0
+			c.Args = cobra.ArbitraryArgs
+			c.RunE = func(c *cobra.Command, shell []string) error {
+				if len(shell) > 0 {
+					return usage("unknown shell %q: it must be bash, zsh, fish or powershell", shell[0])
+				}
+				return c.Help()
+			}
 		case "run", "once":
 			c.ValidArgsFunction = o.completeCommand
 		case "schema":

@@ -79,8 +79,7 @@ func (s *status) picture(holdings []txlock.Holding) picture {
 func pictureOf(s txlock.Session) sessionPicture {
 	p := sessionPicture{
 		Key: s.Key, Application: s.Application, Host: s.Host, Process: s.Process, User: s.User,
-		Database: s.Database, Statement: s.Statement, Shared: s.Shared,
-		Prepared: s.Prepared,
+		Database: s.Database, Statement: s.Statement, Shared: s.Shared, Prepared: s.Prepared,
 	}
 	if s.ID != "" {
 		p.ID = &s.ID

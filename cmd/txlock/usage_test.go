@@ -64,6 +64,8 @@ func TestUsage(t *testing.T) {
 		{"status --table a.b.c", `--table: invalid name "a.b.c"`},
 		{"run --table a.b.c k -- true", `--table: invalid name "a.b.c"`},
 		{"install --dsn=mysql://h/d --table a.b.c", `--table: invalid name "a.b.c"`},
+		{"completion bsh", `unknown shell "bsh": it must be bash`},
+		{"completion bash zsh", `unknown command "zsh"`},
 	} {
 		r := run(t, unreachable, strings.Fields(c.typed)...)
 		require.Equal(t, 64, r.code, c.typed)
