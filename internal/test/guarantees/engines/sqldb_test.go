@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"net/url"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,6 +167,42 @@ func wrappedPool(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Co
 	db := sql.OpenDB(wrapped{stdlib.GetConnector(*config), wrap})
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
+}
+
+// noUndo is a connection that fails to roll back to a savepoint, once it is told to.
+type noUndo struct {
+	*stdlibConn
+	fails *atomic.Bool
+}
+
+func (c noUndo) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if c.fails.Load() && strings.Contains(query, "rollback to") {
+		return nil, errors.New("it does not roll back")
+	}
+	return c.stdlibConn.ExecContext(ctx, query, args)
+}
+
+// A try in a caller's transaction that cannot be rolled back to its savepoint is an error of its
+// own, and no miss: the transaction may have got one of the keys.
+func TestFailedUndo(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+		held := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
+		var fails atomic.Bool
+		db := wrappedPool(t, f, func(conn *stdlib.Conn) driver.Conn { return noUndo{conn, &fails} })
+		locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
+		for _, fail := range []bool{false, true} { // the first tries out the driver, too
+			fails.Store(fail)
+			tx, err := db.Begin()
+			require.NoError(t, err)
+			err = locks.Mutex(f.Key("held"), f.Key("free")).TryLockTx(background, tx)
+			require.NoError(t, tx.Rollback())
+			require.Equal(t, fail, errors.Is(err, txlock.ErrLost), "%v", err)
+			require.Equal(t, !fail, errors.Is(err, txlock.ErrNotAcquired), "%v", err)
+		}
+		testbed.Unlock(t, held)
+	})
 }
 
 // A Do runs at READ COMMITTED, and writes, whatever the defaults of its session are: that is said
