@@ -63,20 +63,20 @@ func TestRunClaim(t *testing.T) { each(t, runClaims) }
 // A command runs while it has a claim, which is extended, and is ended when that is taken away.
 func runClaims(t *testing.T, e *engine) {
 	f := installed(t, e)
-	first := f.start(t, "run", "--claim", "--grace", "1s", "--for", "3s", "--as", "camera", "k", "--", "sh", "-c",
+	first := f.start(t, "run", "--claim", "--grace", "1s", "--for", "9s", "--as", "camera", "k", "--", "sh", "-c",
 		"echo $TXLOCK_KEY $TXLOCK_TOKEN; read end; exit $end")
 	begun := strings.Fields(first.line(t))
 	require.Len(t, begun, 2)
 	require.Equal(t, "k", begun[0])
 	// It has been extended at least once by the end of this wait.
-	r := f.run(t, "run", "--claim", "--grace", "1s", "--for", "3s", "--wait", "4s", "k", "--", "true")
+	r := f.run(t, "run", "--claim", "--grace", "1s", "--for", "9s", "--wait", "10s", "k", "--", "true")
 	require.Equal(t, 75, r.code, r.stderr)
 	require.Contains(t, r.stderr, "camera")
 	first.send(t, "5")
 	require.Equal(t, 5, first.wait(t))
-	require.Zero(t, f.run(t, "run", "--claim", "--grace", "1s", "--for", "3s", "--try", "k", "--", "true").code)
+	require.Zero(t, f.run(t, "run", "--claim", "--grace", "1s", "--for", "9s", "--try", "k", "--", "true").code)
 
-	first = f.start(t, "run", "--claim", "--grace", "1s", "--for", "3s", "k", "--", "sh", "-c",
+	first = f.start(t, "run", "--claim", "--grace", "1s", "--for", "9s", "k", "--", "sh", "-c",
 		"echo begun; exec sleep 600")
 	require.Equal(t, "begun", first.line(t))
 	require.Zero(t, f.run(t, "break", "--yes", "k").code)
