@@ -3,6 +3,9 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -101,4 +104,53 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 		testbed.Unlock(t, lock)
 		require.NoError(t, exec("discard all"))
 	}
+}
+
+// All works in each of pgx's modes, also where it keeps one statement or none. A LockTx that fails
+// leaves the transaction usable, whatever pgx asks the server about in front.
+func TestUsableInEachMode(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+			for _, kept := range []string{"512", "1", "0"} {
+				if kept == "0" && strings.HasPrefix(mode, "cache") {
+					continue // pgx refuses
+				}
+				t.Run(mode+" "+kept, func(t *testing.T) {
+					f := testbed.NewFixture(t, e, testbed.PgxOnPool(""))
+					usable(t, f, f.DSNFor(f.Label, "", url.Values{
+						"default_query_exec_mode":  {mode},
+						"statement_cache_capacity": {kept}, "description_cache_capacity": {kept},
+					}))
+				})
+			}
+		}
+	})
+}
+
+func usable(t *testing.T, f *testbed.Fixture[pgx.Tx], dsn string) {
+	table := f.MakeTable(t, "id int primary key, n int")
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7, 0)")
+	locks := f.AnotherBy(t, dsn, 1)
+	m, nested, rows := locks.Mutex(f.Key("a")), locks.Mutex(f.Key("nested")), locks.Rows(table, "id", 7)
+	add := txlock.Statement{SQL: "UPDATE " + table + " SET n = n + $1", Args: []any{1}, Rows: 1}
+	for range 2 {
+		testbed.Unlock(t, testbed.Lock(t, m))
+		require.NoError(t, m.Do(background, func(ctx context.Context, _ pgx.Tx) error {
+			return nested.Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, add.SQL, add.Args...)
+				return errors.Join(err, testbed.Cycle(ctx, rows))
+			})
+		}))
+		_, err := m.Exec(background, add)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 4, f.Total(t, "SELECT n FROM "+table))
+
+	tx := f.Begin(t, dsn, sql.LevelDefault)
+	require.Error(t, locks.Rows(table, "missing", 7).LockTx(background, tx))
+	require.NoError(t, rows.LockTx(background, tx))
+	require.NoError(t, m.LockTx(background, tx))
+	require.NoError(t, f.Exec(background, tx, "UPDATE "+table+" SET n = 0"))
+	require.NoError(t, f.End(background, tx, true))
 }

@@ -3,6 +3,9 @@ package engines
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,8 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // eachPostgresClient runs a test with every client of PostgreSQL, side by side.
@@ -21,10 +26,15 @@ func eachPostgresClient(t *testing.T, onPgx func(*testing.T, *testbed.Engine, te
 	onSQL func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]),
 ) {
 	t.Helper()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { clientsOf(t, e, onPgx, onSQL) })
+	eachPostgresAndPgBouncer(t, func(t *testing.T, e *testbed.Engine) { clientsOf(t, e, onPgx, onSQL) })
+}
+
+func eachPostgresAndPgBouncer(t *testing.T, test func(*testing.T, *testbed.Engine)) {
+	t.Helper()
+	eachPostgres(t, test)
 	t.Run("PgBouncer", func(t *testing.T) {
 		t.Parallel()
-		clientsOf(t, testbed.PgBouncer(t), onPgx, onSQL)
+		test(t, testbed.PgBouncer(t))
 	})
 }
 
@@ -138,19 +148,27 @@ func renewedLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 }
 
 // A cancel that hits a renewal in the new transaction is a loss, and the owner is told before the
-// next one gets in. Here it waits until a change of the table is done, which gets in when the old
-// transaction ends.
+// next one gets in: nobody does while the answer is on its way. Here the renewal waits until a
+// change of the table is done, which gets in when the old transaction ends.
 func TestCancelledRenewalIsALoss(t *testing.T) {
-	failedRenewal(t, func(f *testbed.Fixture[pgx.Tx], table string) (moved string) {
+	failedRenewal(t, func(t *testing.T, f *testbed.Fixture[pgx.Tx], table string, proxy *wire.Proxy) (moved string) {
 		tx, err := f.Admin.Begin()
 		require.NoError(t, err)
 		defer tx.Rollback()
 		_, err = tx.Exec("LOCK TABLE " + table + " IN EXCLUSIVE MODE")
 		require.NoError(t, err)
-		eventually.Every(t, "a renewal is cancelled", testbed.PollEvery, func() bool {
-			return f.Total(t, "SELECT COUNT(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE "+
-				"split_part(application_name, '#', 1) = '"+f.Label+"' AND wait_event_type = 'Lock'") > 0
+		ofOwner := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "' AND "
+		eventually.Every(t, "a renewal waits", testbed.PollEvery, func() bool {
+			return f.Total(t, "SELECT COUNT(*)"+ofOwner+"wait_event_type = 'Lock'") > 0
 		})
+		release := proxy.Hold()
+		defer release()
+		require.Equal(t, 1, f.Total(t, "SELECT COUNT(pg_cancel_backend(pid))"+ofOwner+"wait_event_type = 'Lock'"))
+		eventually.Every(t, "it is cancelled", testbed.PollEvery, func() bool {
+			return f.Total(t, "SELECT COUNT(*)"+ofOwner+"state = 'idle in transaction (aborted)'") > 0
+		})
+		require.NoError(t, tx.Rollback())
+		testbed.Misses(t, f.Another(t, 2, txlock.WithTable(table)).Mutex("a"))
 		return table
 	})
 }
@@ -159,19 +177,24 @@ func TestCancelledRenewalIsALoss(t *testing.T) {
 // change of the table gets in when the transaction ends. The queue locks are those of the table's
 // number, which stays.
 func TestFailedRenewalIsALoss(t *testing.T) {
-	failedRenewal(t, func(f *testbed.Fixture[pgx.Tx], table string) (moved string) {
+	failedRenewal(t, func(t *testing.T, f *testbed.Fixture[pgx.Tx], table string, _ *wire.Proxy) (moved string) {
 		f.AsAdmin(t, "ALTER TABLE "+table+" RENAME TO "+table+"_moved") // waits for the holder's transaction
 		return table + "_moved"
 	})
 }
 
-// failedRenewal has another session lock what a renewal that spoil makes fail has lost.
-func failedRenewal(t *testing.T, spoil func(f *testbed.Fixture[pgx.Tx], table string) (moved string)) {
+// failedRenewal has another session lock what a renewal that spoil makes fail has lost. Nothing of
+// the renewal stays in the server's session, which a pooler gives to its next client.
+func failedRenewal(t *testing.T, spoil func(_ *testing.T, _ *testbed.Fixture[pgx.Tx], table string, _ *wire.Proxy) (
+	moved string),
+) {
 	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f, table := testbed.NewInstalled(t, e, testbed.PgxOpened(), txlock.WithLease(shortLease), txlock.WithSlots(64))
-		lock := testbed.Lock(t, f.Locks.Mutex("a"))
-		moved := spoil(f, table)
+	eachPostgresAndPgBouncer(t, func(t *testing.T, e *testbed.Engine) {
+		f, table := testbed.NewInstalled(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
+		proxy := testbed.Proxy(t, e)
+		lock := testbed.Lock(t, f.AnotherBy(t, f.DSNFor(f.Label, proxy.Addr(), nil), 2, txlock.WithTable(table),
+			txlock.WithLease(shortLease)).Mutex("a"))
+		moved := spoil(t, f, table, proxy)
 		next := testbed.Lock(t, f.Another(t, 2, txlock.WithTable(moved)).Mutex("a"))
 		require.Error(t, lock.Context().Err(), "the owner is told first")
 		require.ErrorIs(t, context.Cause(lock.Context()), txlock.ErrLost)
@@ -182,5 +205,47 @@ func failedRenewal(t *testing.T, spoil func(f *testbed.Fixture[pgx.Tx], table st
 			f.AsAdmin(t, "ALTER TABLE "+moved+" RENAME TO "+table)
 		}
 		f.Free(t, "a")
+		require.Zero(t, f.Total(t, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "+
+			"classid = '"+table+"'::regclass"))
+	})
+}
+
+// A renewal that is broken off before anything of it was sent leaves a connection that is closed
+// with its release. That one asks the server all the same: the session may have ended before. And
+// the server's session ends as well, behind a pooler too: it may have what outlives a transaction.
+func TestBrokenOffRenewal(t *testing.T) {
+	t.Parallel()
+	eachPostgresAndPgBouncer(t, func(t *testing.T, e *testbed.Engine) {
+		f, table := testbed.NewInstalled(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
+		driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
+		defer p.Close()
+		request := dialects.Request{
+			Table: table, Slots: 64, Column: "slot", Values: []dialects.Value{{Text: fmt.Sprint(testbed.SlotOf("a", 64))}},
+			Ours: true, Lease: shortLease,
+		}
+		ended, cancel := context.WithCancel(background)
+		cancel()
+		for _, killed := range []bool{false, true} {
+			session, _, err := driver.Begin(background, request)
+			require.NoError(t, err)
+			eventually.Every(t, "a renewal is due", testbed.PollEvery, func() bool {
+				if err := session.Ping(ended); strings.Contains(err.Error(), "renewal") {
+					return true
+				}
+				require.NoError(t, session.Ping(background))
+				return false
+			})
+			pid := f.Total(t, "SELECT pid FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'transactionid' "+
+				"AND split_part(application_name, '#', 1) = '"+f.Label+"'")
+			if killed {
+				f.KillSessions(t)
+			}
+			err = session.End(background, time.Now().Add(time.Minute), false)
+			require.Equal(t, killed, errors.Is(err, txlock.ErrLost), "%v", err)
+			eventually.Every(t, "the server's session has ended", testbed.PollEvery, func() bool {
+				return f.Total(t, fmt.Sprint("SELECT count(*) FROM pg_stat_activity WHERE pid = ", pid)) == 0
+			})
+			f.Free(t, "a")
+		}
 	})
 }
