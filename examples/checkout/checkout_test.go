@@ -61,13 +61,18 @@ func replica(t *testing.T, dsn string, bank bank, holds time.Duration) checkout 
 // Many carts want few seats, at two replicas. The bank is too slow for some of them, whose seats go
 // to others. Each seat is sold once, and who paid has a ticket.
 func TestCheckout(t *testing.T) {
-	ctx, dsn := t.Context(), start(t)
+	dsn := start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
+	defer cancel()
 	const holds, seats, carts = 3 * time.Second, 4, 12
 	var late sync.Map // who waits until the claim is another's
 	bank := &books{payments: map[string]string{}}
 	bank.slow = func(cart string) {
 		if another, slow := late.Load(cart); slow {
-			<-another.(chan struct{})
+			select {
+			case <-another.(chan struct{}):
+			case <-ctx.Done():
+			}
 		}
 	}
 	var replicas []checkout
@@ -92,23 +97,23 @@ func TestCheckout(t *testing.T) {
 		})
 		var once sync.Once
 		for cart := range carts {
-			group.Go(func() (err error) {
-				c := replicas[cart%2]
-				eventually.Every(t, "the seat is sold", 20*time.Millisecond, func() (sold bool) {
-					text, chosen := c.choose(ctx, name, fmt.Sprint("cart ", cart))
-					switch {
-					case chosen == nil:
+			group.Go(func() error {
+				c, buyer := replicas[cart%2], fmt.Sprint("cart ", cart)
+				for sold := false; !sold; <-time.After(20 * time.Millisecond) {
+					text, err := c.choose(ctx, name, buyer)
+					if err == nil {
 						once.Do(func() { close(another) })
-						err = c.pay(ctx, text, fmt.Sprint("cart ", cart))
-						return true
-					case !errors.Is(chosen, errTaken):
-						err = chosen
-						return true
+						return c.pay(ctx, text, buyer)
+					}
+					if !errors.Is(err, errTaken) {
+						return err
 					}
 					err = c.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM tickets WHERE seat = $1)", name).Scan(&sold)
-					return sold || err != nil
-				})
-				return err
+					if err != nil {
+						return err
+					}
+				}
+				return nil
 			})
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
@@ -229,6 +231,17 @@ func openingsOf(e *testbed.Engine) ([]Opening, func(*sql.DB) dialects.Driver[*sq
 
 func onPostgres(db *sql.DB) dialects.Driver[*sql.Tx] { return postgres.NewSQL(db) }
 func onMySQL(db *sql.DB) dialects.Driver[*sql.Tx]    { return mysql.New(db) }
+
+// A name that no guarantee has would leave out nothing, and say nothing.
+func TestNamesOfGuarantees(t *testing.T) {
+	var names []string
+	for _, g := range slices.Concat(sideBySide, alone) {
+		names = append(names, g.name())
+	}
+	for _, name := range slices.Concat(watched, closes, onWrappers) {
+		require.Contains(t, names, name)
+	}
+}
 
 func TestGuarantees(t *testing.T) {
 	lines := lines(t)

@@ -230,6 +230,31 @@ func TestSettingsOfWork(t *testing.T) {
 	})
 }
 
+// Work that goes to another database leaves it to no other: there the name of the lock table means
+// another table.
+func TestDatabaseOfWork(t *testing.T) {
+	onMySQL(t, testbed.MySQLSQL[1:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		locks := f.Another(t, 1)
+		for _, change := range []string{"DO 0", "USE information_schema", "/* */use`mysql`", "DO 0; USE mysql"} {
+			for _, fails := range []error{nil, errWork} {
+				err := locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+					database, err := f.Query(ctx, tx, "SELECT DATABASE()")
+					require.NoError(t, err)
+					require.Equal(t, f.Label, database, "before %s", change)
+					_ = f.Exec(ctx, tx, change) // several statements are an error for some clients
+					return fails
+				})
+				require.ErrorIs(t, err, fails)
+			}
+		}
+		require.NoError(t, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			database, err := f.Query(ctx, tx, "SELECT DATABASE()")
+			require.Equal(t, f.Label, database)
+			return err
+		}))
+	})
+}
+
 // Two Lockers on one driver have their own leases, whatever the work before has set.
 func TestLeasesOfOneDriver(t *testing.T) {
 	t.Parallel()

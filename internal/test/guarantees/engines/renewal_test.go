@@ -219,9 +219,10 @@ func TestBrokenOffRenewal(t *testing.T) {
 		f, table := testbed.NewInstalled(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
 		driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
 		defer p.Close()
+		slot := fmt.Sprint(testbed.SlotOf("a", 64))
 		request := dialects.Request{
-			Table: table, Slots: 64, Column: "slot", Values: []dialects.Value{{Text: fmt.Sprint(testbed.SlotOf("a", 64))}},
-			Ours: true, Lease: shortLease,
+			Table: table, Slots: 64, Column: "slot", Values: []dialects.Value{{Text: slot}}, Ours: true,
+			Lease: shortLease,
 		}
 		ended, cancel := context.WithCancel(background)
 		cancel()
@@ -235,8 +236,8 @@ func TestBrokenOffRenewal(t *testing.T) {
 				require.NoError(t, session.Ping(background))
 				return false
 			})
-			pid := f.Total(t, "SELECT pid FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'transactionid' "+
-				"AND split_part(application_name, '#', 1) = '"+f.Label+"'")
+			pid := f.Total(t, "SELECT pid FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE "+
+				"locktype = 'transactionid' AND split_part(application_name, '#', 1) = '"+f.Label+"'")
 			if killed {
 				f.KillSessions(t)
 			}
