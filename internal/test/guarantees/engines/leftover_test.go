@@ -14,6 +14,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/locktable"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -252,6 +253,45 @@ func TestDatabaseOfWork(t *testing.T) {
 			require.Equal(t, f.Label, database)
 			return err
 		}))
+	})
+}
+
+// The record of a leader is written by a statement that commits by itself. When the context ends in
+// the middle of it, the caller's connection has its settings back, or is closed.
+func TestRecordGivesSettingsBack(t *testing.T) {
+	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
+		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 2)
+		t.Cleanup(pool.Close)
+		found, err := locktable.Find(background, driver, f.Table())
+		require.NoError(t, err)
+		of, hash := found.Kinds.Leaders, testbed.HashOf(f.Key("election"))
+		_, err = driver.Run(background, of.Rows.With(hash, ""))
+		require.NoError(t, err)
+		settings := func() (of [2]string) { // a cancel takes another connection for a moment
+			for i := range of {
+				conn, err := pool.DB.Conn(background)
+				require.NoError(t, err)
+				defer conn.Close()
+				require.NoError(t, conn.QueryRowContext(background, "SELECT CONCAT_WS(' ', @@autocommit, "+
+					"@@wait_timeout, @@net_write_timeout, @@innodb_lock_wait_timeout, "+
+					"/*!80001 @@transaction_isolation */ /*M! @@tx_isolation */)").Scan(&of[i]))
+			}
+			return of
+		}
+		before, writer := settings(), f.Guest(t)
+		for cut := 40 * time.Microsecond; cut < 4*time.Millisecond; cut += 40 * time.Microsecond {
+			if cut == 2*time.Millisecond { // from here on the statement waits
+				leaders := testbed.TableOf(f.Engine, "txlock_slots_leaders")
+				require.NoError(t, f.Exec(background, writer, "UPDATE "+leaders+
+					" SET term = 0, identity = 'x' WHERE hash = '"+hash+"'"))
+			}
+			ctx, cancel := context.WithTimeout(background, cut)
+			_, err := driver.Run(ctx, of.Write.With(cut.Microseconds(), "me", hash))
+			cancel()
+			require.True(t, err != nil || cut < 2*time.Millisecond)
+			require.Equal(t, before, settings(), "cut after %v", cut)
+		}
+		require.NoError(t, f.End(background, writer, false))
 	})
 }
 
