@@ -119,7 +119,9 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 	if fresh, err = s.inner.Join(ctx, rest, nil); errors.Is(err, ErrLost) {
 		return fresh, s.noticed(err)
 	}
-	s.heartbeat.Heard(asked) // any other error is an answer too
+	if ctx.Err() == nil { // else the answer may be old, see begin; any error is one, too
+		s.heartbeat.Heard(asked)
+	}
 	if err != nil {
 		return fresh, err
 	}

@@ -17,8 +17,7 @@ import (
 // The column must be unique and indexed. Values are strings, integers below 2^63, floats, booleans,
 // []byte for a binary column, or a driver.Valuer of these. A row that does not exist is [ErrNoRow].
 // On MySQL and MariaDB a view, a temporary table, and one that is not of InnoDB are
-// [ErrUnsafeEngine]. Spell table and column as in SQL, and the same way everywhere: the order of
-// waiters depends on it.
+// [ErrUnsafeEngine]. Spell table and column as in SQL, and the same way everywhere, for the order.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	rows, err := convert(values)
 	switch {

@@ -178,10 +178,9 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Wo
 		time.AfterFunc(heartbeat.Early, l.watch)
 	}
 	l.mu.Unlock()
-	// Close ends the sessions that it finds behind the end of closing.
-	if err = cmp.Or(context.Cause(l.closing), ctx.Err()); err != nil {
-		// The grant won the race against the end of ctx, whose owner has stopped waiting, or
-		// against Close.
+	// Close ends the sessions that it finds behind the end of closing. A grant that comes behind
+	// the end of the wait may be old: an interrupt that was under way was waited for.
+	if err = cmp.Or(context.Cause(l.closing), wait.Err()); err != nil {
 		_ = s.finish(ctx, false)
 	}
 	return g, err
