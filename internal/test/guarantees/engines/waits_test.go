@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"net"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -209,6 +211,38 @@ func interruptedTry(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) 
 	_, err = held.ExecContext(background, "DO RELEASE_LOCK('"+f.Label+"')")
 	require.NoError(t, err)
 	require.NoError(t, testbed.Receive(t, granted))
+}
+
+// An answer that comes behind the end of the wait, while an interrupt gets none, is a grant of
+// seconds ago: its lease may be over.
+func TestOldGrant(t *testing.T) {
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PgxOpened())
+		proxy := testbed.Proxy(t, e)
+		deaf, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = deaf.Close() })
+		var silent atomic.Bool
+		_, locks := onPool(t, f, proxy.Addr(), func(config *pgx.ConnConfig) {
+			dial := config.DialFunc
+			config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if silent.Load() {
+					address = deaf.Addr().String()
+				}
+				return dial(ctx, network, address)
+			}
+		})
+		m := locks.Mutex(f.Key("a"))
+		require.NoError(t, testbed.Cycle(background, m))
+
+		silent.Store(true)
+		proxy.Delay(200 * time.Millisecond)
+		_, err = m.Within(50 * time.Millisecond).TryLock(background)
+		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		silent.Store(false)
+		proxy.Delay(0)
+		require.NoError(t, testbed.Cycle(background, m))
+	})
 }
 
 // Who waits for himself is told by the log, while he waits.
