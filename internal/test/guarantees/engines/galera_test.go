@@ -178,11 +178,13 @@ func (g *cluster) byLockTx(node int, m *txlock.Mutex[*sql.Tx], key int) error {
 func tokensOfManyKeys(t *testing.T, g *cluster) {
 	var drawn sync.Map
 	var all sync.WaitGroup
-	for node, locks := range g.locks {
+	for node, server := range g.Servers() {
+		// The lease is longer than a busy machine needs for all that draw at once.
+		locks := testbed.MySQLOpened().Locker(t, server.DSN, 24, txlock.WithFencing())
 		for caller := range 12 {
 			all.Go(func() {
 				m, last := locks.Mutex(fmt.Sprintf("of %d on %d", caller, node)), int64(0)
-				for range tier.Pick(40, 40, 100) {
+				for range tier.Pick(15, 15, 100) {
 					lock, err := m.Lock(background)
 					if err != nil {
 						t.Error(err)
