@@ -33,7 +33,7 @@ export GORACE := atexit_sleep_ms=20 $(GORACE)
 # Tests wait more than they compute, so many run at once. -short and TXLOCK_FULL choose the tier: see internal/test/tier.
 # make check vets. Without -w a linker spends a quarter of its time on what debuggers read.
 GO_TEST = go test -race -vet=off -ldflags=-w -count=1 -parallel=$(AT_ONCE) -timeout=$(LIMIT)
-AT_ONCE = 16
+AT_ONCE = 12
 LIMIT = 40m
 
 # What a newcomer's make test runs: the library, the command, the adapters.
@@ -43,8 +43,8 @@ test: ## every guarantee on PostgreSQL, MySQL and MariaDB, the command, the adap
 	@echo "left to make test-landing: PostgreSQL 15, PgBouncer, what internal/test/* shows, the examples, bench, the browser"
 	@WITHOUT='/(internal/test|examples)/' .ci/test "$(GO_TEST) -short" $(FIRST)
 
-test-landing: AT_ONCE = 10
-test-landing: ## what make test leaves out, and a change must pass as well: about 10 minutes
+test-landing: AT_ONCE = 6
+test-landing: ## what make test leaves out, and a change must pass as well: about 15 minutes
 	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8; each guarantee with the other clients of an engine,"
 	@echo "most of internal/test/anydriver, 800 of 1000 races between a cancel and the grant, switchovers in the torture"
 	@echo "program, pairs by themselves, a strict umask, a fleet with the last release, a PostgreSQL 15 that becomes an 18,"

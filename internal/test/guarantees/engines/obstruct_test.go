@@ -30,6 +30,9 @@ func TestNothingWaitsForALock(t *testing.T) {
 		pooler, err := servers.StartPgBouncer(background, e.Server)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+		idleHolder(t, e, testbed.PgxOpened())
+		idleHolder(t, e, testbed.PostgresSQL[0])
+		idleHolder(t, e.Through(pooler), testbed.PgxOnPool(""))
 		t.Run("side by side", func(t *testing.T) {
 			t.Run("postgres.Open", func(t *testing.T) { nothingWaits(t, e, testbed.PgxOpened()) })
 			t.Run("sql.DB", func(t *testing.T) { nothingWaits(t, e, testbed.PostgresSQL[0]) })
@@ -39,6 +42,30 @@ func TestNothingWaitsForALock(t *testing.T) {
 			t.Run("no cancels, sql.DB", func(t *testing.T) { nothingWaits(t, keyless, testbed.PostgresSQL[0]) })
 		})
 	})
+}
+
+// An index is made concurrently in the moment of the grant. Its wait for a snapshot, once begun,
+// would last until the holder's transaction ends.
+func idleHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	t.Helper()
+	f := testbed.NewFixture(t, e, c)
+	table, key := f.MakeTable(t, "id int"), f.Key("a")
+	for name, m := range map[string]*txlock.Mutex[Tx]{
+		"one key": f.Locks.Mutex(key), "two keys": f.Locks.Mutex(key, f.Key("b")),
+		"with a limit": f.Locks.Mutex(key).Within(time.Minute), "nested": f.Locks.Mutex(f.Key("b")),
+	} {
+		locks := []*txlock.Lock{testbed.Lock(t, m)}
+		if name == "nested" {
+			nested, err := f.Locks.Mutex(key).Lock(locks[0].Context())
+			require.NoError(t, err)
+			locks = append(locks, nested)
+		}
+		ctx, cancel := context.WithTimeout(background, 30*time.Second)
+		_, err := e.Admin.ExecContext(ctx, "CREATE INDEX CONCURRENTLY ON "+table+" (id)")
+		cancel()
+		require.NoError(t, err, "%s, %s", c.Name, name)
+		testbed.Unlock(t, locks...)
+	}
 }
 
 func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
