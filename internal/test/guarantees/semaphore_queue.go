@@ -71,7 +71,8 @@ func SemaphoreOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 // and spoil nothing.
 func SemaphoreKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	endsPromptly(t, "a time in which nobody had a permit", func() time.Duration { return longestStandstill(t, f) })
+	const limit = 3 * time.Second // a busy machine takes as long again
+	endsWithin(t, limit, "a time in which nobody had a permit", func() time.Duration { return longestStandstill(t, f) })
 	f.Transactions(t, 0)
 }
 
