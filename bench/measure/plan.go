@@ -190,8 +190,8 @@ func (p Plan) Settings() []results.Setting {
 		{Name: "network", Value: fmt.Sprintf("a proxy on this machine, which delays by %v each way: %d rounds of %d "+
 			"calls; one article: %d × %v", p.Network.Delay, p.Network.Uncontended.Rounds,
 			p.Network.Uncontended.Calls, p.Network.HotRows.Rounds, p.Network.HotRows.For)},
-		{Name: "crowds", Value: fmt.Sprintf("one process with %d connections, holds of %v: %d × %v, up to %v until %d "+
-			"entries of the free key", p.Crowds.Connections, p.Crowds.Hold, p.Crowds.Rounds, p.Crowds.For,
+		{Name: "crowds", Value: fmt.Sprintf("one process with %d connections, holds of %v: %d × %v, up to %v until "+
+			"%d entries of the free key", p.Crowds.Connections, p.Crowds.Hold, p.Crowds.Rounds, p.Crowds.For,
 			p.Crowds.AtMost, p.Crowds.Least)},
 		{Name: "hot rows", Value: fmt.Sprintf("one process with up to %d connections: %d × %v",
 			p.HotRows.Connections, p.HotRows.Rounds, p.HotRows.For)},

@@ -51,7 +51,8 @@ func TestTableFits(t *testing.T) {
 		}
 	}
 	wide := table.lines(0, 0, false)
-	require.Regexp(t, `^käse:42 +held +4711 +1h0m0s .* UPDATE inventory SET stock = stock - 1 WHERE sku = 42$`, wide[1])
+	const line = `^käse:42 +held +4711 +1h0m0s .* UPDATE inventory SET stock = stock - 1 WHERE sku = 42$`
+	require.Regexp(t, line, wide[1])
 	require.Regexp(t, `^  1\. another +waits +4712 +1\.2s +idle$`, wide[2])
 	require.Regexp(t, `^鍵を🔒鍵{30} +held +4713 +1m0s$`, wide[3])
 	require.Regexp(t, `^inventory\.sku=9{60} +held`, wide[4])

@@ -27,16 +27,11 @@ const promptly = 3 * time.Second / 2
 // how late it returned. A machine that stalls makes one of them late, a slow Locker all of them.
 func endsPromptly(t *testing.T, kind string, late func() time.Duration) {
 	t.Helper()
-	endsWithin(t, promptly, kind, late)
-}
-
-func endsWithin(t *testing.T, limit time.Duration, kind string, late func() time.Duration) {
-	t.Helper()
 	fastest := time.Duration(math.MaxInt64)
-	for round := 0; round < 3 && fastest >= limit; round++ {
+	for round := 0; round < 3 && fastest >= promptly; round++ {
 		fastest = min(fastest, late())
 	}
-	require.Less(t, fastest, limit, kind)
+	require.Less(t, fastest, promptly, kind)
 }
 
 // answer waits for what call returns, much longer than that may take, so that a call that never
