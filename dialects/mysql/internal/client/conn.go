@@ -119,7 +119,7 @@ func (c *owned) PrepareContext(ctx context.Context, query string) (driver.Stmt, 
 	return c.pooledConn.PrepareContext(ctx, query)
 }
 
-// isPlain tells whether a statement, whatever it calls, leaves no setting and no lock behind.
+// isPlain tells whether a statement leaves no setting and no lock behind, but for what it calls.
 func isPlain(query string) bool {
 	return plain.MatchString(statements.Bare(query)) && !getLock.MatchString(query)
 }
