@@ -43,8 +43,8 @@ test: ## every guarantee on PostgreSQL, MySQL and MariaDB, the command, the adap
 	@echo "left to make test-landing: PostgreSQL 15, PgBouncer, what internal/test/* shows, the examples, bench, the browser"
 	@WITHOUT='/(internal/test|examples)/' .ci/test "$(GO_TEST) -short" $(FIRST)
 
-test-landing: AT_ONCE = 6
-test-landing: ## what make test leaves out, and a change must pass as well: about 15 minutes
+test-landing: AT_ONCE = 4
+test-landing: ## what make test leaves out, and a change must pass as well: about 20 minutes
 	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8; each guarantee with the other clients of an engine,"
 	@echo "most of internal/test/anydriver, 800 of 1000 races between a cancel and the grant, switchovers in the torture"
 	@echo "program, pairs by themselves, a strict umask, a fleet with the last release, a PostgreSQL 15 that becomes an 18,"

@@ -40,7 +40,7 @@ func eachPostgresAndPgBouncer(t *testing.T, test func(*testing.T, *testbed.Engin
 
 // shortLease is long enough for a machine that stalls, and short enough to see renewals: one comes
 // every two leases.
-const shortLease = 2 * time.Second
+const shortLease = 4 * time.Second
 
 // A lock that is held for long is renewed. Nothing of it changes, but for the number of its
 // transaction.

@@ -76,7 +76,7 @@ func stoppedWhileActive[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 		stranger, other := testbed.NewSizedFixture(t, e, c, 2, ""), testbed.NewSizedFixture(t, e, c, 2, "")
 		stranger.Free(t, f.Key(part)) // reads the number of slots
 		holder := other.StartPartner(t, testbed.Part{
-			Plays: part, DSN: other.DSNFor(other.Label, "", nil), Key: f.Key(part), Lease: 2 * time.Second,
+			Plays: part, DSN: other.DSNFor(other.Label, "", nil), Key: f.Key(part), Lease: 3 * time.Second,
 			Statement: begin.statement,
 		})
 		for holder.Next(t) != begin.ready {
@@ -108,7 +108,7 @@ func TestStoppedHolderAsksAgain(t *testing.T) {
 // A stopped holder that goes on, and locks again what it held, is not told that it holds it.
 func stoppedHolderAsksAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	holder, granted := stoppedPartner(t, f, "again", "holds", "")
+	holder, granted := stoppedPartner(t, f, "again", "again", "")
 	testbed.Receive(t, granted)
 	continued := time.Now()
 	require.NoError(t, holder.Process.Signal(syscall.SIGCONT))

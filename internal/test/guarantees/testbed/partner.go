@@ -137,10 +137,13 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 	}
 	fmt.Println("holds")
 	if part == "again" { // locks again what it holds as long as that succeeds, and says when the last such call began
-		last := time.Now()
-		for asked := last; err == nil; asked = time.Now() {
+		var last time.Time
+		for asked := time.Now(); err == nil; asked = time.Now() {
 			var nested *txlock.Lock
 			if nested, err = m.TryLock(lock.Context()); err == nil {
+				if last.IsZero() {
+					fmt.Println("again")
+				}
 				last, err = asked, nested.Unlock(background)
 			}
 		}
