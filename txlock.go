@@ -154,8 +154,7 @@ type Locker[Tx any] struct {
 	candidates *lines
 	first      sync.Map     // chan struct{} of the one that waits for a permit or a claim, by its hash
 	awaited    atomic.Int64 // claims
-
-	naming sync.Mutex // of who asks the server who has a key
+	naming     sync.Mutex   // of who asks the server who has a key
 
 	closing   context.Context // ends with Close, which is its cause
 	close     context.CancelCauseFunc
@@ -198,11 +197,12 @@ func (l *Locker[Tx]) lookAfter() {
 // watch has the kernel tell of the end of sessions that began a moment ago.
 func (l *Locker[Tx]) watch() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range l.unwatched {
+	begun := l.unwatched
+	l.unwatched = nil
+	l.mu.Unlock() // nobody waits for what the kernel takes
+	for _, h := range begun {
 		h.Watch()
 	}
-	l.unwatched = nil
 }
 
 // Close ends the sessions that are still held, as lost, and closes what the driver opened: a
