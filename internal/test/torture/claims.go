@@ -13,9 +13,12 @@ import (
 )
 
 // There are a few claims, each with a counter. Their keys come last.
-const claims = 2
+const (
+	claims  = 2
+	allKeys = mutexes + elections + semaphores + semaphores*permits + claims
+)
 
-func claimKey(keys, claim int) int { return permitKey(keys, semaphores, 0) + claim }
+func claimKey(claim int) int { return permitKey(semaphores, 0) + claim }
 
 // claimFor is how long a claim is taken for. Some are used when that is over.
 const claimFor = time.Second

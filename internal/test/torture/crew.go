@@ -20,8 +20,6 @@ type crew struct {
 	dsns      []string
 	workers   []*process // one for each number; a restarted worker takes the place of the old
 	abandoned sync.WaitGroup
-	fleet     *settings
-	refusals  refusals // guarded by mu
 
 	mu       sync.Mutex
 	history  map[operationID]*operation // since the last harvest
@@ -39,10 +37,9 @@ type process struct {
 	killed        int64         // when the parent killed it; guarded by crew.mu
 }
 
-func newCrew(p plan, dsns []string, fleet *settings, refused refusals) *crew {
+func newCrew(p plan, dsns []string) *crew {
 	return &crew{
-		plan: p, dsns: dsns, fleet: fleet, refusals: refused,
-		workers: make([]*process, len(dsns)), history: map[operationID]*operation{},
+		plan: p, dsns: dsns, workers: make([]*process, len(dsns)), history: map[operationID]*operation{},
 	}
 }
 
@@ -61,9 +58,9 @@ func (c *crew) startAll(ctx context.Context) error {
 	return nil
 }
 
-// start starts a worker process: this program again, or that of another version.
+// start starts a worker process, which is this program again.
 func (c *crew) start(number, start int) error {
-	executable, err := c.program(number)
+	executable, err := os.Executable()
 	if err != nil {
 		return err
 	}
@@ -107,7 +104,6 @@ func (c *crew) listen(p *process, reports io.Reader) {
 		switch {
 		case m.Operation != nil:
 			c.mu.Lock()
-			c.excuse(m.Operation)
 			c.history[m.Operation.ID] = m.Operation
 			c.mu.Unlock()
 		case m.Stall != nil:

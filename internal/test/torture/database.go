@@ -11,13 +11,9 @@ import (
 	"strings"
 	"time"
 
-	sqlmysql "github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5"
+	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects/mysql"
-	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -26,16 +22,13 @@ const (
 	lockTable = "torture.slots"
 	counters  = "torture.counters" // a value per key, changed in Do
 	// a row for each Do that took effect; without a unique index, so that it shows duplicates
-	applied      = "torture.applied"
-	fenced       = "torture.fenced"       // a value per key, changed under Lock with fencing tokens
-	works        = "torture.works"        // a row for each time that work of Once was done; without a unique index
-	handmade     = "torture.handmade"     // rows of the handmade locks
-	inside       = "torture.inside"       // a row for each holder of lookFirst
-	expiryPeriod = 300 * time.Millisecond // of the handmade lease rows
+	applied = "torture.applied"
+	works   = "torture.works"  // a row for each time that work of Once was done; without a unique index
+	inside  = "torture.inside" // a row for each holder of lookFirst
 )
 
 // quiet stops go-sql-driver from printing broken connections, which the faults cause on purpose.
-func quiet() error { return sqlmysql.SetLogger(log.New(io.Discard, "", 0)) }
+func quiet() error { return mysql.SetLogger(log.New(io.Discard, "", 0)) }
 
 func isPostgres(kind servers.Kind) bool {
 	return kind == servers.Postgres15 || kind == servers.Postgres18
@@ -52,7 +45,7 @@ func driverName(kind servers.Kind) string {
 // more than five seconds to miss its primary, and loads the machine with three servers.
 func leaseOf(s settings) time.Duration {
 	switch {
-	case isCluster(s.Pair):
+	case s.Cluster != "":
 		return 4 * time.Second
 	case isPostgres(s.Kind):
 		return time.Second
@@ -82,11 +75,6 @@ func workerDSN(kind servers.Kind, dsn, address string, process int) (string, err
 		base += "?" + query
 	}
 	return base, nil
-}
-
-// options are the options of every Locker in the run.
-func options(lease time.Duration) []txlock.Option {
-	return []txlock.Option{txlock.WithTable(lockTable), txlock.WithLease(lease), txlock.WithFencing()}
 }
 
 // database is the server as its administrator sees it, without a proxy.
@@ -127,7 +115,7 @@ func (d *database) version(ctx context.Context) (version string, err error) {
 }
 
 // prepare creates the tables and installs the lock table.
-func (d *database) prepare(ctx context.Context, keys int) error {
+func (d *database) prepare(ctx context.Context) error {
 	drop := "DROP SCHEMA IF EXISTS torture"
 	if isPostgres(d.kind) {
 		drop += " CASCADE"
@@ -136,16 +124,11 @@ func (d *database) prepare(ctx context.Context, keys int) error {
 		drop, "CREATE SCHEMA torture",
 		"CREATE TABLE " + counters + " (k INT PRIMARY KEY, value BIGINT NOT NULL)",
 		"CREATE TABLE " + applied + " (operation BIGINT NOT NULL, k INT NOT NULL, seen BIGINT NOT NULL)",
-		"CREATE TABLE " + fenced + " (k INT PRIMARY KEY, token BIGINT NOT NULL, value BIGINT NOT NULL)",
 		"CREATE TABLE " + inside + " (k BIGINT NOT NULL, operation BIGINT NOT NULL, writes INT NOT NULL)",
 		"CREATE TABLE " + works + " (work BIGINT NOT NULL, operation BIGINT NOT NULL)",
-		"CREATE TABLE " + handmade + " (k INT PRIMARY KEY, holder BIGINT NOT NULL, expires_at BIGINT NOT NULL)",
 	}
-	for k := range allKeys(keys) {
-		statements = append(statements,
-			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0)", counters, k),
-			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0, 0)", fenced, k),
-			fmt.Sprintf("INSERT INTO %s VALUES (%d, 0, 0)", handmade, k))
+	for k := range allKeys {
+		statements = append(statements, fmt.Sprintf("INSERT INTO %s VALUES (%d, 0)", counters, k))
 	}
 	for _, statement := range statements {
 		if _, err := d.db.ExecContext(ctx, statement); err != nil {
@@ -153,49 +136,4 @@ func (d *database) prepare(ctx context.Context, keys int) error {
 		}
 	}
 	return nil
-}
-
-// direct is a Locker of the parent, whatever its transactions are.
-type direct interface {
-	Install(ctx context.Context) error
-	Sweep(ctx context.Context, olderThan time.Duration) (int64, error)
-	Close() error
-	tryLock(ctx context.Context, keys []string) (*txlock.Lock, error)
-	tryPermit(ctx context.Context, semaphore string) (*txlock.Lock, error)
-	leader(ctx context.Context, election string) (txlock.Leader, error)
-	done(ctx context.Context, work string) (bool, error)
-}
-
-type onlooker[Tx any] struct{ *txlock.Locker[Tx] }
-
-func (o onlooker[Tx]) tryLock(ctx context.Context, keys []string) (*txlock.Lock, error) {
-	return o.Mutex(keys...).TryLock(ctx)
-}
-
-func (o onlooker[Tx]) tryPermit(ctx context.Context, semaphore string) (*txlock.Lock, error) {
-	return o.Semaphore(semaphore, permits).TryLock(ctx)
-}
-
-func (o onlooker[Tx]) leader(ctx context.Context, election string) (txlock.Leader, error) {
-	return o.Election(election, "onlooker").Leader(ctx)
-}
-
-func (o onlooker[Tx]) done(ctx context.Context, work string) (bool, error) {
-	_, done, err := o.Once(work).Done(ctx)
-	return done, err
-}
-
-func (d *database) locker(ctx context.Context, lease time.Duration) (direct, error) {
-	if isPostgres(d.kind) {
-		driver, err := postgres.Open(ctx, d.dsn)
-		if err != nil {
-			return nil, err
-		}
-		return onlooker[pgx.Tx]{txlock.New(driver, options(lease)...)}, nil
-	}
-	driver, err := mysql.Open(ctx, d.dsn)
-	if err != nil {
-		return nil, err
-	}
-	return onlooker[*sql.Tx]{txlock.New(driver, options(lease)...)}, nil
 }

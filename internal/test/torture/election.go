@@ -61,12 +61,11 @@ func (l *library[Tx]) lead(ctx context.Context, o *operation, random *rand.Rand,
 	return errors.Join(problem, err)
 }
 
-// term is the work of a leader. It writes to the fenced store, and looks who leads.
+// term is the work of a leader, which may look who leads.
 func (l *library[Tx]) term(ctx context.Context, election *txlock.Election[Tx], o *operation, random *rand.Rand,
 	tell func(),
 ) error {
 	noteLoss := o.watch(ctx)
-	l.writeFenced(ctx, o)
 	var stale error
 	if random.IntN(4) == 0 {
 		brief, cancel := context.WithTimeout(ctx, time.Second)

@@ -19,8 +19,6 @@ type epoch struct {
 	seenEarly     bool // InnoDB: see takenBack
 	lease         time.Duration
 	workers       int   // processes times goroutines
-	keys          int   // of locks, before those of elections and semaphores
-	unfenced      bool  // nobody ends the sessions of a former primary that goes on
 	mending       int64 // how long a cluster took to be whole again behind a switchover, at the most
 	before, after *ledger
 }

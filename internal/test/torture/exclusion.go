@@ -36,7 +36,7 @@ func (e *epoch) checkMutex(key int, holds []hold) []violation {
 		return nil
 	}
 	return []violation{{
-		"mutual exclusion", fmt.Sprintf("key %d: a writer had the lock together with somebody else", key), found,
+		ruleExclusion, fmt.Sprintf("key %d: a writer had the lock together with somebody else", key), found,
 	}}
 }
 
@@ -88,20 +88,14 @@ type addition struct {
 	call, end int64
 }
 
-// anything is what an addition read whose value was not recorded. It took effect later, or not.
-const anything int64 = -1
-
 // explained tells whether additions can have taken effect one after the other. What each read gives
-// their order. So each is given the earliest moment that those before it leave. What read anything
-// fills gaps.
+// their order. So each is given the earliest moment that those before it leave.
 func explained(additions []addition, from, to int64) bool {
-	adds, looks, unknown := map[int64]addition{}, map[int64][]addition{}, []addition{}
+	adds, looks := map[int64]addition{}, map[int64][]addition{}
 	slices.SortFunc(additions, func(a, b addition) int { return cmp.Compare(a.call, b.call) })
 	for _, a := range additions {
 		_, twice := adds[a.read]
 		switch {
-		case a.read == anything:
-			unknown = append(unknown, a)
 		case a.read < from || a.read > to || !a.look && (twice || a.read == to):
 			return false
 		case a.look:
@@ -117,31 +111,11 @@ func explained(additions []addition, from, to int64) bool {
 	}
 	for value := from; value < to; value++ {
 		add, known := adds[value]
-		if !known {
-			if len(unknown) == 0 {
-				return false
-			}
-			add, unknown = unknown[0], unknown[1:]
-		}
-		if slices.ContainsFunc(looks[value], func(a addition) bool { return !takes(a) }) || !takes(add) {
+		if !known || slices.ContainsFunc(looks[value], func(a addition) bool { return !takes(a) }) || !takes(add) {
 			return false
 		}
 	}
 	return from <= to && !slices.ContainsFunc(looks[to], func(a addition) bool { return !takes(a) })
-}
-
-// checkCounter checks the additions to one counter and its final value.
-func (e *epoch) checkCounter(rule string, key int, additions []addition, operations []*operation, from,
-	to int64,
-) []violation {
-	if explained(append(additions, addition{to, true, e.End, e.End}), from, to) {
-		return nil
-	}
-	return []violation{{
-		rule, fmt.Sprintf("key %d: no order of the additions explains what they read between the first "+
-			"value %d and the last %d", key, from, to),
-		suspicious(operations, key, rule == ruleFenced),
-	}}
 }
 
 // checkReaders checks that readers found the same when they had come and before they went.
@@ -159,10 +133,10 @@ func (e *epoch) checkReaders() []violation {
 
 // suspicious returns the operations that read the same value as another, for the report. If there
 // are none, it returns all operations.
-func suspicious(operations []*operation, key int, fenced bool) []*operation {
+func suspicious(operations []*operation, key int) []*operation {
 	byValue := map[int64][]*operation{}
 	for _, o := range operations {
-		if value, ok := o.readOf(key, fenced); ok {
+		if value, ok := o.readOf(key); ok {
 			byValue[value] = append(byValue[value], o)
 		}
 	}
@@ -179,10 +153,7 @@ func suspicious(operations []*operation, key int, fenced bool) []*operation {
 }
 
 // readOf returns the value that an operation read for a key.
-func (o *operation) readOf(key int, fenced bool) (int64, bool) {
-	if fenced {
-		return o.Fence.Read, o.Fence.Outcome == done
-	}
+func (o *operation) readOf(key int) (int64, bool) {
 	for i, k := range o.Keys {
 		if k == key && i < len(o.Reads) {
 			return o.Reads[i], true

@@ -39,7 +39,7 @@ var faultKinds = []faultKind{
 	killWorker, stopWorker, killServer, pauseServer, endSession, networkDrop, networkDelay, networkThin, networkReset,
 }
 
-// switchKinds are the faults of a cluster of three. A pair has the first two.
+// switchKinds are the faults of a cluster of three.
 var switchKinds = []faultKind{switchPlanned, switchKilled, switchStopped, switchIsolated}
 
 // wayOf is how the primary ends at a switchover.
@@ -74,7 +74,7 @@ type adversary struct {
 	server  *servers.Server
 	fleet   *servers.Fleet // or nil
 	data    *database
-	network network
+	network []*wire.Proxy
 	crew    *crew
 }
 
@@ -138,12 +138,8 @@ func (a *adversary) killWorker(ctx context.Context, victim int) error {
 }
 
 func (a *adversary) stopWorker(victim int) error {
-	period := a.lease
-	if a.crew.plan.Lock == lockLeaseRow {
-		period = expiryPeriod
-	}
 	err := a.crew.signal(victim, syscall.SIGSTOP)
-	time.Sleep(period*3/2 + a.upTo(period))
+	time.Sleep(a.lease*3/2 + a.upTo(a.lease))
 	return errors.Join(err, a.crew.signal(victim, syscall.SIGCONT))
 }
 
@@ -173,7 +169,6 @@ func (a *adversary) spoil(f fault) {
 		duration = a.lease*3/2 + a.upTo(a.lease)
 	case networkDelay:
 		bad.Delay = 10*time.Millisecond + a.upTo(60*time.Millisecond)
-		bad.Jitter = 10 * time.Millisecond
 	case networkThin:
 		bad.Rate = 1000
 	case networkReset:

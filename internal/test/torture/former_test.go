@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,56 +22,19 @@ import (
 	"github.com/txlock/txlock/internal/test/tier"
 )
 
-// former builds the torture program and the command of the last release.
-func former(t *testing.T) (program, command string) {
+// former builds the command of the last release.
+func former(t *testing.T) (command string) {
 	t.Helper()
 	tree := t.TempDir()
 	output, err := exec.Command("../../../.ci/former", tree).CombinedOutput()
 	require.NoError(t, err, string(output))
 	t.Logf("the last release is %s", output)
-	// On PostgreSQL, a call of the last release for more than 32 keys does not pass the queue locks
-	// of all of them: see docs/upgrading.md.
-	kinds := filepath.Join(tree, "internal/torture/kinds.go")
-	text, err := os.ReadFile(kinds)
-	require.NoError(t, err)
-	require.Contains(t, string(text), "const fillers = 33")
-	fewer := strings.Replace(string(text), "const fillers = 33", "const fillers = 10", 1)
-	require.NoError(t, os.WriteFile(kinds, []byte(fewer), 0o600))
-	build := func(folder string) string {
-		path := filepath.Join(tree, "built-"+filepath.Base(folder))
-		c := exec.Command("go", "build", "-o", path, ".")
-		c.Dir, c.Env = filepath.Join(tree, folder), append(os.Environ(), "GOWORK=")
-		output, err := c.CombinedOutput()
-		require.NoError(t, err, string(output))
-		return path
-	}
-	return build("internal/torture"), build("cmd/txlock")
-}
-
-// A fleet of two versions, on tables that this version has installed, and on those of the last
-// release after an upgrade: every promise holds among all of them. What a version does not do on
-// the tables of the other it refuses: see excuse.
-func TestFleetOfTwoVersions(t *testing.T) {
-	if !tier.Full() { // six minutes on each engine
-		return
-	}
-	program, command := former(t)
-	for _, kind := range servers.Newest() {
-		for _, run := range []settings{
-			{Kind: kind, Lock: lockTxlock, Former: program, For: time.Minute},
-			{Kind: kind, Lock: lockTxlock, Former: program, For: 5 * time.Minute, Installer: command},
-		} {
-			t.Run(kind.String()+"/"+filepath.Base(run.Installer), func(t *testing.T) {
-				result := torturedAs(t, run)
-				require.Empty(t, result.Violations)
-				for refused := range result.Refusals {
-					version, verb, _ := strings.Cut(refused, " ")
-					require.Equal(t, "former", version, "this version has all that it needs")
-					require.Contains(t, []string{"Lead", "Semaphore.Lock", "Semaphore.TryLock"}, verb)
-				}
-			})
-		}
-	}
+	command = filepath.Join(tree, "txlock")
+	c := exec.Command("go", "build", "-o", command, ".")
+	c.Dir, c.Env = filepath.Join(tree, "cmd/txlock"), append(os.Environ(), "GOWORK=")
+	output, err = c.CombinedOutput()
+	require.NoError(t, err, string(output))
+	return command
 }
 
 // This version on the tables of the last release: locks exclude those of the other, and what needs
@@ -79,7 +43,7 @@ func TestThisVersionOnFormerTables(t *testing.T) {
 	if !tier.Full() {
 		return
 	}
-	_, command := former(t)
+	command := former(t)
 	for _, kind := range servers.Newest() {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
@@ -112,10 +76,25 @@ type formerCommand struct {
 	data      *database
 }
 
-func (f formerCommand) start(arguments ...string) *exec.Cmd {
-	f.Helper()
+func (f formerCommand) command(arguments ...string) *exec.Cmd {
 	c := exec.Command(f.path, arguments...)
 	c.Env = append(os.Environ(), "TXLOCK_DSN="+f.url)
+	return c
+}
+
+// token is the token that it gets with the lock of a key.
+func (f formerCommand) token(key string) (token int64) {
+	f.Helper()
+	output, err := f.command("run", key, "--", "sh", "-c", "echo $TXLOCK_TOKEN").Output()
+	require.NoError(f, err)
+	_, err = fmt.Sscan(string(output), &token)
+	require.NoError(f, err)
+	return token
+}
+
+func (f formerCommand) start(arguments ...string) *exec.Cmd {
+	f.Helper()
+	c := f.command(arguments...)
 	require.NoError(f, c.Start())
 	f.Cleanup(func() { _ = c.Process.Kill() })
 	return c
@@ -194,8 +173,16 @@ func onFormerTables[Tx any](t *testing.T, other formerCommand, driver dialects.D
 	for name, err := range further() {
 		require.NoError(t, err, name)
 	}
-	require.NoError(t, unlocked(fenced.Mutex("t").TryLock(ctx)), "a token")
-	require.NoError(t, other.start("run", "key", "--", "true").Wait(), "the other version goes on, with a token")
+	lock, err := fenced.Mutex("key").TryLock(ctx)
+	require.NoError(t, unlocked(lock, err), "a token")
+	token := other.token("key")
+	require.Positive(t, token, "the other version goes on, with a token")
+	if strings.HasPrefix(other.url, "postgres") { // where tokens of both versions are in one order
+		require.Greater(t, token, lock.Token())
+		lock, err = fenced.Mutex("key").TryLock(ctx)
+		require.NoError(t, unlocked(lock, err))
+		require.Greater(t, lock.Token(), token)
+	}
 	require.Error(t, other.start("run", "--permits", "2", "key", "--", "true").Wait(), "it has no permits")
 
 	drop()

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"os"
 	"time"
-
-	"github.com/txlock/txlock"
 )
 
 func unfinished(operations []*operation) []*operation {
@@ -29,14 +27,18 @@ func (t *trial) judge(ctx context.Context, e *epoch) error {
 	if err := t.data.settle(ctx, 2*t.lease+5*time.Second, busy); err != nil {
 		violations = append(violations, violation{Rule: ruleRest, Text: err.Error()})
 	}
-	if err := t.free(ctx); err != nil {
+	if err := t.ask(ctx, looker.free); err != nil {
 		violations = append(violations, violation{Rule: ruleRest, Text: err.Error()})
 	}
 	var err error
 	if e.after, err = t.data.read(ctx); err != nil {
 		return err
 	}
-	if err := t.lookAtMarkers(ctx, e); err != nil {
+	err = t.ask(ctx, func(l looker, ctx context.Context) (err error) {
+		e.after.marked, err = l.markers(ctx, e.Operations)
+		return err
+	})
+	if err != nil {
 		violations = append(violations, violation{Rule: ruleOnce, Text: err.Error()})
 	}
 	for _, problem := range t.crew.complaints() {
@@ -57,57 +59,20 @@ func (t *trial) check(e *epoch) []violation {
 	violations = append(violations, e.checkReaders()...)
 	violations = append(violations, e.checkOnce()...)
 	violations = append(violations, e.assess(t.result.Damages, holds)...)
-	for key := range allKeys(t.Keys) {
-		if isSemaphore(t.Keys, key) {
-			most, found := e.checkPermits(key, holds[key])
-			violations = append(violations, found...)
-			t.result.Inside = max(t.result.Inside, most)
+	for key := range allKeys {
+		if isSemaphore(key) {
+			violations = append(violations, e.checkPermits(key, holds[key])...)
 		} else {
 			violations = append(violations, e.checkMutex(key, holds[key])...)
 			violations = append(violations, e.checkDo(key)...)
 			violations = append(violations, e.checkClaims(key)...)
-			if t.compares() {
-				violations = append(violations, e.checkFenced(key)...)
-			}
-			violations = append(violations, t.tokens.check(key, t.comparable(holds[key]))...)
+			violations = append(violations, t.tokens.check(key, holds[key])...)
 		}
-		most, found := e.checkQueue(key, holds[key])
-		if t.Pair != pairGalera { // where nobody keeps an order among nodes
-			violations = append(violations, found...)
+		if t.Cluster != onGalera { // where nobody keeps an order among nodes
+			violations = append(violations, e.checkQueue(key, holds[key])...)
 		}
-		t.result.Overtaken = max(t.result.Overtaken, most)
 	}
 	return violations
-}
-
-// free checks that all keys can be locked while nobody holds them, and that nobody leads.
-func (t *trial) free(ctx context.Context) error {
-	if t.Lock != lockTxlock {
-		return nil
-	}
-	locks, err := t.data.locker(ctx, t.lease)
-	if err != nil {
-		return err
-	}
-	names := make([]string, 0, t.Keys)
-	for key := range t.Keys {
-		names = append(names, keyName(key))
-	}
-	var lock *txlock.Lock
-	if lock, err = locks.tryLock(ctx, names); err == nil {
-		err = lock.Unlock(ctx)
-	} else {
-		err = fmt.Errorf("nobody works, and yet a key is not free: %w", err)
-	}
-	for key := t.Keys; key < t.Keys+elections; key++ {
-		if leader, asked := locks.leader(ctx, electionName(key)); !errors.Is(asked, txlock.ErrNoLeader) {
-			err = errors.Join(err, fmt.Errorf("nobody leads, and yet Leader says %+v, %w", leader, asked))
-		}
-	}
-	if t.Pair != pairGalera { // which has none
-		err = errors.Join(err, freePermits(ctx, locks))
-	}
-	return errors.Join(err, locks.Close())
 }
 
 // violate prints the violations, and saves the history of the epoch in a file.

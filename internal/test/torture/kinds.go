@@ -21,13 +21,13 @@ const fillers = 100
 // mutex is what an operation locks.
 func (l *library[Tx]) mutex(o *operation) *txlock.Mutex[Tx] {
 	if o.Verb.permits() {
-		return l.locks.Semaphore(semaphoreName(o.Keys[0]-semaphoreKey(l.plan.Keys, 0)), permits)
+		return l.locks.Semaphore(semaphoreName(o.Keys[0]-semaphoreKey(0)), permits)
 	}
 	names := make([]string, 0, len(o.Keys)+fillers)
 	for _, key := range o.Keys {
 		names = append(names, keyName(key))
 	}
-	if len(o.Keys) == l.plan.Keys {
+	if len(o.Keys) == mutexes {
 		for filler := range fillers {
 			names = append(names, "torture:filler:"+strconv.Itoa(filler))
 		}
@@ -40,27 +40,6 @@ func (l *library[Tx]) mutex(o *operation) *txlock.Mutex[Tx] {
 }
 
 func semaphoreName(semaphore int) string { return "torture:" + strconv.Itoa(semaphore) }
-
-// again asks for what the lock has already. That must not wait. Who shares a key cannot have it
-// alone. The limit of the wait for the lock does not count any more.
-func (l *library[Tx]) again(m *txlock.Mutex[Tx], lock *txlock.Lock, o *operation) error {
-	owner := context.WithoutCancel(lock.Context())
-	inner, err := m.Within(time.Minute).TryLock(owner)
-	if err != nil {
-		return err
-	}
-	if o.Verb.shares() {
-		alone := l.locks.Mutex(keyName(o.Keys[0]))
-		if upgrade, refused := alone.TryLock(owner); !errors.Is(refused, txlock.ErrUpgrade) &&
-			!errors.Is(refused, txlock.ErrLost) {
-			err = errors.Join(err, fmt.Errorf("who shares got it alone: %w", refused))
-			if refused == nil {
-				err = errors.Join(err, upgrade.Unlock(context.Background()))
-			}
-		}
-	}
-	return errors.Join(err, inner.Unlock(context.Background()))
-}
 
 // read reads the counters twice under a shared lock.
 func (l *library[Tx]) read(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand,
@@ -84,7 +63,7 @@ func (l *library[Tx]) read(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 
 func (l *library[Tx]) counters(ctx context.Context, tx Tx, o *operation) (values []int64, err error) {
 	for _, key := range o.Keys {
-		value, err := l.value(ctx, tx, fmt.Sprintf("SELECT value FROM %s WHERE k = %d", counters, key))
+		value, err := l.value(ctx, tx, counterSQL(key))
 		if err != nil {
 			return nil, err
 		}
@@ -199,56 +178,4 @@ func beginsSQL(db *sql.DB) func(context.Context, *rand.Rand) (transaction[*sql.T
 		t.rollback = func() error { return t.Tx.Rollback() }
 		return t, err
 	}
-}
-
-// lookAtMarkers reads which works are marked, and sweeps all markers away, for the next epoch.
-func (t *trial) lookAtMarkers(ctx context.Context, e *epoch) error {
-	if t.Lock != lockTxlock {
-		return nil
-	}
-	locks, err := t.data.locker(ctx, t.lease)
-	if err != nil {
-		return err
-	}
-	e.after.marked = map[int64]bool{}
-	marked := int64(0)
-	for _, o := range e.Operations {
-		if _, known := e.after.marked[o.Work]; known || !o.Verb.once() {
-			continue
-		}
-		is, err := locks.done(ctx, workName(o.Work))
-		if err != nil {
-			return errors.Join(err, locks.Close())
-		}
-		if e.after.marked[o.Work] = is; is {
-			marked++
-		}
-	}
-	swept, err := locks.Sweep(ctx, 0)
-	if err == nil && (swept < marked || swept > marked+claims) { // it sweeps ended claims as well
-		err = fmt.Errorf("%d works of the epoch are marked, and Sweep has found %d markers and claims", marked, swept)
-	}
-	return errors.Join(err, locks.Close())
-}
-
-// freePermits checks that all permits of each semaphore can be had, and no more.
-func freePermits(ctx context.Context, locks direct) (err error) {
-	for semaphore := range semaphores {
-		var held []*txlock.Lock
-		for range permits + 1 {
-			lock, missed := locks.tryPermit(ctx, semaphoreName(semaphore))
-			if missed == nil {
-				held = append(held, lock)
-			} else if !errors.Is(missed, txlock.ErrNotAcquired) {
-				err = errors.Join(err, missed)
-			}
-		}
-		if len(held) != permits {
-			err = errors.Join(err, fmt.Errorf("nobody works, and yet a semaphore has %d permits", len(held)))
-		}
-		for _, lock := range held {
-			err = errors.Join(err, lock.Unlock(ctx))
-		}
-	}
-	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -9,8 +10,7 @@ import (
 
 // ledger is the content of the database after an epoch, while nobody works.
 type ledger struct {
-	counters map[int]int64 // by key
-	fenced   map[int]int64
+	counters map[int]int64           // by key
 	applied  map[application]int     // how often a Do took effect on a key
 	seen     map[application]int64   // the value of the counter that the Do read
 	works    map[int64][]operationID // what was to be done once, and who did it
@@ -24,53 +24,66 @@ type application struct {
 
 // read reads the ledger. It empties the sets, which would otherwise grow for hours.
 func (d *database) read(ctx context.Context) (*ledger, error) {
-	l := &ledger{applied: map[application]int{}, seen: map[application]int64{}}
-	var err error
-	if l.counters, err = d.values(ctx, counters); err != nil {
-		return nil, err
-	}
-	if l.fenced, err = d.values(ctx, fenced); err != nil {
-		return nil, err
-	}
-	rows, err := d.db.QueryContext(ctx, "SELECT operation, k, seen FROM "+applied)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var a application
-		var seen int64
-		if err := rows.Scan(&a.operation, &a.key, &seen); err != nil {
-			return nil, err
-		}
-		l.applied[a]++
-		l.seen[a] = seen
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	if _, err = d.db.ExecContext(ctx, "DELETE FROM "+applied); err == nil {
-		l.works, err = d.worksDone(ctx)
-	}
-	return l, err
-}
-
-func (d *database) values(ctx context.Context, table string) (map[int]int64, error) {
-	rows, err := d.db.QueryContext(ctx, "SELECT k, value FROM "+table)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	values := map[int]int64{}
-	for rows.Next() {
+	l := newLedger()
+	err := d.each(ctx, "SELECT k, value FROM "+counters, func(rows *sql.Rows) error {
 		var key int
 		var value int64
-		if err := rows.Scan(&key, &value); err != nil {
+		err := rows.Scan(&key, &value)
+		l.counters[key] = value
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = d.each(ctx, "SELECT operation, k, seen FROM "+applied, func(rows *sql.Rows) error {
+		var a application
+		var seen int64
+		err := rows.Scan(&a.operation, &a.key, &seen)
+		l.applied[a]++
+		l.seen[a] = seen
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = d.each(ctx, "SELECT work, operation FROM "+works, func(rows *sql.Rows) error {
+		var work int64
+		var by operationID
+		err := rows.Scan(&work, &by)
+		l.works[work] = append(l.works[work], by)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, table := range []string{applied, works} {
+		if _, err := d.db.ExecContext(ctx, "DELETE FROM "+table); err != nil {
 			return nil, err
 		}
-		values[key] = value
 	}
-	return values, rows.Err()
+	return l, nil
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		counters: map[int]int64{}, applied: map[application]int{}, seen: map[application]int64{},
+		works: map[int64][]operationID{},
+	}
+}
+
+// each reads the rows of a query.
+func (d *database) each(ctx context.Context, query string, read func(rows *sql.Rows) error) error {
+	rows, err := d.db.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := read(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // sessions returns the numbers of the workers' sessions. Busy ones are in a transaction or run a
@@ -83,23 +96,17 @@ func (d *database) sessions(ctx context.Context) (busy, idle []int64, err error)
 		query = `SELECT pid, CASE WHEN xact_start IS NOT NULL OR state = 'active' THEN 1 ELSE 0 END
 			FROM pg_stat_activity WHERE application_name LIKE 'torture-%' ORDER BY pid`
 	}
-	rows, err := d.db.QueryContext(ctx, query)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	err = d.each(ctx, query, func(rows *sql.Rows) error {
 		var number, working int64
-		if err := rows.Scan(&number, &working); err != nil {
-			return nil, nil, err
-		}
+		err := rows.Scan(&number, &working)
 		if working == 1 {
 			busy = append(busy, number)
 		} else {
 			idle = append(idle, number)
 		}
-	}
-	return busy, idle, rows.Err()
+		return err
+	})
+	return busy, idle, err
 }
 
 // terminate ends a session as an administrator does.

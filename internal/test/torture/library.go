@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,26 +24,33 @@ import (
 type library[Tx any] struct {
 	plan  plan
 	locks *txlock.Locker[Tx]
-	store *sql.DB // the fenced store: a system outside the lock's transaction
 	exec  func(ctx context.Context, tx Tx, query string) error
 	value func(ctx context.Context, tx Tx, query string) (int64, error)
-	begin func(ctx context.Context, random *rand.Rand) (transaction[Tx], error)
-	pool  *pgxpool.Pool // of transactions that no lock has begun; nil: store has them
+
+	// begin begins a transaction that no lock has begun. Its pool is closed by closeOthers.
+	begin       func(ctx context.Context, random *rand.Rand) (transaction[Tx], error)
+	closeOthers func() error
 }
 
-// openSubject connects. The server may be down, so it tries again until that succeeds.
+// openSubject connects to what is tortured.
 func openSubject(ctx context.Context, p plan) (subject, error) {
-	store, err := sql.Open(driverName(p.Kind), p.DSN)
-	if err != nil {
-		return nil, err
+	if p.Handmade {
+		db, err := sql.Open(driverName(p.Kind), p.DSN)
+		if err != nil {
+			return nil, err
+		}
+		db.SetMaxIdleConns(2 * goroutines)
+		return &lookFirst{db}, nil
 	}
-	store.SetMaxIdleConns(2 * p.Goroutines)
-	switch {
-	case p.Lock != lockTxlock:
-		return openHandmade(p, store)
-	case isPostgres(p.Kind):
+	return openLibrary(ctx, p)
+}
+
+// openLibrary connects. The server may be down, so it tries again until that succeeds.
+func openLibrary(ctx context.Context, p plan) (looker, error) {
+	options := []txlock.Option{txlock.WithTable(lockTable), txlock.WithLease(p.Lease), txlock.WithFencing()}
+	if isPostgres(p.Kind) {
 		driver, err := persist(func() (*postgres.Driver, error) {
-			return postgres.Open(ctx, servers.WithPool(p.DSN, 3*p.Goroutines))
+			return postgres.Open(ctx, servers.WithPool(p.DSN, 3*goroutines))
 		})
 		if err != nil {
 			return nil, err
@@ -52,19 +60,27 @@ func openSubject(ctx context.Context, p plan) (subject, error) {
 			return nil, err
 		}
 		return &library[pgx.Tx]{
-			plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store,
-			exec: execPgx, value: valuePgx, begin: beginsPgx(pool), pool: pool,
+			plan: p, locks: txlock.New(driver, options...), exec: execPgx, value: valuePgx, begin: beginsPgx(pool),
+			closeOthers: func() error {
+				pool.Close()
+				return nil
+			},
 		}, nil
 	}
 	driver, err := persist(func() (*mysql.Driver, error) {
-		return mysql.Open(ctx, servers.WithPool(p.DSN, 3*p.Goroutines))
+		return mysql.Open(ctx, servers.WithPool(p.DSN, 3*goroutines))
 	})
 	if err != nil {
 		return nil, err
 	}
+	db, err := sql.Open("mysql", p.DSN)
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxIdleConns(2 * goroutines)
 	return &library[*sql.Tx]{
-		plan: p, locks: txlock.New(driver, options(p.Lease)...), store: store, exec: execSQL,
-		value: valueSQL, begin: beginsSQL(store),
+		plan: p, locks: txlock.New(driver, options...), exec: execSQL, value: valueSQL, begin: beginsSQL(db),
+		closeOthers: db.Close,
 	}, nil
 }
 
@@ -99,27 +115,20 @@ func valueSQL(ctx context.Context, tx *sql.Tx, query string) (value int64, err e
 }
 
 func (l *library[Tx]) verbs() []verb {
-	if l.plan.Galera {
-		return []verb{
-			verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock, verbExec,
-			verbExec, verbTryExec, verbOnce, verbOnce, verbTryOnce, verbOnceTx, verbLead, verbClaim, verbClaim,
-		}
-	}
-	return []verb{
+	all := []verb{
 		verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
 		verbExec, verbExec, verbExec, verbTryExec,
 		verbLead, verbShare, verbShare, verbTryShare, verbRead, verbRead, verbPermit, verbPermit, verbPermit,
 		verbPermit, verbPermit, verbTryPermit, verbOnce, verbOnce, verbTryOnce, verbOnceTx, verbClaim, verbClaim,
 		verbClaim,
 	}
+	if l.plan.Galera { // which has neither readers nor semaphores
+		return slices.DeleteFunc(all, func(v verb) bool { return v.shares() || v.permits() })
+	}
+	return all
 }
 
-func (l *library[Tx]) close() error {
-	if l.pool != nil {
-		l.pool.Close()
-	}
-	return errors.Join(l.locks.Close(), l.store.Close())
-}
+func (l *library[Tx]) close() error { return errors.Join(l.locks.Close(), l.closeOthers()) }
 
 func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, tell func()) {
 	var err error
@@ -176,8 +185,7 @@ func (l *library[Tx]) lock(ctx context.Context, o *operation, random *rand.Rand,
 		// Of a connection that it has closed at the deadline, a client library may say only that it
 		// is gone.
 		closed := now() >= o.Deadline && errors.Is(err, driver.ErrBadConn)
-		o.Expected = o.Deadline != 0 && (closed || errors.Is(err, context.DeadlineExceeded)) ||
-			o.Silent && errors.Is(err, txlock.ErrLost)
+		o.Expected = o.Deadline != 0 && (closed || errors.Is(err, context.DeadlineExceeded))
 	}
 	return err
 }
@@ -200,9 +208,6 @@ func (l *library[Tx]) do(ctx context.Context, m *txlock.Mutex[Tx], o *operation,
 			err = l.locks.Mutex(keyName(o.Keys[1])).Do(ctx, func(ctx context.Context, tx Tx) error {
 				return l.increment(ctx, tx, o, o.Keys[1], random)
 			})
-		}
-		if random.IntN(500) == 0 && o.Deadline == 0 && err == nil {
-			err = l.idle(ctx, tx, o, tell)
 		}
 		worked = err == nil
 		return err
@@ -230,22 +235,8 @@ func (l *library[Tx]) fly(ctx context.Context, m *txlock.Mutex[Tx], o *operation
 	return err
 }
 
-// idle lets the work send nothing for longer than WithLease permits, so that it loses the lock. Its
-// changes must not be committed. The server counts the lease from its last answer, even if the work
-// receives that late.
-func (l *library[Tx]) idle(ctx context.Context, tx Tx, o *operation, tell func()) error {
-	sent := now()
-	if err := l.exec(ctx, tx, "SELECT 1"); err != nil {
-		return err
-	}
-	o.Silent, o.Deadline = true, sent+int64(l.plan.Lease*9/10)
-	tell() // a kill may come during the pause
-	time.Sleep(l.plan.Lease * 3 / 2)
-	return nil
-}
-
 func (l *library[Tx]) increment(ctx context.Context, tx Tx, o *operation, key int, random *rand.Rand) error {
-	value, err := l.value(ctx, tx, fmt.Sprintf("SELECT value FROM %s WHERE k = %d", counters, key))
+	value, err := l.value(ctx, tx, counterSQL(key))
 	if err != nil {
 		return err
 	}
@@ -253,16 +244,28 @@ func (l *library[Tx]) increment(ctx context.Context, tx Tx, o *operation, key in
 	if random.IntN(4) == 0 {
 		time.Sleep(upTo(random, 5*time.Millisecond))
 	}
-	if err := l.exec(ctx, tx, fmt.Sprintf("UPDATE %s SET value = %d WHERE k = %d", counters, value+1,
-		key)); err != nil {
-		return err
+	for _, query := range incrementSQL(o, key, value) {
+		if err := l.exec(ctx, tx, query); err != nil {
+			return err
+		}
 	}
-	return l.exec(ctx, tx, fmt.Sprintf("INSERT INTO %s (operation, k, seen) VALUES (%d, %d, %d)", applied, int64(o.ID),
-		key, value))
+	return nil
 }
 
-// hold takes the lock for work outside its transaction. The work writes to the fenced store and
-// pauses, sometimes for longer than the lease.
+func counterSQL(key int) string {
+	return fmt.Sprintf("SELECT value FROM %s WHERE k = %d", counters, key)
+}
+
+// incrementSQL writes what follows the value that an operation has read, and notes that it did.
+func incrementSQL(o *operation, key int, value int64) []string {
+	return []string{
+		fmt.Sprintf("UPDATE %s SET value = %d WHERE k = %d", counters, value+1, key),
+		fmt.Sprintf("INSERT INTO %s (operation, k, seen) VALUES (%d, %d, %d)", applied, int64(o.ID), key, value),
+	}
+}
+
+// hold takes the lock for work outside its transaction. The work pauses, sometimes for longer than
+// the lease.
 func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operation, random *rand.Rand,
 	tell func(),
 ) error {
@@ -278,24 +281,17 @@ func (l *library[Tx]) hold(ctx context.Context, m *txlock.Mutex[Tx], o *operatio
 	o.Granted, o.Token, o.Permit = now(), lock.Token(), lock.Permit()
 	if o.Verb.permits() {
 		semaphore := o.Keys[0]
-		o.Keys = []int{permitKey(l.plan.Keys, semaphore-semaphoreKey(l.plan.Keys, 0), o.Permit), semaphore}
+		o.Keys = []int{permitKey(semaphore-semaphoreKey(0), o.Permit), semaphore}
 	}
 	tell()
 	noteLoss := o.watch(lock.Context())
-	if o.Verb.fences() {
-		l.writeFenced(lock.Context(), o)
-	}
-	var nested error
-	if len(o.Keys) == 2 && !o.Verb.permits() {
-		nested = l.again(m, lock, o)
-	}
 	l.stay(lock.Context(), random, 400)
 	o.Released = now()
 	tell()
 	err = lock.Unlock(context.Background())
 	noteLoss()
 	o.Outcome = done
-	if err = errors.Join(nested, err); err != nil {
+	if err != nil {
 		o.Outcome = failed
 	}
 	return err

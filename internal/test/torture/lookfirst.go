@@ -12,10 +12,9 @@ import (
 // lookFirst is what people write by hand for the other kinds of locks: each looks whether it may,
 // and then notes that it does. Between the two, others look. So readers and writers meet, there are
 // more holders than permits, and work is done twice.
-type lookFirst struct {
-	db   *sql.DB
-	keys int
-}
+type lookFirst struct{ db *sql.DB }
+
+var errHeld = errors.New("held by another")
 
 func (l *lookFirst) verbs() []verb { return []verb{verbDo, verbRead, verbPermit, verbOnce} }
 func (l *lookFirst) close() error  { return l.db.Close() }
@@ -60,7 +59,7 @@ func (l *lookFirst) await(ctx context.Context, o *operation) error {
 			return nil
 		case o.Verb.permits() && found < permits:
 			o.Permit = found
-			o.Keys = []int{permitKey(l.keys, o.Keys[0]-semaphoreKey(l.keys, 0), found), o.Keys[0]}
+			o.Keys = []int{permitKey(o.Keys[0]-semaphoreKey(0), found), o.Keys[0]}
 			return nil
 		case !o.Verb.permits() && found == 0:
 			return nil
@@ -112,16 +111,26 @@ func (l *lookFirst) work(ctx context.Context, o *operation) error {
 		time.Sleep(5 * time.Millisecond)
 		return nil
 	}
-	first, err := readCounter(ctx, l.db, o.Keys[0])
+	first, err := l.count(ctx, o.Keys[0])
 	if err != nil {
 		return err
 	}
 	o.Reads = []int64{first}
 	time.Sleep(5 * time.Millisecond)
 	if o.Verb == verbRead {
-		second, err := readCounter(ctx, l.db, o.Keys[0])
+		second, err := l.count(ctx, o.Keys[0])
 		o.Again = []int64{second}
 		return err
 	}
-	return (&leaseRow{db: l.db}).write(ctx, o, o.Keys[0], first+1)
+	for _, query := range incrementSQL(o, o.Keys[0], first) {
+		if _, err := l.db.ExecContext(ctx, query); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *lookFirst) count(ctx context.Context, key int) (value int64, err error) {
+	err = l.db.QueryRowContext(ctx, counterSQL(key)).Scan(&value)
+	return value, err
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,29 +16,6 @@ func doneSQL(o *operation) string {
 func workOf(random *rand.Rand) int64 {
 	const few, period = 8, 200 * time.Millisecond
 	return now()/int64(period)*few + random.Int64N(few)
-}
-
-// worksDone reads who did what was to be done once, and empties the table.
-func (d *database) worksDone(ctx context.Context) (map[int64][]operationID, error) {
-	rows, err := d.db.QueryContext(ctx, "SELECT work, operation FROM "+works)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	by := map[int64][]operationID{}
-	for rows.Next() {
-		var work int64
-		var operation operationID
-		if err := rows.Scan(&work, &operation); err != nil {
-			return nil, err
-		}
-		by[work] = append(by[work], operation)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	_, err = d.db.ExecContext(ctx, "DELETE FROM "+works)
-	return by, err
 }
 
 // checkOnce compares what calls of Once were told with the works and the markers that are there at

@@ -57,11 +57,10 @@ type operation struct {
 	Granted  int64 `json:"granted,omitempty"`
 	Released int64 `json:"released,omitempty"` // when it began to give the lock back
 	Return   int64 `json:"return,omitempty"`
-	Deadline int64 `json:"deadline,omitempty"` // when it may lose the lock by its own idleness
+	Deadline int64 `json:"deadline,omitempty"` // when the context of its work ends
 	Lost     int64 `json:"lost,omitempty"`     // when its context ended with ErrLost
 	Died     int64 `json:"died,omitempty"`     // when its process was killed
 
-	Silent   bool    `json:"silent,omitempty"` // its work sent nothing for longer than the lease
 	Outcome  outcome `json:"outcome"`
 	Expected bool    `json:"expected,omitempty"` // the operation provoked the error: a try, a deadline
 	Error    string  `json:"error,omitempty"`
@@ -71,7 +70,6 @@ type operation struct {
 	Work     int64   `json:"work,omitempty"` // what is to be done once
 	Ran      bool    `json:"ran,omitempty"`  // the call was told that its work is the one
 	Token    int64   `json:"token,omitempty"`
-	Fence    *fence  `json:"fence,omitempty"`
 }
 
 // begins notes that the operation has what it asked for. What it returns notes that the operation
@@ -105,14 +103,6 @@ func (o *operation) watch(ctx context.Context) (noteLoss func()) {
 // upTo is a time of up to d, and never 0.
 func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return 1 + time.Duration(random.Int64N(int64(d)))
-}
-
-// fence is a fenced store's answer to a holder.
-type fence struct {
-	Call    int64   `json:"call"`
-	Return  int64   `json:"return,omitempty"`
-	Read    int64   `json:"read"`
-	Outcome outcome `json:"outcome"` // done; failed: refused; unknown; open: nothing was written
 }
 
 type verb string
@@ -160,8 +150,6 @@ func (v verb) updates() bool { return v == verbDo || v == verbTryDo || v.flies()
 // lock was granted.
 func (v verb) flies() bool { return v == verbExec || v == verbTryExec }
 
-// fences tells whether the operation writes to the fenced store.
-func (v verb) fences() bool  { return v.holds() && !v.shares() }
 func (v verb) shares() bool  { return v == verbShare || v == verbTryShare || v == verbRead }
 func (v verb) permits() bool { return v == verbPermit || v == verbTryPermit }
 func (v verb) once() bool    { return v == verbOnce || v == verbTryOnce || v == verbOnceTx }
@@ -192,39 +180,10 @@ func (o *operation) String() string {
 		}
 		return fmt.Sprintf("%+.3f", float64(at-o.Call)/1e6)
 	}
-	text := fmt.Sprintf("%v %s keys %v: called %.3f, granted %s, released %s, returned %s ms, %q", o.ID, o.Verb, o.Keys,
-		float64(o.Call)/1e6, since(o.Granted), since(o.Released), since(o.Return), o.Outcome)
-	if o.Verb.holds() || o.Verb == verbClaim {
-		text += fmt.Sprintf(", token %d", o.Token)
-	}
-	if len(o.Reads) > 0 {
-		text += fmt.Sprintf(", read %v", o.Reads)
-	}
-	if len(o.Again) > 0 {
-		text += fmt.Sprintf(" and then %v", o.Again)
-	}
-	if o.Verb.permits() {
-		text += fmt.Sprintf(", permit %d", o.Permit)
-	}
-	if o.Verb.once() {
-		text += fmt.Sprintf(", work %d, ran %t", o.Work, o.Ran)
-	}
-	if o.Fence != nil {
-		text += fmt.Sprintf(", store read %d and %q", o.Fence.Read, o.Fence.Outcome)
-	}
-	if o.Lost != 0 {
-		text += ", told that it was lost " + since(o.Lost)
-	}
-	if o.Silent {
-		text += ", its work was silent beyond the lease"
-	}
-	if o.Died != 0 {
-		text += ", killed " + since(o.Died)
-	}
-	if o.Error != "" {
-		text += ", error: " + o.Error
-	}
-	return text
+	return fmt.Sprintf("%v %s keys %v: called %.3f, granted %s, released %s, lost %s, killed %s, returned %s ms, %q; "+
+		"token %d, permit %d, work %d, ran %t, read %v, again %v, error: %s", o.ID, o.Verb, o.Keys,
+		float64(o.Call)/1e6, since(o.Granted), since(o.Released), since(o.Lost), since(o.Died), since(o.Return),
+		o.Outcome, o.Token, o.Permit, o.Work, o.Ran, o.Reads, o.Again, o.Error)
 }
 
 // message is a line between a worker and its parent.

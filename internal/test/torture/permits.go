@@ -14,23 +14,18 @@ const (
 	permits    = 3
 )
 
-func semaphoreKey(keys, semaphore int) int { return keys + elections + semaphore }
+func semaphoreKey(semaphore int) int { return mutexes + elections + semaphore }
 
-func permitKey(keys, semaphore, permit int) int {
-	return keys + elections + semaphores + semaphore*permits + permit
+func permitKey(semaphore, permit int) int {
+	return semaphoreKey(semaphores) + semaphore*permits + permit
 }
 
-// allKeys is the number of all keys, in a run with so many of locks.
-func allKeys(keys int) int { return claimKey(keys, claims) }
-
-func isSemaphore(keys, key int) bool {
-	return key >= semaphoreKey(keys, 0) && key < semaphoreKey(keys, semaphores)
-}
+func isSemaphore(key int) bool { return key >= semaphoreKey(0) && key < semaphoreKey(semaphores) }
 
 // checkPermits checks that no more operations certainly held a semaphore at once than it has
-// permits, and that each had one of its permits. It returns how many held it at the most.
-func (e *epoch) checkPermits(key int, holds []hold) (most int, violations []violation) {
-	semaphore := key - semaphoreKey(e.keys, 0)
+// permits, and that each had one of its permits.
+func (e *epoch) checkPermits(key int, holds []hold) (violations []violation) {
+	semaphore := key - semaphoreKey(0)
 	report := func(operations []*operation, format string, args ...any) {
 		violations = append(violations, violation{
 			rulePermits, fmt.Sprintf("semaphore %d: ", semaphore) + fmt.Sprintf(format, args...),
@@ -39,7 +34,7 @@ func (e *epoch) checkPermits(key int, holds []hold) (most int, violations []viol
 	}
 	var inside []hold // by their ends
 	for _, h := range holds {
-		if h.Permit < 0 || h.Permit >= permits || h.Keys[0] != permitKey(e.keys, semaphore, h.Permit) {
+		if h.Permit < 0 || h.Permit >= permits || h.Keys[0] != permitKey(semaphore, h.Permit) {
 			report([]*operation{h.operation}, "%d is no permit of it", h.Permit)
 		}
 		gone := 0
@@ -52,7 +47,6 @@ func (e *epoch) checkPermits(key int, holds []hold) (most int, violations []viol
 		}
 		at, _ := slices.BinarySearchFunc(inside, h, func(a, b hold) int { return cmp.Compare(a.end, b.end) })
 		inside = slices.Insert(slices.Clone(inside), at, h)
-		most = max(most, len(inside))
 		if len(inside) > permits {
 			var operations []*operation
 			for _, h := range inside {
@@ -61,5 +55,5 @@ func (e *epoch) checkPermits(key int, holds []hold) (most int, violations []viol
 			report(operations, "%d held it at once", len(inside))
 		}
 	}
-	return most, violations
+	return violations
 }

@@ -45,12 +45,12 @@ func (e *epoch) overtaken(key int, holds []hold) (most int, waiter *operation, b
 // all of them can be on their way to the queue together with the waiter, and InnoDB's queue is not
 // strictly in order. A lock without a queue shows far more: there a waiter is overtaken as long as
 // others arrive.
-func (e *epoch) checkQueue(key int, holds []hold) (most int, violations []violation) {
+func (e *epoch) checkQueue(key int, holds []hold) []violation {
 	most, waiter, by := e.overtaken(key, holds)
 	if most <= e.workers {
-		return most, nil
+		return nil
 	}
-	return most, []violation{{
+	return []violation{{
 		ruleQueue, fmt.Sprintf("key %d: a waiter was overtaken %d times, by operations that called more than %v later",
 			key, most, headStart),
 		append([]*operation{waiter}, by...),

@@ -10,29 +10,25 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // settings are the settings of a run.
 type settings struct {
-	Kind       servers.Kind
-	For        time.Duration
-	Seed       int64
-	Processes  int
-	Goroutines int
-	Keys       int
-	Lock       string
-
-	Pair         string // how clients find the primary; empty: one server
-	Switches     int
-	Asynchronous bool
-
-	Former    string // the torture program of another version, for every other worker
-	Installer string // the command txlock that installs first; empty: none
-
+	Kind      servers.Kind
+	For       time.Duration
+	Seed      int64
+	Handmade  bool   // lookFirst is tortured, not txlock
+	Cluster   string // patroni, group or galera; empty: one server
+	Switches  int    // of a cluster
 	Histories string // the folder for those with violations; empty: the temporary folder
 }
 
 const (
+	processes  = 3  // of workers
+	goroutines = 4  // in each process
+	mutexes    = 16 // that is how many keys there are, without those of elections, semaphores and claims
+
 	// epochLength is the time between two checks.
 	epochLength = 15 * time.Second
 	// restPatience is how long operations may take to end after all faults are healed.
@@ -47,9 +43,9 @@ type trial struct {
 	out     io.Writer
 	lease   time.Duration
 	server  *servers.Server // the only one
-	pair    *site           // instead of server
+	cluster *site           // instead of server
 	data    *database
-	network network
+	network []*wire.Proxy // for each worker, between it and its server
 	crew    *crew
 	clock   *clock
 	enemy   *adversary
@@ -59,8 +55,11 @@ type trial struct {
 
 // torture runs the workers on its own server, with faults, and checks what they did.
 func torture(ctx context.Context, s settings, out io.Writer) (*result, error) {
-	t := &trial{settings: s, out: out, lease: leaseOf(s), tokens: newTokens(), result: newResult(s)}
-	fmt.Fprintf(out, "%v, %s: seed %d\n", s.Kind, s.Lock, s.Seed)
+	t := &trial{
+		settings: s, out: out, lease: leaseOf(s), tokens: newTokens(),
+		result: &result{settings: s, Damages: map[faultKind]*damage{}},
+	}
+	fmt.Fprintf(out, "%v: seed %d\n", s.Kind, s.Seed)
 	err := quiet()
 	if err == nil {
 		err = t.open(ctx)
@@ -82,38 +81,56 @@ func (t *trial) open(ctx context.Context) (err error) {
 	if t.result.Version, err = t.data.version(ctx); err != nil {
 		return err
 	}
-	if err := t.data.prepare(ctx, t.Keys); err != nil {
+	if err := t.data.prepare(ctx); err != nil {
 		return err
 	}
-	if err := t.install(ctx); err != nil {
+	if err := t.ask(ctx, looker.install); err != nil {
 		return err
 	}
 	dsns, err := t.connect(clients)
 	if err != nil {
 		return err
 	}
-	t.crew = newCrew(plan{
-		Kind: t.Kind, Lock: t.Lock, Lease: t.lease, Goroutines: t.Goroutines, Keys: t.Keys,
-		Seed: t.Seed, Galera: t.Pair == pairGalera,
-	}, dsns, &t.settings, t.result.Refusals)
+	t.crew = newCrew(t.plan(), dsns)
 	t.enemy = &adversary{
 		random: rand.New(rand.NewPCG(uint64(t.Seed), 0)), kinds: t.faultKinds(), lease: t.lease,
 		server: t.server, data: t.data, network: t.network, crew: t.crew,
 	}
-	if t.pair != nil {
-		t.enemy.fleet = t.pair.servers
+	if t.cluster != nil {
+		t.enemy.fleet = t.cluster.servers
 	}
 	return nil
 }
 
-// start starts the server or the pair. It returns the address for the administrator, and those that
-// the workers have in turns.
+// plan is that of all workers, without what is their own.
+func (t *trial) plan() plan {
+	return plan{
+		Kind: t.Kind, Handmade: t.Handmade, Lease: t.lease, Seed: t.Seed, Galera: t.Cluster == onGalera,
+	}
+}
+
+// ask does what the parent asks of the library, past all proxies.
+func (t *trial) ask(ctx context.Context, do func(looker, context.Context) error) error {
+	if t.Handmade {
+		return nil
+	}
+	p := t.plan()
+	p.DSN = t.data.dsn
+	l, err := openLibrary(ctx, p)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(l, ctx), l.close())
+}
+
+// start starts the server or the cluster. It returns the address for the administrator, and those
+// that the workers have in turns.
 func (t *trial) start(ctx context.Context) (dsn string, clients []string, err error) {
-	if t.Pair != "" {
-		if t.pair, err = startSite(ctx, t.Kind, t.Pair, !t.Asynchronous); err != nil {
+	if t.Cluster != "" {
+		if t.cluster, err = startSite(ctx, t.Kind); err != nil {
 			return "", nil, err
 		}
-		return administrator(t.pair.servers), t.pair.dsns, nil
+		return administrator(t.cluster.servers), t.cluster.dsns, nil
 	}
 	// Acknowledged changes must outlive a kill of the server, so it has to flush.
 	if t.server, err = servers.Start(ctx, t.Kind, servers.Options{Durable: true}); err != nil {
@@ -124,48 +141,34 @@ func (t *trial) start(ctx context.Context) (dsn string, clients []string, err er
 
 // connect gives each worker a proxy and an address.
 func (t *trial) connect(clients []string) ([]string, error) {
-	dsns := make([]string, t.Processes)
-	if byHosts(t.Pair) { // a proxy stands before one server
-		for process := range dsns {
-			dsns[process] = clients[0] + fmt.Sprintf("&application_name=torture-%d", process)
-		}
-		return dsns, nil
-	}
+	dsns := make([]string, processes)
 	for process := range dsns {
 		own := clients[process%len(clients)]
-		if err := t.network.open((&servers.Server{Kind: t.Kind, DSN: own}).Address()); err != nil {
+		proxy, err := wire.Listen((&servers.Server{Kind: t.Kind, DSN: own}).Address())
+		if err != nil {
 			return nil, err
 		}
-		var err error
-		if dsns[process], err = workerDSN(t.Kind, own, t.network[process].Addr(), process); err != nil {
+		t.network = append(t.network, proxy)
+		if dsns[process], err = workerDSN(t.Kind, own, proxy.Addr(), process); err != nil {
 			return nil, err
 		}
 	}
 	return dsns, nil
 }
 
-// faultKinds returns all kinds for txlock. For a handmade lock it returns only the kind that
-// exposes its flaw.
 func (t *trial) faultKinds() []faultKind {
-	switch t.Lock {
-	case lockLeaseRow:
-		return []faultKind{stopWorker}
-	case lockLookFirst:
-		return nil // races come by themselves
-	}
-	kinds := faultKinds
 	switch {
-	case isCluster(t.Pair):
+	case t.Handmade:
+		return nil // races come by themselves
+	case t.cluster != nil:
 		return switchKinds
-	case t.pair != nil:
-		return []faultKind{switchPlanned, switchKilled}
 	}
 	if err := errors.Join(t.server.Pause(), t.server.Continue()); err != nil {
 		fmt.Fprintln(t.out, "without faults of the server:", err)
-		return slices.DeleteFunc(slices.Clone(kinds),
+		return slices.DeleteFunc(slices.Clone(faultKinds),
 			func(k faultKind) bool { return k == killServer || k == pauseServer })
 	}
-	return kinds
+	return faultKinds
 }
 
 func (t *trial) close() error {
@@ -173,15 +176,17 @@ func (t *trial) close() error {
 	if t.crew != nil {
 		t.crew.close()
 	}
-	failed = append(failed, t.network.close())
+	for _, proxy := range t.network {
+		failed = append(failed, proxy.Close())
+	}
 	if t.data != nil {
 		failed = append(failed, t.data.db.Close())
 	}
 	if t.server != nil {
 		failed = append(failed, t.server.Stop())
 	}
-	if t.pair != nil {
-		failed = append(failed, t.pair.close())
+	if t.cluster != nil {
+		failed = append(failed, t.cluster.close())
 	}
 	return errors.Join(failed...)
 }
@@ -197,7 +202,7 @@ func (t *trial) run(ctx context.Context) error {
 	stop := make(chan struct{})
 	defer close(stop)
 	go t.clock.run(stop)
-	if t.pair == nil {
+	if t.cluster == nil {
 		watched, err := openDatabase(t.Kind, t.data.dsn)
 		if err != nil {
 			return err
@@ -211,12 +216,12 @@ func (t *trial) run(ctx context.Context) error {
 	}
 	for number := 1; ; number++ {
 		left := t.For - time.Since(begin)
-		if t.pair != nil {
+		if t.cluster != nil {
 			left = epochLength
 		}
 		e := &epoch{
 			Number: number, Seed: t.Seed, Start: now(), lease: t.lease, seenEarly: !isPostgres(t.Kind),
-			workers: t.Processes * t.Goroutines, keys: t.Keys, unfenced: t.Pair == pairPatroniHosts, before: before,
+			workers: processes * goroutines, before: before,
 		}
 		if err := t.live(ctx, e, min(left, epochLength)); err != nil {
 			return err
@@ -227,7 +232,7 @@ func (t *trial) run(ctx context.Context) error {
 		before = e.after
 		t.result.Duration = time.Since(begin)
 		over := t.result.Duration+t.lease > t.For
-		if t.pair != nil {
+		if t.cluster != nil {
 			over = t.result.switches() >= t.Switches
 		}
 		if over || len(t.result.Violations) >= enough || ctx.Err() != nil {
@@ -271,9 +276,9 @@ func (t *trial) live(ctx context.Context, e *epoch, length time.Duration) error 
 	return err
 }
 
-// switched says whether a pair has changed places as often as it should.
+// switched says whether a cluster has changed places as often as it should.
 func (t *trial) switched(e *epoch) bool {
-	return t.pair != nil && t.result.switches()+len(e.Faults) >= t.Switches
+	return t.cluster != nil && t.result.switches()+len(e.Faults) >= t.Switches
 }
 
 // end makes the workers close everything, and looks for what they left behind.

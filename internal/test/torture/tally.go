@@ -3,18 +3,18 @@ package main
 import "fmt"
 
 const (
-	ruleSet     = "set kept through Do"
-	ruleCounter = "counter kept through Do"
-	ruleFenced  = "counter behind a fence"
-	ruleTokens  = "order of tokens"
-	ruleErrors  = "no error without a fault"
-	ruleQueue   = "order of waiters"
-	ruleRest    = "nothing left behind"
-	ruleBelief  = "told before another has the lock"
-	ruleReaders = "nothing changes under readers"
-	rulePermits = "bound of a semaphore"
-	ruleOnce    = "work done once"
-	ruleClaims  = "nothing committed under an ended claim"
+	ruleExclusion = "mutual exclusion"
+	ruleSet       = "set kept through Do"
+	ruleCounter   = "counter kept through Do"
+	ruleTokens    = "order of tokens"
+	ruleErrors    = "no error without a fault"
+	ruleQueue     = "order of waiters"
+	ruleRest      = "nothing left behind"
+	ruleBelief    = "told before another has the lock"
+	ruleReaders   = "nothing changes under readers"
+	rulePermits   = "bound of a semaphore"
+	ruleOnce      = "work done once"
+	ruleClaims    = "nothing committed under an ended claim"
 )
 
 // checkSet compares acknowledgements with effects. An acknowledged Do must have taken effect once
@@ -80,7 +80,7 @@ func (e *epoch) checkDo(key int) []violation {
 	var operations []*operation
 	for _, o := range e.Operations {
 		a := application{o.ID, key}
-		read, ok := o.readOf(key, false)
+		read, ok := o.readOf(key)
 		took := addition{read, o.Verb == verbRead, o.Call, o.Return}
 		switch {
 		case o.Verb == verbRead:
@@ -97,35 +97,15 @@ func (e *epoch) checkDo(key int) []violation {
 		}
 		history, operations = append(history, took), append(operations, o)
 	}
-	return e.checkCounter(ruleCounter, key, history, operations, e.before.counters[key], e.after.counters[key])
-}
-
-// checkFenced checks the counters outside the lock's transaction. They must be right even if a
-// holder continued after it had lost the lock, because the fence refuses its writes.
-func (e *epoch) checkFenced(key int) []violation {
-	var history []addition
-	var operations []*operation
-	for _, o := range e.Operations {
-		if !o.Verb.fences() || o.Keys[0] != key || o.Granted == 0 {
-			continue
-		}
-		took := addition{anything, false, o.Granted, never}
-		switch {
-		case o.Fence == nil && o.Died == 0 && o.Return != 0: // it knows of no fence
-			continue
-		case o.Fence == nil: // it was killed before it could report
-		case o.Fence.Outcome == unknown:
-		case o.Fence.Outcome == done:
-			took.read, took.call, took.end = o.Fence.Read, o.Fence.Call, o.Fence.Return
-		default:
-			continue
-		}
-		history = append(history, took)
-		if o.Fence != nil {
-			operations = append(operations, o)
-		}
+	from, to := e.before.counters[key], e.after.counters[key]
+	if explained(append(history, addition{to, true, e.End, e.End}), from, to) {
+		return nil
 	}
-	return e.checkCounter(ruleFenced, key, history, operations, e.before.fenced[key], e.after.fenced[key])
+	return []violation{{
+		ruleCounter, fmt.Sprintf("key %d: no order of the additions explains what they read between the first "+
+			"value %d and the last %d", key, from, to),
+		suspicious(operations, key),
+	}}
 }
 
 // checkErrors looks for errors that no fault explains, and for contradictory answers.
@@ -146,9 +126,6 @@ func (e *epoch) checkErrors() []violation {
 			report(o, "the lock was lost without a fault")
 		case o.Outcome != done && !o.Expected:
 			report(o, "an error without a fault")
-		}
-		if o.Fence != nil && o.Fence.Outcome == failed && o.Outcome == done && o.Lost == 0 {
-			report(o, "the store refused the token of one that held the lock: a later holder got a lower one")
 		}
 	}
 	return violations

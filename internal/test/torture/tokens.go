@@ -1,11 +1,6 @@
 package main
 
-import (
-	"context"
-	"database/sql"
-	"fmt"
-	"time"
-)
+import "fmt"
 
 // latest is the highest token of a key so far, with its holder.
 type latest struct {
@@ -65,41 +60,4 @@ func (t *tokens) check(key int, holds []hold) []violation {
 		}
 	}
 	return violations
-}
-
-// writeFenced adds 1 to a value outside the lock's transaction. The store records the token before
-// the value is read, and refuses writes with an older token. So a former holder cannot overwrite
-// newer values.
-func (l *library[Tx]) writeFenced(ctx context.Context, o *operation) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	o.Fence = &fence{Call: now(), Outcome: unknown}
-	defer func() { o.Fence.Return = now() }()
-	taken, err := l.store.ExecContext(ctx, fmt.Sprintf(
-		"UPDATE %s SET token = %d WHERE k = %d AND token < %d", fenced, o.Token, o.Keys[0], o.Token))
-	if o.Fence.Outcome = verdict(taken, err, open); o.Fence.Outcome != done {
-		return
-	}
-	query := fmt.Sprintf("SELECT value FROM %s WHERE k = %d", fenced, o.Keys[0])
-	if err := l.store.QueryRowContext(ctx, query).Scan(&o.Fence.Read); err != nil {
-		o.Fence.Outcome = open
-		return
-	}
-	written, err := l.store.ExecContext(ctx, fmt.Sprintf(
-		"UPDATE %s SET value = %d WHERE k = %d AND token = %d", fenced, o.Fence.Read+1, o.Keys[0], o.Token))
-	o.Fence.Outcome = verdict(written, err, unknown)
-}
-
-// verdict is done if a row was changed, failed if none was, and broken after an error.
-func verdict(result sql.Result, err error, broken outcome) outcome {
-	if err != nil {
-		return broken
-	}
-	switch changed, err := result.RowsAffected(); {
-	case err != nil:
-		return broken
-	case changed == 1:
-		return done
-	}
-	return failed
 }

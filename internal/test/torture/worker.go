@@ -25,16 +25,14 @@ const workerVariable = "TXLOCK_TORTURE_WORKER"
 
 // plan is what a worker is given at its start.
 type plan struct {
-	Kind       servers.Kind  `json:"kind"`
-	DSN        string        `json:"dsn"`
-	Lock       string        `json:"lock"`
-	Lease      time.Duration `json:"lease"`
-	Process    int           `json:"process"`
-	Start      int           `json:"start"` // number of earlier starts of this process
-	Goroutines int           `json:"goroutines"`
-	Keys       int           `json:"keys"`
-	Seed       int64         `json:"seed"`
-	Galera     bool          `json:"galera,omitempty"` // which keeps fewer kinds of locks
+	Kind     servers.Kind
+	DSN      string
+	Handmade bool
+	Lease    time.Duration
+	Process  int
+	Start    int // number of earlier starts of this process
+	Seed     int64
+	Galera   bool // which keeps fewer kinds of locks
 }
 
 // subject is the lock that is tortured.
@@ -96,14 +94,14 @@ func work(p plan, in io.Reader, out io.Writer) error {
 		return err
 	}
 	w.say(message{Event: "ready"})
-	var goroutines sync.WaitGroup
-	for g := range p.Goroutines {
-		goroutines.Go(func() { w.toil(ctx, g) })
+	var busy sync.WaitGroup
+	for g := range goroutines {
+		busy.Go(func() { w.toil(ctx, g) })
 	}
 	if err := w.obey(in); err != nil {
 		return err
 	}
-	goroutines.Wait()
+	busy.Wait()
 	problem := ""
 	if err := w.subject.close(); err != nil {
 		problem = "close: " + err.Error() + "\n"
@@ -172,26 +170,26 @@ func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 	o := &operation{
 		ID:      newOperationID(w.plan.Process, w.plan.Start, w.sequence.Add(1)),
 		Process: w.plan.Process, Goroutine: goroutine,
-		Keys: []int{random.IntN(w.plan.Keys)},
+		Keys: []int{random.IntN(mutexes)},
 	}
 	if random.IntN(3) == 0 {
 		o.Keys[0] = 0
 	}
 	verbs := w.subject.verbs()
 	o.Verb = verbs[random.IntN(len(verbs))]
-	second := random.IntN(w.plan.Keys)
+	second := random.IntN(mutexes)
 	switch {
 	case o.Verb == verbLead:
-		o.Keys[0] = w.plan.Keys + random.IntN(elections)
+		o.Keys[0] = mutexes + random.IntN(elections)
 	case o.Verb.permits():
-		o.Keys[0] = semaphoreKey(w.plan.Keys, random.IntN(4)/3)
+		o.Keys[0] = semaphoreKey(random.IntN(4) / 3)
 	case o.Verb == verbClaim:
-		o.Keys[0] = claimKey(w.plan.Keys, random.IntN(claims))
+		o.Keys[0] = claimKey(random.IntN(claims))
 	case o.Verb.once():
 		o.Keys, o.Work = nil, workOf(random)
 	case (o.Verb == verbLock || o.Verb == verbShare) && random.IntN(60) == 0:
 		o.Keys = o.Keys[:0]
-		for key := range w.plan.Keys {
+		for key := range mutexes {
 			o.Keys = append(o.Keys, key)
 		}
 	case random.IntN(10) == 0 && second != o.Keys[0]:
