@@ -1,5 +1,5 @@
 // Orders replays the orders of a shop against an inventory table, with many workers in several
-// processes, on PostgreSQL and on MySQL or MariaDB. It does so first without a lock, then in
+// branches, on PostgreSQL and on MySQL or MariaDB. It does so first without a lock, then in
 // txlock's Do, then with its Combine. After each run it audits the tables.
 package main
 
@@ -17,13 +17,6 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 4 && os.Args[1] == "worker" {
-		if err := serve(way(os.Args[2]), os.Args[3]); err != nil {
-			fmt.Fprintln(os.Stderr, "worker:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := demonstrate(ctx)
@@ -68,7 +61,8 @@ func onServer(ctx context.Context, orders []shop.Order, kinds []servers.Kind) (r
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	fmt.Printf("%s, %s\n", server.Name, server.Origin)
 
-	s, err := connect(ctx, server.DSN)
+	desks, err := openBranches(ctx, server.DSN)
+	defer func() { err = errors.Join(err, closeBranches(desks)) }()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", server.Name, err)
 	}
@@ -76,10 +70,10 @@ func onServer(ctx context.Context, orders []shop.Order, kinds []servers.Kind) (r
 		// The user may have provided the server, and keep it, so the tables are dropped.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		err = errors.Join(err, s.dropTables(clean), s.Close())
+		err = errors.Join(err, desks[0].ledger.Drop(clean, slots))
 	}()
 	for _, w := range []way{unlocked, withRows, withMutex, combining} {
-		r, err := replay(ctx, s, server, w, orders)
+		r, err := replay(ctx, desks, server.Name, w, orders)
 		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", server.Name, w, err)
 		}
@@ -89,18 +83,18 @@ func onServer(ctx context.Context, orders []shop.Order, kinds []servers.Kind) (r
 }
 
 // replay opens a new shop, has all orders placed, and audits the books.
-func replay(ctx context.Context, s counter, server *servers.Server, w way, orders []shop.Order) (run, error) {
+func replay(ctx context.Context, desks []*desk, database string, w way, orders []shop.Order) (run, error) {
 	opening := shop.StockFor(orders)
-	if err := s.open(ctx, opening); err != nil {
+	if err := desks[0].open(ctx, opening); err != nil {
 		return run{}, err
 	}
-	r := run{database: server.Name, way: w, orders: len(orders)}
+	r := run{database: database, way: w, orders: len(orders)}
 	progress := newProgress(w, copies*len(orders))
 	var err error
-	if r.took, err = placeAll(ctx, w, server.DSN, orders, progress.follow); err != nil {
+	if r.took, err = placeAll(ctx, w, desks, orders, progress.follow); err != nil {
 		return run{}, err
 	}
-	books, err := s.books(ctx)
+	books, err := desks[0].ledger.Books(ctx)
 	if err != nil {
 		return run{}, err
 	}

@@ -28,9 +28,9 @@ func introduce(orders []shop.Order) {
 	fmt.Printf("%d real orders (%d, replayed %d times) of %d articles, %d lines. In stock is %d %% of what is "+
 		"ordered of each.\n",
 		len(orders), len(orders)/replays, replays, len(shop.StockFor(orders)), lines, shop.Stocked)
-	fmt.Printf("%d processes with %d connections each place them, %d orders at a time, with Combine %d; each order is "+
-		"submitted %d times, to different processes.\n",
-		processes, workers, processes*workers, processes*combined, copies)
+	fmt.Printf("%d branches with %d connections each place them, %d orders at a time, with Combine %d; each order is "+
+		"submitted %d times, at different branches.\n",
+		branches, workers, branches*workers, branches*combined, copies)
 }
 
 // report says what the audit of one run found.

@@ -1,40 +1,16 @@
 package shop
 
 import (
-	"strings"
+	"context"
+	"database/sql"
+	"slices"
 	"testing"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/test/servers"
 )
-
-func TestOrdersAreParsed(t *testing.T) {
-	orders, err := parseOrders(strings.NewReader("order,sku,quantity\n1,b,6\n1,a,2\n2,b,1\n"))
-	require.NoError(t, err)
-	require.Equal(t, []Order{{"1", []Line{{"b", 6}, {"a", 2}}}, {"2", []Line{{"b", 1}}}}, orders)
-
-	for _, wrong := range []string{
-		"", "order,sku,quantity\n1,a\n", "order,sku,quantity\n1,a,x\n",
-		"order,sku,quantity\n1,a,-1\n",
-	} {
-		_, err := parseOrders(strings.NewReader(wrong))
-		require.Error(t, err, "%q", wrong)
-	}
-}
-
-func TestOrdersAndArticlesOfTheFileAreUnique(t *testing.T) {
-	orders, err := Load(10)
-	require.NoError(t, err)
-	seen := make(map[string]bool)
-	for _, o := range orders {
-		require.False(t, seen[o.ID], "order %s", o.ID)
-		seen[o.ID] = true
-		articles := make(map[string]bool)
-		for _, l := range o.Lines {
-			require.False(t, articles[l.SKU], "article %s of order %s", l.SKU, o.ID)
-			articles[l.SKU] = true
-		}
-	}
-}
 
 func TestAuditFindsWhatIsWrong(t *testing.T) {
 	opening := map[string]int{"a": 5, "b": 5}
@@ -115,6 +91,44 @@ func TestAuditFindsWhatIsWrong(t *testing.T) {
 			found := Audit(c.books, opening, orders, c.confirmed)
 			require.Equal(t, c.want, found)
 			require.Equal(t, name == "nothing", found.Complaint() == "")
+		})
+	}
+}
+
+// Orders are decided once, and the books add up.
+func TestLedger(t *testing.T) {
+	for _, kind := range []servers.Kind{servers.Postgres(), servers.MySQL, servers.MariaDB} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			server, err := servers.Start(t.Context(), kind, servers.Options{})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, server.Stop()) })
+			db, err := sql.Open(map[bool]string{true: "pgx", false: "mysql"}[kind.Postgres()], server.DSN)
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			orders, err := Load(1)
+			require.NoError(t, err)
+			orders = orders[:60]
+			opening := StockFor(orders)
+			l, booked := New(db, kind.Postgres()), 0
+			require.NoError(t, l.Open(t.Context(), opening))
+			for part := range slices.Chunk(slices.Concat(orders, orders[:40]), 7) { // some a second time
+				require.NoError(t, l.Transact(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+					outcomes, err := l.Decide(ctx, tx, part...)
+					for _, outcome := range outcomes {
+						if outcome == Booked {
+							booked++
+						}
+					}
+					return err
+				}))
+			}
+			books, err := l.Books(t.Context())
+			require.NoError(t, err)
+			found := Audit(books, opening, orders, booked)
+			require.Empty(t, found.Complaint())
+			require.Positive(t, found.Refused)
+			require.NoError(t, l.Drop(t.Context(), "shop_slots"))
 		})
 	}
 }

@@ -1,9 +1,14 @@
+// Package shop is a shop on a database: real orders, tables of inventory, bookings and decisions,
+// the work on orders, and an audit of the tables. The caller chooses the lock that protects the
+// work.
 package shop
 
 import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,16 +16,66 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// NewMySQL is a shop on MySQL or MariaDB.
-func NewMySQL(db *sql.DB) Ledger[*sql.Tx] { return sqlLedger{db: db} }
+// Outcome is the outcome of an order.
+type Outcome string
 
-// NewPostgresSQL is a shop on PostgreSQL that uses database/sql.
-func NewPostgresSQL(db *sql.DB) Ledger[*sql.Tx] { return sqlLedger{db: db, numbered: true} }
+// The outcomes.
+const (
+	Booked  Outcome = "booked"
+	Refused Outcome = "refused"
+	Known   Outcome = "known" // decided in an earlier submission
+)
 
-// sqlLedger is a shop that uses database/sql.
-type sqlLedger struct {
+// The table with the stock of each article, and its unique column. They are for locks on the
+// articles themselves.
+const (
+	Inventory       = "shop_inventory"
+	InventoryColumn = "sku"
+)
+
+// Ledger is the tables of the shop in one database.
+type Ledger struct {
 	db       *sql.DB
 	numbered bool // placeholders are $1, $2, as in PostgreSQL
+}
+
+// New is a shop on PostgreSQL, or on MySQL or MariaDB.
+func New(db *sql.DB, postgres bool) Ledger { return Ledger{db, postgres} }
+
+// Decide is the work on orders, one after the other in memory. It books an order if all of it is in
+// stock, and refuses it otherwise. It reads first and writes afterwards, so it goes wrong when
+// another does the same in between.
+func (l Ledger) Decide(ctx context.Context, tx *sql.Tx, orders ...Order) ([]Outcome, error) {
+	decided, stock, err := l.look(ctx, tx, orders)
+	if err != nil {
+		return nil, err
+	}
+	outcomes := make([]Outcome, len(orders))
+	var booked []Order
+	var decisions []Decision
+	sold := make(map[string]int)
+	for i, o := range orders {
+		switch {
+		case decided[o.ID]:
+			outcomes[i] = Known
+			continue
+		case o.fits(stock):
+			outcomes[i] = Booked
+			booked = append(booked, o)
+			for _, line := range o.Lines {
+				stock[line.SKU] -= line.Quantity
+				sold[line.SKU] += line.Quantity
+			}
+		default:
+			outcomes[i] = Refused
+		}
+		decided[o.ID] = true
+		decisions = append(decisions, Decision{o.ID, outcomes[i]})
+	}
+	if decisions == nil {
+		return outcomes, nil
+	}
+	return outcomes, l.settle(ctx, tx, booked, sold, decisions)
 }
 
 // No table has a constraint that would prevent an error, because the audit must find it.
@@ -32,7 +87,8 @@ var sqlTables = []string{
 	"CREATE INDEX shop_decided ON shop_decisions (order_id)",
 }
 
-func (l sqlLedger) Open(ctx context.Context, stock map[string]int) error {
+// Open creates new tables with an opening stock.
+func (l Ledger) Open(ctx context.Context, stock map[string]int) error {
 	for _, statement := range sqlTables {
 		if _, err := l.db.ExecContext(ctx, statement); err != nil {
 			return err
@@ -47,12 +103,16 @@ func (l sqlLedger) Open(ctx context.Context, stock map[string]int) error {
 	return err
 }
 
-func (l sqlLedger) Drop(ctx context.Context, others ...string) error {
-	_, err := l.db.ExecContext(ctx, dropping(others))
+const dropTables = "DROP TABLE IF EXISTS shop_inventory, shop_bookings, shop_decisions"
+
+// Drop removes the tables, and another one.
+func (l Ledger) Drop(ctx context.Context, other string) error {
+	_, err := l.db.ExecContext(ctx, dropTables+", "+other)
 	return err
 }
 
-func (l sqlLedger) Books(ctx context.Context) (b Books, err error) {
+// Books reads all tables.
+func (l Ledger) Books(ctx context.Context) (b Books, err error) {
 	if b.Stock, err = readStock(ctx, l.db, "SELECT sku, stock FROM shop_inventory"); err != nil {
 		return b, err
 	}
@@ -75,12 +135,17 @@ func (l sqlLedger) Books(ctx context.Context) (b Books, err error) {
 	return b, err
 }
 
-func (l sqlLedger) look(ctx context.Context, tx *sql.Tx, orders []Order) (
+// look reads which of the orders are decided, and the stock of their articles.
+func (l Ledger) look(ctx context.Context, tx *sql.Tx, orders []Order) (
 	decided map[string]bool, stock map[string]int, err error,
 ) {
 	decided = make(map[string]bool)
+	var ids []any
+	for _, o := range orders {
+		ids = append(ids, o.ID)
+	}
 	query := l.text("SELECT order_id FROM shop_decisions WHERE order_id IN (" + repeated("?", len(orders)) + ")")
-	err = each(ctx, tx, query, anys(ids(orders)), func(rows *sql.Rows) error {
+	err = each(ctx, tx, query, ids, func(rows *sql.Rows) error {
 		var id string
 		err := rows.Scan(&id)
 		decided[id] = true
@@ -91,45 +156,18 @@ func (l sqlLedger) look(ctx context.Context, tx *sql.Tx, orders []Order) (
 	}
 	skus := SKUs(orders)
 	query = l.text("SELECT sku, stock FROM shop_inventory WHERE sku IN (" + repeated("?", len(skus)) + ")")
-	stock, err = readStock(ctx, tx, query, anys(skus)...)
+	stock, err = readStock(ctx, tx, query, skus...)
 	return decided, stock, err
 }
 
-func (l sqlLedger) book(ctx context.Context, tx *sql.Tx, o Order) error {
-	var quantities, lines []any
-	for _, line := range o.Lines {
-		quantities = append(quantities, line.SKU, line.Quantity)
-		lines = append(lines, o.ID, line.SKU, line.Quantity)
-	}
-	// PostgreSQL treats a placeholder in a CASE as text unless it is cast.
-	update := "UPDATE shop_inventory SET stock = stock - CASE sku" +
-		strings.Repeat(" WHEN ? THEN CAST(? AS DECIMAL)", len(o.Lines)) + " END" +
-		" WHERE sku IN (" + repeated("?", len(o.Lines)) + ")"
-	if _, err := tx.ExecContext(ctx, l.text(update), append(quantities, anys(o.SKUs())...)...); err != nil {
-		return err
-	}
-	insert := "INSERT INTO shop_bookings (order_id, sku, quantity) VALUES " + repeated("(?, ?, ?)", len(o.Lines))
-	if _, err := tx.ExecContext(ctx, l.text(insert), lines...); err != nil {
-		return err
-	}
-	return l.record(ctx, tx, o, Booked)
-}
-
-func (l sqlLedger) refuse(ctx context.Context, tx *sql.Tx, o Order) error {
-	return l.record(ctx, tx, o, Refused)
-}
-
-func (l sqlLedger) record(ctx context.Context, tx *sql.Tx, o Order, result Outcome) error {
-	statement := l.text("INSERT INTO shop_decisions (order_id, decision) VALUES (?, ?)")
-	_, err := tx.ExecContext(ctx, statement, o.ID, string(result))
-	return err
-}
-
-func (l sqlLedger) settle(ctx context.Context, tx *sql.Tx, booked []Order, sold []Line, decisions []Decision) error {
+// settle books and refuses orders. Sold is what those that are booked take from the stock.
+func (l Ledger) settle(ctx context.Context, tx *sql.Tx, booked []Order, sold map[string]int,
+	decisions []Decision,
+) error {
 	if len(booked) > 0 {
 		var taken, lines []any
-		for _, line := range sold {
-			taken = append(taken, line.SKU, line.Quantity)
+		for _, sku := range slices.Sorted(maps.Keys(sold)) { // in one order, or those without a lock would deadlock
+			taken = append(taken, sku, sold[sku])
 		}
 		for _, o := range booked {
 			for _, line := range o.Lines {
@@ -159,7 +197,8 @@ func (l sqlLedger) settle(ctx context.Context, tx *sql.Tx, booked []Order, sold 
 	return err
 }
 
-func (l sqlLedger) Transact(ctx context.Context, work func(ctx context.Context, tx *sql.Tx) error) error {
+// Transact runs work in a plain transaction at READ COMMITTED.
+func (l Ledger) Transact(ctx context.Context, work func(ctx context.Context, tx *sql.Tx) error) error {
 	tx, err := l.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return err
@@ -170,7 +209,8 @@ func (l sqlLedger) Transact(ctx context.Context, work func(ctx context.Context, 
 	return tx.Commit()
 }
 
-func (l sqlLedger) Deadlocked(err error) bool {
+// Deadlocked reports whether the database broke a deadlock by this error.
+func (l Ledger) Deadlocked(err error) bool {
 	const deadlockFound, deadlockDetected = 1213, "40P01"
 	var ofMySQL *driver.MySQLError
 	var ofPostgres *pgconn.PgError
@@ -179,7 +219,7 @@ func (l sqlLedger) Deadlocked(err error) bool {
 }
 
 // text returns a statement with the placeholders of the database.
-func (l sqlLedger) text(statement string) string {
+func (l Ledger) text(statement string) string {
 	if !l.numbered {
 		return statement
 	}
@@ -226,11 +266,3 @@ func each(ctx context.Context, from querier, query string, args []any, read func
 
 // repeated returns a list of n placeholders.
 func repeated(place string, n int) string { return strings.Repeat(place+", ", n-1) + place }
-
-func anys[T any](values []T) []any {
-	all := make([]any, len(values))
-	for i, value := range values {
-		all[i] = value
-	}
-	return all
-}
