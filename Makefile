@@ -47,9 +47,8 @@ test-landing: AT_ONCE = 4
 test-landing: ## what make test leaves out, and a change must pass as well: about 20 minutes
 	@echo "left to make test-full: PostgreSQL 14, 16, 17, MariaDB 11.8; each guarantee with the other clients of an engine,"
 	@echo "most of internal/test/anydriver, 800 of 1000 races between a cancel and the grant, switchovers in the torture"
-	@echo "program, pairs by themselves, a strict umask, a fleet with the last release, a PostgreSQL 15 that becomes an 18,"
-	@echo "most rollouts of deploy/kubernetes, drizzle-kit, whether bench tells a lock from none, and each guarantee alone,"
-	@echo "with a look at what goroutines it leaves"
+	@echo "program, the tables of the last release, a PostgreSQL 15 that becomes an 18, most rollouts of deploy/kubernetes,"
+	@echo "whether bench tells a lock from none, and each guarantee alone, with a look at what goroutines it leaves"
 	@WITHOUT='/txlock/(dialects|internal/[^t].*|txlocktest)(/|$$)' .ci/test "$(GO_TEST)" . $(filter-out $(FIRST),$(MODULES))
 
 test-full: export TXLOCK_FULL = yes

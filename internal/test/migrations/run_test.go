@@ -27,8 +27,7 @@ import (
 )
 
 // patient limits what must happen. A CREATE INDEX CONCURRENTLY that waits for a session of txlock
-// is through in about 10 s; one that hangs never is. Three starts of Node took 55 s on a machine
-// that had much else to do.
+// is through in about 10 s; one that hangs never is.
 const patient = 2 * time.Minute
 
 // engine is a running PostgreSQL.
@@ -78,36 +77,28 @@ func runTests(m *testing.M) int {
 	}, m.Run)
 }
 
-// each runs a test for every one of the tools on every version of PostgreSQL.
-func each(t *testing.T, tools []tool, test func(t *testing.T, s *shop, c tool)) {
+// Three replicas run a tool under txlock run at once. One migrates, two wait, and all end. Neither
+// the txlock that holds the lock nor those that wait for it stand in the way of the index for long.
+func TestConcurrently(t *testing.T) {
 	t.Parallel()
 	for _, e := range engines {
 		for _, c := range tools {
 			t.Run(e.Name+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
-				test(t, e.newShop(t), c)
+				s := e.newShop(t)
+				replicas := s.startThree(t, c, binary, "run", "migrations", "--")
+				opened := time.Now()
+				s.open()
+				for _, r := range replicas {
+					require.Zero(t, r.wait(t), r.output)
+				}
+				took := time.Since(opened)
+				t.Logf("all three ended %v after the gate had opened", took.Round(time.Millisecond))
+				require.Less(t, took, patient)
+				s.migrated(t, c)
 			})
 		}
 	}
-}
-
-// txlockRun is what stands in front of a tool.
-func txlockRun() []string { return []string{binary, "run", "migrations", "--"} }
-
-const (
-	plain        = "CREATE INDEX orders_customer ON orders (customer);"
-	concurrently = "CREATE INDEX CONCURRENTLY orders_customer ON orders (customer);"
-)
-
-// Three replicas run the tool under txlock run at once. One migrates, two wait, and all end.
-func TestReplicas(t *testing.T) {
-	each(t, tools, func(t *testing.T, s *shop, c tool) { s.threeReplicas(t, c, plain) })
-}
-
-// CREATE INDEX CONCURRENTLY waits for every older snapshot in the database. Neither the txlock that
-// holds the lock nor those that wait for it stand in its way for long.
-func TestConcurrently(t *testing.T) {
-	each(t, tools, func(t *testing.T, s *shop, c tool) { s.threeReplicas(t, c, concurrently) })
 }
 
 // The lock of golang-migrate itself does not go together with such an index: who waits for the lock
@@ -120,7 +111,7 @@ func TestMigrateUnaided(t *testing.T) {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
 			s, c := e.newShop(t), tools[1]
-			replicas := s.startThree(t, c, concurrently)
+			replicas := s.startThree(t, c)
 			eventually.True(t, "the two have looked for a deadlock", func() bool {
 				return s.ask(t, `SELECT COUNT(*) FROM pg_stat_activity WHERE datname = CURRENT_DATABASE()
 					AND wait_event = 'advisory' AND query_start <
@@ -137,19 +128,6 @@ func TestMigrateUnaided(t *testing.T) {
 			require.Equal(t, "1", s.ask(t, "SELECT COUNT(*) FROM pg_index WHERE NOT indisvalid AND "+index))
 		})
 	}
-}
-
-func (s *shop) threeReplicas(t *testing.T, c tool, index string) {
-	replicas := s.startThree(t, c, index, txlockRun()...)
-	opened := time.Now()
-	s.open()
-	for _, r := range replicas {
-		require.Zero(t, r.wait(t), r.output)
-	}
-	took := time.Since(opened)
-	t.Logf("all three ended %v after the gate had opened", took.Round(time.Millisecond))
-	require.Less(t, took, patient)
-	s.migrated(t, c)
 }
 
 // shop is a database with an installed lock table, and a gate at which the second migration waits.
@@ -206,20 +184,14 @@ func (s *shop) command(arguments ...string) *exec.Cmd {
 	return c
 }
 
-// start starts the tool: its own command, or this binary, which becomes the tool. In front of that
-// may be a command that starts it.
-func (s *shop) start(t *testing.T, c tool, index string, before ...string) *replica {
+// start starts this binary, which becomes the tool. In front of it may be a command that starts it.
+func (s *shop) start(t *testing.T, c tool, before ...string) *replica {
 	t.Helper()
 	folder := t.TempDir()
-	require.NoError(t, c.folder(folder, index))
+	require.NoError(t, c.folder(folder))
 	self, err := os.Executable()
 	require.NoError(t, err)
-	line := []string{self}
-	if c.up == nil {
-		line = c.program.Line
-	}
-	command := s.command(slices.Concat(before, line)...)
-	command.Dir, command.Env = folder, append(command.Env, c.program.Environment...)
+	command := s.command(slices.Concat(before, []string{self})...)
 	command.Env = append(command.Env, toolVariable+"="+c.name, folderVariable+"="+folder)
 	r := &replica{output: &bytes.Buffer{}, ended: make(chan int, 1)}
 	command.Stdout, command.Stderr, command.WaitDelay = r.output, r.output, time.Second
@@ -239,10 +211,10 @@ func (s *shop) start(t *testing.T, c tool, index string, before ...string) *repl
 
 // startThree starts three replicas, and returns when one of them is at the gate and the others wait
 // for a lock, whosever it is.
-func (s *shop) startThree(t *testing.T, c tool, index string, before ...string) (replicas []*replica) {
+func (s *shop) startThree(t *testing.T, c tool, before ...string) (replicas []*replica) {
 	t.Helper()
 	for range 3 {
-		replicas = append(replicas, s.start(t, c, index, before...))
+		replicas = append(replicas, s.start(t, c, before...))
 	}
 	eventually.True(t, "one is at the gate, two wait for the lock", func() bool {
 		return s.ask(t, `SELECT STRING_AGG(wait_event, ' ' ORDER BY wait_event) FROM pg_stat_activity

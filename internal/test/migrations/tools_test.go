@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -23,19 +22,13 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	tern "github.com/jackc/tern/v2/migrate"
 	"github.com/pressly/goose/v3"
-
-	"github.com/txlock/txlock/internal/test/servers"
 )
 
-// tool is a migration tool. Most are played by this test binary: that is the library behind the
-// tool's own command, with that command's defaults.
+// tool is a migration tool, played by this test binary: that is the library behind the tool's own
+// command, with that command's defaults.
 type tool struct {
 	name string
 	up   func(dsn, folder string) error
-	// program is the tool's own command, where this binary does not play it, and besides are files
-	// that it needs beside the migrations. It runs in their folder.
-	program servers.Tool
-	besides map[string]string
 	// file is the name and the text of a migration.
 	file func(version int, text string) (name, content string)
 	// version is the query for the highest version that is done.
@@ -138,26 +131,17 @@ var tools = []tool{
 }
 
 // folder writes migrations for the tool. The first one makes rows, the second one waits at the
-// gate, the third one is the index, the fourth one makes a row more: rows show what was done twice.
-func (c tool) folder(in, index string) error {
-	files := map[string]string{}
-	maps.Copy(files, c.besides)
+// gate, the third one is an index, which waits for every older snapshot in the database, the fourth
+// one makes a row more: rows show what was done twice.
+func (c tool) folder(in string) error {
 	for i, text := range []string{
 		"CREATE TABLE orders AS SELECT id, id % 100 AS customer FROM generate_series(1, 10000) AS id;",
 		"INSERT INTO orders SELECT COUNT(*) + 10001, 7 FROM gate;",
-		index,
+		"CREATE INDEX CONCURRENTLY orders_customer ON orders (customer);",
 		"INSERT INTO orders VALUES (10002, 7);",
 	} {
 		name, content := c.file(i+1, text)
-		files[name] = content
-	}
-	for name, content := range files {
-		path := filepath.Join(in, name)
-		err := os.MkdirAll(filepath.Dir(path), 0o755)
-		if err == nil {
-			err = os.WriteFile(path, []byte(content), 0o644)
-		}
-		if err != nil {
+		if err := os.WriteFile(filepath.Join(in, name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}

@@ -10,14 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/txlock/txlock/internal/test/tier"
 )
 
 // A helper process starts a server, pauses it if told to, and waits to be killed.
@@ -76,42 +73,6 @@ func gone(t *testing.T, dsn string) {
 		}
 		return err != nil
 	}, time.Minute, 10*time.Millisecond, "the server still listens")
-}
-
-func TestServersStartAndStop(t *testing.T) {
-	if !tier.Full() { // each package has started them all
-		return
-	}
-	t.Parallel()
-	for _, kind := range slices.Concat(Kinds(), Further()) {
-		t.Run(kind.String(), func(t *testing.T) {
-			t.Parallel()
-			server, err := Start(context.Background(), kind, Options{Durable: true, Connections: 1000})
-			require.NoError(t, err)
-			t.Log(server.Origin)
-			db, err := sql.Open(kind.driver(), server.DSN)
-			require.NoError(t, err)
-			var version string
-			require.NoError(t, db.QueryRow("SELECT version()").Scan(&version))
-			t.Log(version)
-			if os.Getenv(kind.variable()) == "" {
-				require.Contains(t, version, kind.version())
-			}
-			connections := "SELECT @@max_connections"
-			if kind.Postgres() {
-				connections = "SELECT current_setting('max_connections')::int"
-			}
-			if os.Getenv(kind.variable()) == "" {
-				require.Equal(t, 1000, number(t, db, connections))
-			}
-			require.NoError(t, db.Close())
-			require.NoError(t, server.Stop())
-			require.NoError(t, server.Stop())
-			if os.Getenv(kind.variable()) == "" {
-				gone(t, server.DSN)
-			}
-		})
-	}
 }
 
 func TestKilledProcessLeavesNoServer(t *testing.T) {
@@ -258,71 +219,31 @@ func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 	require.NoError(t, given.Stop())
 }
 
-// postgres runs a test with each PostgreSQL that can be a private instance.
-func postgres(t *testing.T, test func(t *testing.T, kind Kind)) {
-	for _, kind := range Kinds() {
-		if kind.Postgres() && os.Getenv(kind.variable()) == "" {
-			t.Run(kind.String(), func(t *testing.T) {
-				t.Parallel()
-				test(t, kind)
-			})
-		}
-	}
-}
-
 func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
 	t.Parallel()
-	postgres(t, func(t *testing.T, kind Kind) {
-		server := private(t, kind)
-		start := func(settings ...string) *Server {
-			pooled, err := StartPgBouncer(context.Background(), server, settings...)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, pooled.Stop()) })
-			return pooled
-		}
-		pooled := start()
-		t.Log(pooled.Origin)
-		db := open(t, pooled)
-		ctx := context.Background()
-		var clients [2]*sql.Conn
-		for i := range clients {
-			var err error
-			clients[i], err = db.Conn(ctx)
-			require.NoError(t, err)
-		}
-		transaction := func(client *sql.Conn) (*sql.Tx, int) {
-			tx, err := client.BeginTx(ctx, nil)
-			require.NoError(t, err)
-			var backend int // the argument makes it a prepared statement
-			require.NoError(t, tx.QueryRow("SELECT pg_backend_pid() + $1", 0).Scan(&backend))
-			return tx, backend
-		}
-		tx, first := transaction(clients[0])
-		require.NoError(t, tx.Commit())
-		taken, second := transaction(clients[1])
-		tx, third := transaction(clients[0])
-		require.Equal(t, first, second)
-		require.NotEqual(t, first, third, "in the second transaction of the same client")
-		require.NoError(t, errors.Join(tx.Commit(), taken.Commit()))
-
-		require.NoError(t, pooled.Kill())
-		require.Error(t, ping(db))
-		require.NoError(t, pooled.Restart(ctx))
-		back(t, db)
-		require.NoError(t, pooled.Stop())
-		gone(t, pooled.DSN)
-
-		small := open(t, start("default_pool_size=1", "query_wait_timeout=1"))
-		busy, err := small.Begin()
+	pooled, err := StartPgBouncer(t.Context(), private(t, Postgres()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pooled.Stop()) })
+	db := open(t, pooled)
+	var clients [2]*sql.Conn
+	for i := range clients {
+		clients[i], err = db.Conn(t.Context())
 		require.NoError(t, err)
-		_, err = busy.Exec("SELECT 1")
+	}
+	transaction := func(client *sql.Conn) (*sql.Tx, int) {
+		tx, err := client.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		_, err = small.Exec("SELECT 1")
-		require.ErrorContains(t, err, "query_wait_timeout")
-		require.NoError(t, busy.Rollback())
-	})
-	_, err := StartPgBouncer(context.Background(), &Server{Kind: MySQL, Name: "MySQL"})
-	require.ErrorContains(t, err, "not for MySQL")
+		var backend int // the argument makes it a prepared statement
+		require.NoError(t, tx.QueryRow("SELECT pg_backend_pid() + $1", 0).Scan(&backend))
+		return tx, backend
+	}
+	tx, first := transaction(clients[0])
+	require.NoError(t, tx.Commit())
+	taken, second := transaction(clients[1])
+	tx, third := transaction(clients[0])
+	require.Equal(t, first, second)
+	require.NotEqual(t, first, third, "in the second transaction of the same client")
+	require.NoError(t, errors.Join(tx.Commit(), taken.Commit()))
 }
 
 // When MariaDB starts, it removes from the folder of its temporary tables what looks left over,

@@ -129,18 +129,3 @@ func Java(ctx context.Context) (Tool, error) {
 	drivers := jars + "/postgresql.jar:" + jars + "/mariadb-java-client.jar"
 	return Tool{Line: []string{filepath.Join(filepath.Dir(path), "java"), "-cp", drivers}, Origin: path}, err
 }
-
-// DrizzleKit is drizzle-kit, as npx starts it, with drizzle-orm and the driver pg. It reads a
-// drizzle.config.ts in the folder in which it runs.
-func DrizzleKit(ctx context.Context) (Tool, error) {
-	// A new version takes a new day: what is in the cache under a day stays there.
-	from := Packages{
-		ofNPM + "2026-11-01", []string{"drizzle-kit@0.31.11", "drizzle-orm@0.45.4", "pg@8.23.1"}, true,
-	}
-	root, err := unpacked(ctx, "drizzle-kit", from)
-	return Tool{
-		Line:        []string{"npx", "--prefix", root, "drizzle-kit"},
-		Environment: []string{"npm_config_offline=true", "npm_config_logs_max=0"}, // it is all there
-		Origin:      unpackedOrigin(from.Suite, root),
-	}, err
-}

@@ -22,7 +22,7 @@ var unpackNPMScript string
 
 // Packages are packages of Debian, or of npm.
 type Packages struct {
-	Suite     string   // of Debian; or "npm-" and a version or a day, which names the folder in the cache
+	Suite     string   // of Debian; or "npm-" and the version, which names the folder in the cache
 	Names     []string // those of npm with @ and the version
 	Libraries bool     // with all libraries that they need, so that they run on other releases too
 }
