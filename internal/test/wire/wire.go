@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -33,11 +32,10 @@ type Proxy struct {
 // Network says how the network between clients and server behaves, in both directions. The zero
 // value has no faults.
 type Network struct {
-	Delay  time.Duration // from the arrival of each piece of data until it is forwarded
-	Jitter time.Duration // Delay varies by up to this, up and down
-	Rate   int           // bytes a second; 0 for no limit
-	Drop   bool          // nothing arrives, no close either; a new connection is accepted, and gets no answer
-	Reset  bool          // a connection is reset after Delay as soon as data arrives on it
+	Delay time.Duration // from the arrival of each piece of data until it is forwarded
+	Rate  int           // bytes a second; 0 for no limit
+	Drop  bool          // nothing arrives, no close either; a new connection is accepted, and gets no answer
+	Reset bool          // a connection is reset after Delay as soon as data arrives on it
 }
 
 // pair is a client's connection and the proxy's connection to the server for it.
@@ -242,12 +240,8 @@ func (p *Proxy) pass(pair *pair, to net.Conn, piece piece) bool {
 	if network.Drop {
 		return true
 	}
-	delay := network.Delay
-	if network.Jitter > 0 {
-		delay += rand.N(2*network.Jitter) - network.Jitter
-	}
-	if delay > 0 {
-		sleep(time.Until(piece.arrived.Add(delay)))
+	if network.Delay > 0 {
+		sleep(time.Until(piece.arrived.Add(network.Delay)))
 	}
 	if network.Reset {
 		pair.reset()

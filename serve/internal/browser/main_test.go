@@ -92,7 +92,16 @@ type fixture struct {
 
 func serving(t *testing.T, options ...serve.Option) *fixture {
 	t.Helper()
-	f := &fixture{locks: program(t, "txlock")}
+	address, err := url.Parse(database.DSN)
+	require.NoError(t, err)
+	query := address.Query()
+	query.Set("pool_max_conns", "20")
+	address.RawQuery = query.Encode()
+	driver, err := postgres.Open(background, address.String())
+	require.NoError(t, err)
+	f := &fixture{locks: txlock.New(driver, txlock.WithQueue(10),
+		txlock.WithTable(strings.ToLower(t.Name())+fmt.Sprint(os.Getpid())), txlock.WithSlots(8192))}
+	t.Cleanup(func() { _ = f.locks.Close() }) // some tests end the server under it
 	require.NoError(t, f.locks.Install(background))
 	page, err := serve.New(f.locks, append([]serve.Option{
 		serve.Every(time.Second), serve.Timeout(4 * time.Second), serve.Name("PostgreSQL of the tests"),
@@ -112,40 +121,16 @@ func serving(t *testing.T, options ...serve.Option) *fixture {
 	return f
 }
 
-// program has locks of this test, under the name of an application.
-func program(t *testing.T, application string) *txlock.Locker[pgx.Tx] {
+func (f *fixture) hold(t *testing.T, key string) *txlock.Lock {
 	t.Helper()
-	address, err := url.Parse(database.DSN)
-	require.NoError(t, err)
-	query := address.Query()
-	query.Set("pool_max_conns", "20")
-	query.Set("application_name", application)
-	address.RawQuery = query.Encode()
-	driver, err := postgres.Open(background, address.String())
-	require.NoError(t, err)
-	locks := txlock.New(driver, txlock.WithQueue(10),
-		txlock.WithTable(strings.ToLower(t.Name())+fmt.Sprint(os.Getpid())), txlock.WithSlots(slots))
-	t.Cleanup(func() { _ = locks.Close() }) // some tests end the server under it
-	return locks
-}
-
-func (f *fixture) hold(t *testing.T, keys ...string) *txlock.Lock {
-	t.Helper()
-	lock, err := f.locks.Mutex(keys...).Lock(background)
+	lock, err := f.locks.Mutex(key).Lock(background)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = lock.Unlock(background) })
 	return lock
 }
 
-// wait begins to wait for a lock with the sessions of ctx, and returns when the server says that it
-// does.
-func (f *fixture) wait(t *testing.T, ctx context.Context, key string) {
-	t.Helper()
-	f.waitFor(t, ctx, f.locks.Mutex(key), key)
-}
-
-// waitFor does so for any lock.
-func (f *fixture) waitFor(t *testing.T, ctx context.Context, m *txlock.Mutex[pgx.Tx], key string) {
+// wait begins to wait for a lock, and returns when the server says that it does.
+func (f *fixture) wait(t *testing.T, key string) {
 	t.Helper()
 	waiters := func() (n int) {
 		holdings, err := f.locks.Inspect(background, key)
@@ -156,11 +141,11 @@ func (f *fixture) waitFor(t *testing.T, ctx context.Context, m *txlock.Mutex[pgx
 		return n
 	}
 	before := waiters()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(background)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if lock, err := m.Lock(ctx); err == nil {
+		if lock, err := f.locks.Mutex(key).Lock(ctx); err == nil {
 			_ = lock.Unlock(background)
 		}
 	}()
@@ -295,16 +280,4 @@ func (b *tab) press(keys string) {
 func (b *tab) fits() {
 	b.t.Helper()
 	require.LessOrEqual(b.t, is[int](b, "document.documentElement.scrollWidth"), is[int](b, "innerWidth"))
-}
-
-// shot keeps a picture of the page in the folder TXLOCK_SCREENSHOTS, for people.
-func (b *tab) shot(name string) {
-	b.t.Helper()
-	folder := os.Getenv("TXLOCK_SCREENSHOTS")
-	if folder == "" {
-		return
-	}
-	png, err := chromedp.Run(b.Context, chromedp.CaptureScreenshot())
-	require.NoError(b.t, err)
-	require.NoError(b.t, os.WriteFile(filepath.Join(folder, url.PathEscape(name)+".png"), png, 0o644))
 }

@@ -3,9 +3,7 @@ package browser_test
 import (
 	"context"
 	"fmt"
-	"hash/crc32"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,23 +17,8 @@ import (
 	"github.com/txlock/txlock/serve"
 )
 
-const slots = 8192 // of the lock tables
-
-// distinct are keys of as many slots.
-func distinct(n int) (keys []string) {
-	seen := map[uint32]bool{}
-	for i := 0; len(keys) < n; i++ {
-		key := fmt.Sprint("order-", i)
-		if slot := crc32.ChecksumIEEE([]byte(key)) % slots; !seen[slot] {
-			seen[slot] = true
-			keys = append(keys, key)
-		}
-	}
-	return keys
-}
-
 // everyLook goes through the widths and colours.
-func (b *tab) everyLook(name string) {
+func (b *tab) everyLook() {
 	b.t.Helper()
 	grounds := map[string]string{}
 	for _, width := range []int64{1280, 400} {
@@ -45,7 +28,6 @@ func (b *tab) everyLook(name string) {
 			b.fits()
 			require.Empty(b.t, is[[]string](b, pale), "hard to read, in %s colours", scheme)
 			grounds[scheme] = is[string](b, "getComputedStyle(document.body).backgroundColor")
-			b.shot(fmt.Sprint(name, "-", width, "-", scheme))
 		}
 	}
 	require.NotEqual(b.t, grounds["light"], grounds["dark"])
@@ -103,20 +85,20 @@ func TestLooks(t *testing.T) {
 	f := serving(t)
 	b := f.open(t, "/")
 	b.see("The server shows no locks.")
-	b.everyLook("0")
+	b.everyLook()
 	f.hold(t, "sku:42")
 	f.hold(t, "nightly-report")
 	f.hold(t, "a key that is rather long, so that it has to be cut")
 	for range 3 {
-		f.wait(t, background, "sku:42")
+		f.wait(t, "sku:42")
 	}
 	b.see("3 locks held or awaited, 3 sessions wait.") // without loading the page again
 	require.Equal(t, []string{"1.", "2.", "3."},
 		is[[]string](b, "[...document.querySelectorAll('tr.waiter th')].map(e => e.textContent.trim())"))
-	b.everyLook("3")
+	b.everyLook()
 	b.go_(f.lockPath(t, "sku:42"))
 	b.see("Queue")
-	b.everyLook("lock")
+	b.everyLook()
 	b.go_("/?key=night")
 	b.see("1 lock with “night” in a key, of 3 locks.")
 }
@@ -127,41 +109,6 @@ func (f *fixture) lockPath(t *testing.T, key string) string {
 	require.NoError(t, err)
 	require.Len(t, holdings, 1)
 	return "/lock?" + url.Values{"table": {holdings[0].Table}, "row": {holdings[0].Row}}.Encode()
-}
-
-func Test2000(t *testing.T) {
-	f := serving(t)
-	keys := distinct(2000)
-	for some := range slices.Chunk(keys, 250) {
-		f.hold(t, some...)
-	}
-	f.wait(t, background, keys[1111])
-	b := f.open(t, "/")
-	b.see("2000 locks held or awaited, 1 session waits.")
-	require.Equal(t, 100, is[int](b, "document.querySelectorAll('tbody').length"))
-	b.see("1900 more are not shown")
-	b.everyLook("2000")
-	b.go_("/?key=" + keys[1111])
-	b.see("1 lock with")
-}
-
-func TestScriptKey(t *testing.T) {
-	f := serving(t)
-	key := "<script>a=1</script>" // as much as the label has room for
-	f.hold(t, key)
-	f.wait(t, background, key)
-	b := f.open(t, "/")
-	for _, path := range []string{"/", f.lockPath(t, key), "/?key=" + url.QueryEscape(key)} {
-		b.go_(path)
-		b.see(key)
-		b.next()
-		b.see(key)
-		require.Equal(t, "undefined", is[string](b, "typeof a"))
-		require.Zero(t, is[int](b, "document.querySelectorAll('main script').length"))
-	}
-	b.size(400)
-	b.fits()
-	b.shot("script")
 }
 
 // next waits for the next picture.
@@ -186,7 +133,7 @@ func TestFocusStays(t *testing.T) {
 
 	b.do(focus("tbody:last-of-type a"))
 	name := is[string](b, "document.activeElement.textContent")
-	f.wait(t, background, name) // it moves to the top
+	f.wait(t, name) // it moves to the top
 	b.see("1 session waits")
 	b.next()
 	require.Equal(t, name, is[string](b, "document.activeElement.textContent"))
@@ -230,7 +177,7 @@ func (b *tab) tabTo(text string) {
 func TestBreakByKeyboard(t *testing.T) {
 	f := serving(t, serve.AllowBreak())
 	stuck := f.hold(t, "sku:42")
-	f.wait(t, background, "sku:42")
+	f.wait(t, "sku:42")
 	b := f.open(t, "/")
 	b.see("sku:42")
 	b.tabTo("sku:42")
@@ -240,7 +187,7 @@ func TestBreakByKeyboard(t *testing.T) {
 	b.tabTo("End session " + session + "…")
 	b.press(kb.Enter)
 	b.see("End this session?")
-	b.everyLook("break")
+	b.everyLook()
 	b.tabTo("End session " + session)
 	require.NoError(t, stuck.Context().Err(), "nothing is ended before the button is used")
 	b.press(kb.Enter)
@@ -266,7 +213,7 @@ func TestLogin(t *testing.T) {
 func TestWithoutScript(t *testing.T) {
 	f := serving(t, serve.AllowBreak())
 	stuck := f.hold(t, "sku:42")
-	f.wait(t, background, "sku:42")
+	f.wait(t, "sku:42")
 	b := f.open(t, "/")
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.go_("/")
@@ -291,33 +238,27 @@ func TestServerAway(t *testing.T) {
 	require.NoError(t, database.Kill())
 	b.see("This picture is old: the server has not answered since ")
 	b.see("sku:42")
-	b.everyLook("away")
+	b.everyLook()
 	require.Equal(t, "status", is[string](b, "document.getElementById('state').getAttribute('role')"))
 	require.NoError(t, database.Restart(background))
 	b.until("document.getElementById('state').textContent === ''")
 	b.see("The server shows no locks.")
 }
 
-// When the network to the program falls silent, no request fails.
-func TestProgramSilent(t *testing.T) {
-	f := serving(t)
-	b := f.open(t, "/")
-	b.see("The server shows no locks.")
-	f.silent.Store(true)
-	b.see("This page has lost its program since ")
-}
-
-// When the program behind the page ends, the page says that too.
+// When the program behind the page ends, the page says so. When the network to it falls silent, no
+// request fails, and the page says so as well.
 func TestProgramAway(t *testing.T) {
-	f := serving(t)
-	b := f.open(t, "/")
-	b.see("The server shows no locks.")
-	f.hold(t, "sku:42")
-	b.see("sku:42") // the page follows
-	require.NoError(t, f.server.Listener.Close())
-	f.server.CloseClientConnections()
-	b.see("This page has lost its program since ")
-	b.forgive("ERR_")
+	for _, away := range []func(f *fixture) error{
+		func(f *fixture) error { f.silent.Store(true); return nil },
+		func(f *fixture) error { defer f.server.CloseClientConnections(); return f.server.Listener.Close() },
+	} {
+		f := serving(t)
+		b := f.open(t, "/")
+		b.see("The server shows no locks.")
+		require.NoError(t, away(f))
+		b.see("This page has lost its program since ")
+		b.forgive("ERR_")
+	}
 }
 
 func click(selector string) chromedp.Action[chromedp.Void] {
