@@ -39,32 +39,18 @@ func TestOtherTable(t *testing.T) {
 				change = "USE " + b
 				a, b = e.DSNFor(a, "", nil), e.DSNFor(b, "", nil)
 			}
-			for _, dsn := range []string{a, b} {
-				if e.Postgres {
-					installAt(t, testbed.PostgresSQL[0], dsn)
-				} else {
-					installAt(t, testbed.MySQLSQL[0], dsn)
+			onSQL := testbed.MySQLSQL
+			if e.Postgres {
+				onSQL = testbed.PostgresSQL
+				for _, c := range testbed.PostgresPgx {
+					t.Run(c.Name, func(t *testing.T) { staysAtItsTable(t, c, a, b, change) })
 				}
 			}
-			if !e.Postgres {
-				for _, c := range testbed.MySQLSQL {
-					t.Run(c.Name, func(t *testing.T) { staysAtItsTable(t, c, a, change) })
-				}
-				return
+			for _, c := range onSQL {
+				t.Run(c.Name, func(t *testing.T) { staysAtItsTable(t, c, a, b, change) })
 			}
-			for _, c := range []testbed.Client[pgx.Tx]{testbed.PgxOnPool(""), testbed.PgxOnPool("simple protocol")} {
-				t.Run(c.Name, func(t *testing.T) { staysAtItsTable(t, c, a, change) })
-			}
-			t.Run("opened", func(t *testing.T) { staysAtItsTable(t, testbed.PgxOpened(), a, change) })
-			t.Run("sql.DB", func(t *testing.T) { staysAtItsTable(t, testbed.PostgresSQL[0], a, change) })
 		})
 	}
-}
-
-func installAt[Tx any](t *testing.T, c testbed.Client[Tx], dsn string) {
-	driver, p := c.Connect(t, dsn, 2)
-	defer p.Close()
-	require.NoError(t, txlock.New(driver, txlock.WithSlots(64)).Install(background))
 }
 
 // newSchema makes a database of MySQL.
@@ -75,7 +61,11 @@ func newSchema(t *testing.T, e *testbed.Engine) (name string) {
 	return name
 }
 
-func staysAtItsTable[Tx any](t *testing.T, c testbed.Client[Tx], dsn, change string) {
+// staysAtItsTable locks at dsn, where work makes the change that leads to the tables at other.
+func staysAtItsTable[Tx any](t *testing.T, c testbed.Client[Tx], dsn, other, change string) {
+	for _, at := range []string{dsn, other} {
+		require.NoError(t, c.Locker(t, at, 2, txlock.WithSlots(64)).Install(background))
+	}
 	holder := c.Locker(t, dsn, 4)
 	_, err := holder.Once("done").Do(background, idle[Tx]) // or another client has done it
 	require.NoError(t, err)
@@ -117,34 +107,6 @@ func staysAtItsTable[Tx any](t *testing.T, c testbed.Client[Tx], dsn, change str
 	require.ErrorIs(t, holder.Mutex("job").TryLockTx(background, tx), txlock.ErrNotAcquired)
 	require.NoError(t, holder.Mutex("free").LockTx(background, tx))
 	require.NoError(t, c.End(background, tx, false))
-}
-
-// Work that hides the lock table by a temporary one takes its connection with it.
-func TestHiddenTable(t *testing.T) {
-	t.Parallel()
-	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
-		dsn := e.DSNFor(newSchema(t, e), "", nil)
-		installAt(t, testbed.MySQLSQL[0], dsn)
-		hide := "CREATE TEMPORARY TABLE txlock_slots (slot INT PRIMARY KEY, slots INT)"
-		fill := "INSERT INTO txlock_slots VALUES (0, 64)"
-		for slot := 1; slot < 64; slot++ {
-			fill += fmt.Sprintf(", (%d, 64)", slot)
-		}
-		opened := testbed.MySQLSQL[len(testbed.MySQLSQL)-1]
-		holder, holders := opened.Connect(t, dsn, 2)
-		t.Cleanup(holders.Close)
-		lock := testbed.Lock(t, txlock.New(holder).Mutex("job"))
-		defer func() { require.NoError(t, lock.Unlock(background)) }()
-
-		locks := opened.Locker(t, dsn, 1)
-		require.NoError(t, locks.Mutex("free").Do(background, func(ctx context.Context, tx *sql.Tx) error {
-			if err := opened.Exec(ctx, tx, hide); err != nil {
-				return err
-			}
-			return opened.Exec(ctx, tx, fill)
-		}))
-		testbed.Misses(t, locks.Mutex("job"))
-	})
 }
 
 // What docs/coming-from.md says: work whose first statement takes a lock of the server's own and

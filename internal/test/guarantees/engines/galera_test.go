@@ -15,7 +15,6 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/internal/test/eventually"
-	"github.com/txlock/txlock/internal/test/guarantees"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
@@ -28,7 +27,7 @@ type cluster struct {
 	locks [3]*txlock.Locker[*sql.Tx]
 }
 
-// One cluster for all, because it takes seconds to start.
+// One cluster for all, because it takes seconds to start. The full tier shows the guarantees there.
 func TestGalera(t *testing.T) {
 	t.Parallel()
 	fleet, err := servers.StartGalera(background, servers.MariaDB)
@@ -45,16 +44,6 @@ func TestGalera(t *testing.T) {
 	g.install(t)
 	g.exec(t, 0, "CREATE TABLE counters (k INT PRIMARY KEY, value BIGINT NOT NULL, name VARCHAR(9) UNIQUE)",
 		"INSERT INTO counters SELECT seq, 0, CONCAT('Row ', seq) FROM seq_0_to_9")
-	e := testbed.GaleraOn(t, fleet)
-	for says, show := range map[string]func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]){
-		"one holder": guarantees.OneHolder[*sql.Tx], "tokens": guarantees.TokensInOrder[*sql.Tx],
-		"orders": guarantees.CombinedOutcomes[*sql.Tx], "a claim": guarantees.ClaimHeld[*sql.Tx],
-		"a claim that many want": guarantees.ClaimRaced[*sql.Tx], "leaders": guarantees.OneLeader[*sql.Tx],
-		"a lost leader": guarantees.LostLeader[*sql.Tx], "a cancelled wait": guarantees.CancelledWait[*sql.Tx],
-		"a limit": guarantees.Within[*sql.Tx], "a killed session": guarantees.KilledConnection[*sql.Tx],
-	} { // the full tier shows them all
-		t.Run(says, func(t *testing.T) { show(t, e, testbed.MySQLOpened()) })
-	}
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *cluster)

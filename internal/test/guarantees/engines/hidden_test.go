@@ -289,3 +289,15 @@ func each(t *testing.T, e *testbed.Engine, query string, visit func(fields []sql
 	}
 	require.NoError(t, rows.Err())
 }
+
+// logOf is the log of a server of the test's own, in which all is that was logged before.
+func logOf(t *testing.T, e *testbed.Engine) (text string) {
+	t.Helper()
+	mark := "logged " + rand.Text()
+	e.AsAdmin(t, "DO $$ BEGIN RAISE LOG '"+mark+"'; END $$")
+	eventually.True(t, "the log has the mark", func() bool {
+		text = column(t, e, "SELECT pg_read_file(pg_current_logfile())")[0]
+		return strings.Contains(text, mark)
+	})
+	return text
+}

@@ -2,8 +2,6 @@ package engines
 
 import (
 	"database/sql"
-	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,46 +13,6 @@ import (
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
-
-// Golden numbers: a changed hash would let two versions of a program, in a rolling deployment, hold
-// one key at once.
-func TestSlotOfKeyNeverChanges(t *testing.T) {
-	testbed.EachOpened(t, slotsNeverChange[pgx.Tx], slotsNeverChange[*sql.Tx])
-}
-
-func slotsNeverChange[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	golden := map[string]map[int]int{
-		"sku:42": {65536: 2575, 1024: 527, 100: 15, 1: 0},
-		"a":      {65536: 48707, 1024: 579, 100: 7, 1: 0},
-		// the check value of CRC-32/ISO-HDLC
-		"123456789":  {65536: 0xCBF43926 % 65536, 1024: 0xCBF43926 % 1024, 100: 0xCBF43926 % 100, 1: 0},
-		"日本語":        {65536: 21221, 1024: 741, 100: 5, 1: 0},
-		"nul\x00nul": {65536: 43026, 1024: 18, 100: 42, 1: 0},
-	}
-	for _, slots := range []int{65536, 1024, 100, 1} {
-		f, name := testbed.NewInstalled(t, e, c, txlock.WithSlots(slots))
-		for key, slotOf := range golden {
-			by := heldSlot(t, f, name, slotOf[slots])
-			f.Taken(t, key)
-			require.NoError(t, f.End(background, by, false))
-			if slots > 1 {
-				by = heldSlot(t, f, name, (slotOf[slots]+1)%slots)
-				f.Free(t, key)
-				require.NoError(t, f.End(background, by, false))
-			}
-		}
-	}
-}
-
-// heldSlot begins a transaction that holds a slot.
-func heldSlot[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string, slot int) Tx {
-	t.Helper()
-	tx := f.Guest(t)
-	held, err := f.Query(background, tx, fmt.Sprintf("SELECT slot FROM %s WHERE slot = %d FOR UPDATE", table, slot))
-	require.NoError(t, err)
-	require.Equal(t, strconv.Itoa(slot), held)
-	return tx
-}
 
 // A limit on statements, as a role or a user may have one, does not end the seeding.
 func TestInstallUnderALimit(t *testing.T) {
@@ -102,36 +60,6 @@ func refusesStatements(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx
 	require.NoError(t, f.Another(t, 2, txlock.WithTable(table)).Mutex("a").TryDo(background, idle[*sql.Tx]))
 }
 
-// An Install that may create its tables and not fill them says so. The next fills them.
-func TestFailedInstallIsCompleted(t *testing.T) {
-	t.Parallel()
-	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
-		for _, c := range testbed.MySQLSQL {
-			t.Run(c.Name, func(t *testing.T) { failedInstall(t, e, c) })
-		}
-	})
-}
-
-func failedInstall(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
-	f, name := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing())
-	config := ordinaryUser(t, f)
-	f.AsAdmin(t, "REVOKE INSERT ON "+f.Label+".* FROM "+config.User)
-	locks := c.Locker(t, config.FormatDSN(), 2, txlock.WithTable(name), txlock.WithFencing())
-	require.ErrorContains(t, locks.Install(background), "INSERT command denied")
-	tables := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '" + f.Label + "'"
-	_, err := locks.Mutex("a").Lock(background)
-	require.ErrorIs(t, err, txlock.ErrNotInstalled)
-	require.NoError(t, f.Locks.Install(background))
-	const installed = 7 // the lock table, two of tokens, leaders, markers, permits, claims
-	require.Equal(t, installed, f.Total(t, tables))
-	f.AsAdmin(t, "DELETE FROM "+name+" WHERE slot = 7")
-	require.ErrorContains(t, locks.Install(background), "INSERT command denied")
-	require.Equal(t, installed, f.Total(t, tables), "what was there stays")
-	held := heldSlot(t, f, name, 8)
-	require.NoError(t, f.Locks.Install(background), "it waits for no slot that is held")
-	require.NoError(t, f.End(background, held, false))
-}
-
 // Where a pooler, or the server's limit for a user, has no second connection to give, Check says
 // that nothing was checked, and soon, and not that the server does not lock. Install goes on.
 func TestNoSecondConnection(t *testing.T) {
@@ -155,7 +83,7 @@ func TestNoSecondConnection(t *testing.T) {
 func noSecondSession(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	t.Parallel()
 	f := testbed.NewFixture(t, e, c)
-	user := ordinaryUser(t, f)
+	user := testbed.OrdinaryUser(t, f, "")
 	f.AsAdmin(t, "ALTER USER "+user.User+" WITH MAX_USER_CONNECTIONS 1")
 	driver, pool := c.Connect(t, user.FormatDSN(), 4)
 	t.Cleanup(pool.Close)

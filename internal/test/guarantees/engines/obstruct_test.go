@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -110,6 +109,8 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	_, err := e.Admin.ExecContext(ctx, "CREATE INDEX CONCURRENTLY ON "+table+" (id)")
 	require.NoError(t, err)
 	took := time.Since(begun)
+	_, err = e.Admin.ExecContext(ctx, "VACUUM (FREEZE) "+f.Table()) // who waits for a slot has not its page
+	require.NoError(t, err)
 	require.NoError(t, held.Context().Err())
 	select {
 	case err := <-granted:
@@ -169,32 +170,6 @@ func leaderWithCandidate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 			require.ErrorIs(t, testbed.Receive(t, over), context.Canceled)
 		}
 	}
-}
-
-// Who waits for a slot does not keep VACUUM from its page, also where the table is so small that
-// the server reads it without its index.
-func TestVacuumUnderWaiters(t *testing.T) {
-	t.Parallel()
-	bothPostgres(t, vacuumUnderWaiters[pgx.Tx], vacuumUnderWaiters[*sql.Tx])
-}
-
-func vacuumUnderWaiters[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, table := testbed.NewInstalled(t, e, c, txlock.WithSlots(16), txlock.WithQueue(3))
-	f.AsAdmin(t, "ANALYZE "+table)
-	m := f.Locks.Mutex("a")
-	held := testbed.Lock(t, m)
-	waits := []<-chan error{
-		testbed.LockLater(m), testbed.Go(func() error { return m.Do(background, idle[Tx]) }),
-	}
-	f.Waiters(t, 2)
-	ctx, cancel := context.WithTimeout(background, 10*time.Second)
-	defer cancel()
-	_, err := e.Admin.ExecContext(ctx, "VACUUM (FREEZE) "+table)
-	testbed.Unlock(t, held)
-	for _, wait := range waits {
-		require.NoError(t, testbed.Receive(t, wait))
-	}
-	require.NoError(t, err)
 }
 
 // A lock that is held, and one that is awaited, keep nobody waiting who changes another table. On

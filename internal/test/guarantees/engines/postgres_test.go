@@ -16,61 +16,12 @@ import (
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
-// Rows that the work leaves unread keep COMMIT from being sent.
-func TestUnreadRowsAreNotACommit(t *testing.T) {
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
-		f := testbed.NewFixture(t, e, testbed.PgxOnPool(""))
-		table := f.MakeTable(t, "id int primary key")
-		err := f.Locks.Mutex(f.Key("unread")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-			_, err := tx.Query(ctx, "SELECT * FROM generate_series(1, 100000)")
-			return err
-		})
-		require.ErrorIs(t, err, txlock.ErrLost)
-		require.NotErrorIs(t, err, txlock.ErrUnknown)
-		require.ErrorContains(t, err, "are still open")
-		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
-		f.Transactions(t, 0) // the server has noticed the closed connection
-		f.Free(t, f.Key("unread"))
-	}
-}
-
-// After an error that the work swallows no nested Do can run, but nothing is lost: rolling back to
-// a savepoint of the work's own makes it possible again.
-func TestNestedDoInAbortedTransaction(t *testing.T) {
-	t.Parallel()
-	bothPostgres(t, nestedInAborted[pgx.Tx], nestedInAborted[*sql.Tx])
-}
-
-func nestedInAborted[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
-	m := f.Locks.Mutex(f.Key("aborted"))
-	insert := func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)") }
-	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
-		require.NoError(t, f.Exec(ctx, tx, "SAVEPOINT mine"))
-		require.Error(t, f.Exec(ctx, tx, "SELECT 1 / 0"))
-		err := m.Do(ctx, insert)
-		require.ErrorContains(t, err, "a statement failed before")
-		require.NotErrorIs(t, err, txlock.ErrLost)
-		require.NoError(t, f.Exec(ctx, tx, "ROLLBACK TO SAVEPOINT mine"))
-		return m.Do(ctx, insert)
-	}))
-	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
-}
-
 // A commit that the server refuses is the error of the Do, whether it wrote by itself or in a
-// nested Do, and with a lock that its work has left open.
+// nested Do, and with a lock that its work has left open. That of an Exec is no wait that has ended,
+// though Within is over by then.
 func TestDoTellsOfTheCommit(t *testing.T) {
 	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		t.Run("pgx", func(t *testing.T) { refusedCommit(t, e, testbed.PgxOpened()) })
-		t.Run("sql.DB", func(t *testing.T) { refusedCommit(t, e, testbed.PostgresSQL[0]) })
-	})
+	bothPostgres(t, refusedCommit[pgx.Tx], refusedCommit[*sql.Tx])
 }
 
 func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -102,40 +53,13 @@ func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			f.Free(t, f.Key("commit"), f.Key("left"))
 		}
 	}
-}
-
-// A call in the work of a Do whose rows are open is an error that says so, and nothing is lost.
-func TestCallsWhileRowsAreOpen(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f := testbed.NewFixture(t, e, testbed.PgxOpened())
-		table := f.MakeTable(t, "id int")
-		require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, "SELECT generate_series(1, 100000)")
-			require.NoError(t, err)
-			require.True(t, rows.Next())
-			further := f.Locks.Mutex(f.Key("further"))
-			for name, call := range map[string]func() error{
-				"Lock":         func() error { _, err := further.Lock(ctx); return err },
-				"TryLock":      func() error { _, err := further.TryLock(ctx); return err },
-				"Do":           func() error { return further.Do(ctx, idle[pgx.Tx]) },
-				"Do of a held": func() error { return f.Locks.Mutex(f.Key("outer")).Do(ctx, idle[pgx.Tx]) },
-				"LockTx":       func() error { return further.LockTx(ctx, tx) },
-				"Exec": func() error {
-					_, err := further.Exec(ctx, txlock.Statement{SQL: "SELECT 1"})
-					return err
-				},
-			} {
-				err := call()
-				require.ErrorContains(t, err, "close them, first", name)
-				require.NotErrorIs(t, err, txlock.ErrLost, name)
-			}
-			rows.Close()
-			require.NoError(t, further.Do(ctx, idle[pgx.Tx]))
-			return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
-		}))
-		require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	})
+	_, err := m.Within(2*time.Second).Exec(background,
+		txlock.Statement{SQL: "INSERT INTO " + table + " VALUES (1), (1)"},
+		txlock.Statement{SQL: "SELECT pg_sleep(2.1)"})
+	require.ErrorContains(t, err, "unique")
+	require.NotErrorIs(t, err, txlock.ErrNotAcquired)
+	require.NotErrorIs(t, err, txlock.ErrLost)
+	f.Free(t, f.Key("commit"))
 }
 
 // A pooler that has lost the server says so in a FATAL error, also behind a COMMIT that took place.

@@ -3,12 +3,11 @@ package engines
 import (
 	"context"
 	"fmt"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/tracelog"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -129,41 +128,19 @@ func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 
 // tracedStatements shows that a tracer of the caller's sees what is sent on its connection.
 func tracedStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
-	seen := &sent{}
-	_, locks := onPool(t, f, "", func(config *pgx.ConnConfig) { config.Tracer = seen })
+	sent := make(chan string, 1000)
+	note := func(_ context.Context, _ tracelog.LogLevel, _ string, data map[string]any) {
+		sent <- fmt.Sprint(data["sql"])
+	}
+	_, locks := onPool(t, f, "", func(config *pgx.ConnConfig) {
+		config.Tracer = &tracelog.TraceLog{Logger: tracelog.LoggerFunc(note), LogLevel: tracelog.LogLevelTrace}
+	})
 	testbed.Unlock(t, testbed.Lock(t, locks.Mutex(f.Key("traced"))))
-	seen.mu.Lock()
-	defer seen.mu.Unlock()
+	var texts string
+	for len(sent) > 0 {
+		texts += <-sent + "\n"
+	}
 	for _, part := range []string{"begin", "for update", "rollback"} {
-		require.Contains(t, seen.text.String(), part)
+		require.Contains(t, texts, part)
 	}
 }
-
-// sent is a tracer of pgx's that collects statements.
-type sent struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *sent) note(sql string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.text.WriteString(sql + "\n")
-}
-
-func (s *sent) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	s.note(data.SQL)
-	return ctx
-}
-
-func (s *sent) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func (s *sent) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
-}
-
-func (s *sent) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
-	s.note(data.SQL)
-}
-
-func (s *sent) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -248,5 +249,48 @@ func TestBrokenOffRenewal(t *testing.T) {
 			})
 			f.Free(t, "a")
 		}
+	})
+}
+
+// Cancels hit renewals at every point. Whatever becomes of a lock, no session goes back to its pool
+// with what it has kept for itself.
+func TestCancelledRenewalsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, given *testbed.Engine) {
+		const sessions, each = 8, 250 // keys, so that each statement takes its time
+		e := testbed.Own(t, given.Kind, "-c", "logging_collector=on")
+		f := testbed.NewSizedFixture(t, e, testbed.PgxOpened(), sessions+2, "", txlock.WithLease(shortLease))
+		var locks []*txlock.Lock
+		var keys []string
+		for i := range sessions {
+			var some []string
+			for j := range each {
+				some = append(some, f.Key(fmt.Sprint(i, " ", j)))
+			}
+			lock := testbed.Lock(t, f.Locks.Mutex(some...))
+			locks, keys = append(locks, lock), append(keys, some[0])
+		}
+		of := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "'"
+		hits := 0
+		eventually.True(t, "cancels hit", func() bool {
+			for range 100 {
+				f.Total(t, "SELECT count(pg_cancel_backend(pid))"+of) // an idle session takes no notice
+			}
+			hits = strings.Count(logOf(t, e), "canceling statement due to user request")
+			gone := !slices.ContainsFunc(locks, func(lock *txlock.Lock) bool { return lock.Context().Err() == nil })
+			return hits >= sessions/2 || hits > 0 && gone // then nothing is left to be renewed
+		})
+		lost := 0
+		for _, lock := range locks {
+			if err := lock.Unlock(background); err != nil {
+				require.ErrorIs(t, err, txlock.ErrLost)
+				lost++
+			}
+		}
+		t.Logf("%d cancels hit a statement, %d of %d locks were lost", hits, lost, sessions)
+		f.Free(t, keys...)
+		left := "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND " +
+			"split_part(application_name, '#', 1) = '" + f.Label + "'"
+		require.Zero(t, f.Total(t, left))
 	})
 }

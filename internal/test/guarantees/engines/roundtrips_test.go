@@ -2,8 +2,8 @@ package engines
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -99,11 +99,27 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
+// rounds is how often a call is made.
+const rounds = 12
+
+// least is how many round trips a call takes, whose error must match want. A busy machine makes some
+// cost more: pgx pings a connection that was idle for a second, and a look at a semaphore is asked
+// again where its answer is late. The first calls connect and prepare.
+func least(t *testing.T, proxy *wire.Proxy, want error, call func(round int) error) int {
+	t.Helper()
+	fewest := 1 << 30
+	for round := range rounds {
+		before := proxy.Bursts()
+		require.ErrorIs(t, call(round), want)
+		fewest = min(fewest, proxy.Bursts()-before)
+	}
+	return fewest
+}
+
 func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], want trips) {
 	f, proxy := testbed.Proxied(t, e, c, 4)
 	table := f.MakeTable(t, "id int primary key, n int")
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
-	const rounds = 20
 	for name, m := range map[string]*txlock.Mutex[Tx]{
 		"one key":      f.Locks.Mutex(f.Key("a")),
 		"several keys": f.Locks.Mutex(f.Key("a"), f.Key("b"), f.Key("c")),
@@ -115,55 +131,30 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 		if name == "permit" {
 			more = want.look
 		}
-		lockUnlock := func() {
-			testbed.Unlock(t, testbed.Lock(t, m))
-		}
-		tryUnlock := func() {
-			testbed.Unlock(t, testbed.TryLock(t, m))
-		}
-		do := func() {
-			require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
+		locked := least(t, proxy, nil, func(int) error { return testbed.Cycle(background, m) })
+		require.Equal(t, want.lock+more, locked, "Lock and Unlock of %s", name)
+		tried := least(t, proxy, nil, func(int) error {
+			lock, err := m.TryLock(background)
+			require.NoError(t, err)
+			return lock.Unlock(background)
+		})
+		require.Equal(t, want.lock+more, tried, "TryLock and Unlock of %s", name)
+		done := least(t, proxy, nil, func(int) error {
+			return m.Do(background, func(ctx context.Context, tx Tx) error {
 				return f.Exec(ctx, tx, "UPDATE "+table+" SET n = n + 1 WHERE id = 1")
-			}))
-		}
-		count := func(what string, want int, call func()) {
-			t.Helper()
-			call() // connects and prepares
-			call() // pgx's stdlib pings when a connection is used for the second time
-			var counts [rounds]int
-			for i := range counts {
-				before := proxy.Bursts()
-				call()
-				counts[i] = proxy.Bursts() - before
-			}
-			// A busy machine makes some cost more: pgx pings a connection that was idle for a
-			// second, and a look at a semaphore is asked again where its answer is late.
-			slices.Sort(counts[:])
-			require.Equal(t, want, counts[0], "%s of %s, at least", what, name)
-			require.Equal(t, want, counts[rounds/2], "%s of %s, half of them", what, name)
-		}
-		count("Lock and Unlock", want.lock+more, lockUnlock)
-		count("TryLock and Unlock", want.lock+more, tryUnlock)
-		count("Do with one statement", want.do+1+more, do)
+			})
+		})
+		require.Equal(t, want.do+1+more, done, "Do with one statement of %s", name)
 	}
-	countPing(t, f, proxy, want.look)
+	ping := least(t, proxy, nil, func(int) error { return f.Locks.Ping(background) })
+	require.Equal(t, want.look, ping, "Ping")
 	countLeader(t, f, proxy, want.look)
 	require.Equal(t, want.in, countWithin(t, f, proxy))
 	require.Equal(t, want.exec, countExec(t, f, proxy, table))
 	countOnce(t, e, c, proxy, want)
 }
 
-// countExec counts the least round trips of several rounds.
 func countExec[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy, table string) (counted exec) {
-	least := func(want error, call func() error) int {
-		least := 1 << 30
-		for range 8 {
-			before := proxy.Bursts()
-			require.ErrorIs(t, call(), want)
-			least = min(least, proxy.Bursts()-before)
-		}
-		return least
-	}
 	one := "?"
 	if f.Postgres {
 		one = "$1"
@@ -174,50 +165,38 @@ func countExec[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy, 
 	read := txlock.Statement{SQL: "SELECT n FROM " + table + " WHERE id = " + one, Args: []any{1}, Into: []any{&n}}
 	none := update
 	none.Args = []any{77}
-	run := func(ctx context.Context, key string, statements ...txlock.Statement) func() error {
-		return func() error {
+	run := func(ctx context.Context, key string, statements ...txlock.Statement) func(int) error {
+		return func(int) error {
 			_, err := f.Locks.Mutex(f.Key(key)).Exec(ctx, statements...)
 			return err
 		}
 	}
-	counted.alone = least(nil, run(background, "exec", update, text))
-	require.Equal(t, counted.alone, least(nil, func() error {
+	counted.alone = least(t, proxy, nil, run(background, "exec", update, text))
+	require.Equal(t, counted.alone, least(t, proxy, nil, func(int) error {
 		_, err := f.Locks.Mutex(f.Key("exec"), f.Key("and")).TryExec(background, update, text)
 		return err
 	}))
-	counted.texts = least(nil, run(background, "exec", text, text))
-	counted.into = least(nil, run(background, "exec", update, read))
-	counted.judged = least(txlock.ErrRows, run(background, "exec", update, none))
+	counted.texts = least(t, proxy, nil, run(background, "exec", text, text))
+	counted.into = least(t, proxy, nil, run(background, "exec", update, read))
+	counted.judged = least(t, proxy, txlock.ErrRows, run(background, "exec", update, none))
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
-		counted.nested = least(nil, run(ctx, "outer", update, text))
-		counted.further = 1 << 30
-		for i := range 8 {
-			before := proxy.Bursts()
-			require.NoError(t, run(ctx, fmt.Sprint("further", i), update, text)())
-			counted.further = min(counted.further, proxy.Bursts()-before)
-		}
+		counted.nested = least(t, proxy, nil, run(ctx, "outer", update, text))
+		counted.further = least(t, proxy, nil, func(round int) error {
+			return run(ctx, fmt.Sprint("further", round), update, text)(round)
+		})
 		return nil
 	}))
 	return counted
 }
 
-// countWithin counts the least round trips of several rounds: pgx pings now and then.
 func countWithin[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy) (counted within) {
-	least := func(want error, call func(i int) error) int {
-		least := 1 << 30
-		for i := range 8 {
-			before := proxy.Bursts()
-			require.ErrorIs(t, call(i), want)
-			least = min(least, proxy.Bursts()-before)
-		}
-		return least
-	}
 	free := func(what string, i int) *txlock.Mutex[Tx] { return f.Locks.Mutex(f.Key(fmt.Sprint(what, i))) }
 	both := func(lock, try func(i int) error) int {
-		count := least(nil, lock)
-		require.Equal(t, count, least(nil, try))
+		count := least(t, proxy, nil, lock)
+		require.Equal(t, count, least(t, proxy, nil, try))
 		return count
 	}
+	missed := func(call func(int) error) int { return least(t, proxy, txlock.ErrNotAcquired, call) }
 	other := testbed.NewSizedFixture(t, f.Engine, f.Client, 1, "")
 	holder := testbed.Lock(t, other.Locks.Mutex(f.Key("taken")))
 	taken := f.Locks.Mutex(f.Key("taken"))
@@ -225,20 +204,18 @@ func countWithin[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy
 	tx := f.Begin(t, f.DSNFor(f.Label, proxy.Addr(), nil), 0)
 	counted.lockTx = both(func(i int) error { return free("tx", i).LockTx(background, tx) },
 		func(i int) error { return free("try tx", i).TryLockTx(background, tx) })
-	counted.missedTx = least(txlock.ErrNotAcquired, func(int) error { return taken.TryLockTx(background, tx) })
+	counted.missedTx = missed(func(int) error { return taken.TryLockTx(background, tx) })
 	require.NoError(t, f.End(background, tx, true))
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
 		counted.join = both(func(i int) error { _, err := free("join", i).Lock(ctx); return err },
 			func(i int) error { _, err := free("try", i).TryLock(ctx); return err })
-		counted.missed = least(txlock.ErrNotAcquired, func(int) error { _, err := taken.TryLock(ctx); return err })
-		shared := least(txlock.ErrNotAcquired, func(int) error { _, err := taken.Shared().TryLock(ctx); return err })
+		counted.missed = missed(func(int) error { _, err := taken.TryLock(ctx); return err })
+		shared := missed(func(int) error { _, err := taken.Shared().TryLock(ctx); return err })
 		if !f.Postgres { // is the server read only?
 			shared--
 		}
 		require.Equal(t, counted.missed, shared, "of Shared")
-		counted.nested = least(nil, func(i int) error {
-			return free("nested", i).Do(ctx, idle[Tx])
-		})
+		counted.nested = least(t, proxy, nil, func(i int) error { return free("nested", i).Do(ctx, idle[Tx]) })
 		return nil
 	}))
 	testbed.Unlock(t, holder)
@@ -246,64 +223,89 @@ func countWithin[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy
 }
 
 // countOnce counts the round trips of a Once, whose work sends nothing: of the first time, and when
-// the work was done before. The least of several rounds is what a call takes.
+// the work was done before.
 func countOnce[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], proxy *wire.Proxy, want trips) {
 	f := testbed.NewSizedFixture(t, e, c, 1, proxy.Addr())
-	do := func(o *txlock.Once[Tx], first bool) {
-		ran, err := o.Do(background, idle[Tx])
-		require.NoError(t, err)
-		require.Equal(t, first, ran)
+	var keys [rounds]string
+	for round := range keys {
+		keys[round] = f.OnceKey(fmt.Sprint("trips", round), "once:")
 	}
-	var firsts, further []int
-	for i := range 12 {
-		o := f.Locks.Once(f.OnceKey("once:", fmt.Sprint("trips", i)))
-		begun, before := time.Now(), proxy.Bursts()
-		do(o, true)
-		first := proxy.Bursts() - before
-		do(o, false)
-		all := proxy.Bursts() - before
-		if i < 3 || time.Since(begun) > time.Second { // it connects, prepares, and is pinged
-			continue
-		}
-		firsts, further = append(firsts, first), append(further, all-first)
+	do := func(first bool) int {
+		return least(t, proxy, nil, func(round int) error {
+			ran, err := f.Locks.Once(keys[round]).Do(background, idle[Tx])
+			require.Equal(t, first, ran)
+			return err
+		})
 	}
-	require.NotEmpty(t, firsts)
-	require.Equal(t, want.once, slices.Min(firsts))
-	require.Equal(t, want.look, slices.Min(further))
-}
-
-// countPing counts the round trips of Ping.
-func countPing[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy, want int) {
-	least := 0
-	for range 5 { // connects, prepares, and is pinged
-		before := proxy.Bursts()
-		require.NoError(t, f.Locks.Ping(background))
-		least = proxy.Bursts() - before
-	}
-	require.Equal(t, want, least)
+	require.Equal(t, want.once, do(true))
+	require.Equal(t, want.look, do(false))
 }
 
 // countLeader counts the round trips of Leader, while somebody leads and while nobody does.
 func countLeader[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy, want int) {
-	onlooker := f.Locks.Election(f.Key("election"), "onlooker")
-	ask := func(is error) {
-		t.Helper()
-		for range 3 { // connects, prepares, and is pinged
-			_, err := onlooker.Leader(background)
-			require.ErrorIs(t, err, is)
-		}
-		begun, before := time.Now(), proxy.Bursts()
-		_, err := onlooker.Leader(background)
-		require.ErrorIs(t, err, is)
-		if time.Since(begun) < time.Second {
-			require.Equal(t, want, proxy.Bursts()-before)
-		}
+	ask := func(is error) int {
+		return least(t, proxy, is, func(int) error {
+			_, err := f.Locks.Election(f.Key("election"), "onlooker").Leader(background)
+			return err
+		})
 	}
 	leads := testbed.NewSizedFixture(t, f.Engine, f.Client, 4, "")
 	require.NoError(t, leads.Locks.Election(f.Key("election"), "me").Lead(background,
 		func(context.Context, int64) error {
-			ask(nil)
+			require.Equal(t, want, ask(nil))
 			return nil
 		}))
-	ask(txlock.ErrNoLeader)
+	require.Equal(t, want, ask(txlock.ErrNoLeader))
+}
+
+// What docs/claims.md says of round trips.
+func TestClaimTrips(t *testing.T) {
+	t.Parallel()
+	for _, e := range testbed.Engines {
+		t.Run(e.Name, func(t *testing.T) {
+			t.Parallel()
+			if e.Postgres {
+				for _, c := range testbed.PostgresPgx {
+					claimTrips(t, e, c, 1, 2, 2)
+				}
+				claimTrips(t, e, testbed.PostgresSQL[0], 1, 4, 4)
+				return
+			}
+			claimTrips(t, e, testbed.MySQLSQL[0], 5, 9, 10) // one statement after the other
+			claimTrips(t, e, testbed.MySQLSQL[1], 1, 2, 2)
+		})
+	}
+}
+
+func claimTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], take, do, end int) {
+	f, proxy := testbed.Proxied(t, e, c, 4)
+	claim := f.Locks.Claim(f.OnceKey("a", "claim:"))
+	var held *txlock.Claimed[Tx]
+	for _, step := range []struct {
+		what string
+		want int
+		is   error
+		call func() error
+	}{
+		{"take", take, nil, func() (err error) {
+			held, err = claim.TryTake(background, "me", time.Minute)
+			return err
+		}},
+		{"miss", take, txlock.ErrNotAcquired, func() error {
+			_, err := claim.TryTake(background, "other", time.Minute)
+			return err
+		}},
+		{"do", do, nil, func() error { return held.Do(background, idle[Tx]) }},
+		{"extend", end, nil, func() error { _, err := held.Extend(background, time.Minute); return err }},
+		{"state", 1, nil, func() error { _, err := claim.State(background); return err }},
+		{"release, and take anew", end + take, nil, func() error {
+			released := held.Release(background)
+			var taken error
+			held, taken = claim.Take(background, "me", time.Minute)
+			return errors.Join(released, taken)
+		}},
+	} {
+		require.Equal(t, step.want, least(t, proxy, step.is, func(int) error { return step.call() }),
+			"%s, %s", c.Name, step.what)
+	}
 }

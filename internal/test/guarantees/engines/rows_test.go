@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -197,17 +196,13 @@ func TestAskingForTheEngineTakesNoSnapshot(t *testing.T) {
 // the privilege that it takes. So is one who is not shown a view.
 func TestUnlockedTablesOfLimitedUser(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		table, user := f.MakeTable(t, "id int primary key, n int"), "u_"+f.Label[5:]
+		table := f.MakeTable(t, "id int primary key, n int")
 		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 1)")
 		f.AsAdmin(t, "CREATE VIEW "+f.Label+".viewed AS SELECT id, COUNT(*) n FROM "+table+" GROUP BY id")
-		f.AsAdmin(t, "CREATE USER "+user+"@'%' IDENTIFIED BY 'secret'")
-		t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user+"@'%'") })
-		f.AsAdmin(t, "GRANT SELECT (id), UPDATE (id) ON "+table+" TO "+user+"@'%'")
-		f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Label+".viewed TO "+user+"@'%'")
-		config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
-		require.NoError(t, err)
-		config.User, config.Passwd = user, "secret"
-		locks := f.Locker(t, config.FormatDSN(), 2)
+		user := testbed.OrdinaryUser(t, f, "", "GRANT SELECT (id), UPDATE (id) ON "+table,
+			"GRANT SELECT, UPDATE ON "+f.Label+".viewed")
+		f.AsAdmin(t, "REVOKE ALL ON "+f.Label+".* FROM "+user.User)
+		locks := f.Locker(t, user.FormatDSN(), 2)
 		for _, name := range []string{"things", "viewed"} {
 			_, err := locks.Rows(name, "id", 1).Lock(background)
 			require.ErrorContains(t, err, "GRANT SELECT on all of it")

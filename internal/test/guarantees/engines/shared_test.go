@@ -25,7 +25,6 @@ func TestSharedWritesNothing(t *testing.T) {
 		e := testbed.Own(t, given.Kind)
 		t.Run("pgx", func(t *testing.T) { sharedWritesNothing(t, e, testbed.PgxOpened()) })
 		t.Run("sql.DB", func(t *testing.T) { sharedWritesNothing(t, e, testbed.PostgresSQL[0]) })
-		t.Run("a multixact names nobody", func(t *testing.T) { multixactNamesNobody(t, e) })
 	})
 }
 
@@ -49,7 +48,7 @@ func sharedWritesNothing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 	}
 	use() // connects and prepares
 	var before, after string
-	eventually.Every(t, "a moment in which the server itself writes idle[Tx]", testbed.PollEvery, func() bool {
+	eventually.Every(t, "a moment in which the server itself writes nothing", testbed.PollEvery, func() bool {
 		const written = "SELECT concat_ws(' ', pg_current_wal_insert_lsn(), mxid_age('1'::xid), " +
 			"pg_snapshot_xmax(pg_current_snapshot()))"
 		require.NoError(t, e.Admin.QueryRow(written).Scan(&before))
@@ -120,39 +119,6 @@ func sharedRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, testbed.Receive(t, writer))
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "+
 		"locktype = 'advisory' AND split_part(application_name, '#', 1) = '"+f.Label+"'"))
-}
-
-// The number of a multixact that is left in a row may be that of a transaction. Inspect does not
-// name its session, so Break does not end it.
-func multixactNamesNobody(t *testing.T, e *testbed.Engine) {
-	f := testbed.NewFixture(t, e, testbed.PgxOpened())
-	key := f.Key("k")
-	row := fmt.Sprintf(" FROM %s WHERE slot = %d", f.Table(), testbed.SlotOf(key, 65536))
-	first := f.Guest(t)
-	require.NoError(t, f.Exec(background, first, "SELECT"+row+" FOR KEY SHARE"))
-	var left, next int
-	for next == 0 || left < next+50 { // each transaction that shares the row more and more makes three
-		_, err := f.Admin.Exec("DO $$ BEGIN FOR i IN 1 .. 100 LOOP PERFORM" + row + " FOR KEY SHARE; PERFORM" + row +
-			" FOR SHARE; PERFORM" + row + " FOR NO KEY UPDATE; COMMIT; END LOOP; END $$")
-		require.NoError(t, err)
-		require.NoError(t, f.Admin.QueryRow("SELECT xmax::text, pg_snapshot_xmax(pg_current_snapshot())::text"+row).
-			Scan(&left, &next))
-	}
-	require.NoError(t, f.End(background, first, true))
-	_, err := f.Admin.Exec(fmt.Sprintf("DO $$ BEGIN WHILE pg_current_xact_id()::text::int < %d LOOP COMMIT; "+
-		"END LOOP; END $$", left-1))
-	require.NoError(t, err)
-	chance := f.Guest(t)
-	number, err := f.Query(background, chance, "SELECT pg_current_xact_id()::text")
-	require.NoError(t, err)
-	require.Equal(t, fmt.Sprint(left), number)
-	require.Empty(t, f.Look(t, key))
-	held := testbed.Lock(t, f.Locks.Mutex(key).Shared())
-	h := f.Look(t, key)
-	require.Len(t, h, 1)
-	require.Nil(t, h[0].Holder)
-	require.Len(t, h[0].Readers, 1)
-	testbed.Unlock(t, held)
 }
 
 // A standby would grant a shared lock that excludes nobody on the primary.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
@@ -21,70 +22,6 @@ import (
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
-
-// wrapped is a connector whose connections a program has wrapped, as for traces.
-type wrapped struct {
-	driver.Connector
-	wrap func(*stdlib.Conn) driver.Conn
-}
-
-func (w wrapped) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := w.Connector.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return w.wrap(conn.(*stdlib.Conn)), nil
-}
-
-// wide passes everything on.
-type wide struct{ *stdlibConn }
-
-type stdlibConn = stdlib.Conn // whose name does not hide its method Conn
-
-// narrow passes nothing on but what every connection has, and pgx's own.
-type narrow struct {
-	plain
-	conn *stdlib.Conn
-}
-
-type plain = driver.Conn
-
-func (n narrow) Conn() *pgx.Conn { return n.conn.Conn() }
-
-// A wrapped connection of pgx's stdlib driver is used as that itself. What the work sends goes
-// through the wrapper, whether that passes on little or much. So it is in a transaction of the
-// caller's.
-func TestWrappedStdlib(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
-		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
-		table := f.MakeTable(t, "id int primary key")
-		for i, wrap := range []func(*stdlib.Conn) driver.Conn{
-			func(conn *stdlib.Conn) driver.Conn { return wide{conn} },
-			func(conn *stdlib.Conn) driver.Conn { return narrow{conn, conn} },
-		} {
-			db := wrappedPool(t, f, wrap)
-			locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
-			m := locks.Mutex(f.Key("a"))
-			require.NoError(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
-				_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", i)
-				return err
-			}))
-			require.Equal(t, i+1, f.Total(t, "SELECT count(*) FROM "+table))
-			require.ErrorIs(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
-				_, err := tx.ExecContext(ctx, "INSERT INTO "+table+" VALUES ($1)", 7)
-				require.NoError(t, err)
-				return errWork
-			}), errWork)
-			require.Equal(t, i+1, f.Total(t, "SELECT count(*) FROM "+table))
-			tx, err := db.Begin()
-			require.NoError(t, err)
-			require.NoError(t, m.LockTx(background, tx))
-			require.NoError(t, tx.Rollback())
-			require.NoError(t, locks.Close())
-		}
-	})
-}
 
 // The *sql.Tx of a Do takes what was prepared on the caller's sql.DB.
 func TestStatementsOfDB(t *testing.T) {
@@ -159,27 +96,33 @@ func TestStatementLeftBehind(t *testing.T) {
 	})
 }
 
-// wrappedPool is a pool of wrapped connections.
-func wrappedPool(t *testing.T, f *testbed.Fixture[*sql.Tx], wrap func(*stdlib.Conn) driver.Conn) *sql.DB {
-	t.Helper()
-	config, err := pgx.ParseConfig(f.DSNFor(f.Label, "", nil))
-	require.NoError(t, err)
-	db := sql.OpenDB(wrapped{stdlib.GetConnector(*config), wrap})
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
-
 // noUndo is a connection that fails to roll back to a savepoint, once it is told to.
 type noUndo struct {
 	*stdlibConn
 	fails *atomic.Bool
 }
 
+type stdlibConn = stdlib.Conn // whose name does not hide its method Conn
+
 func (c noUndo) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	if c.fails.Load() && strings.Contains(query, "rollback to") {
 		return nil, errors.New("it does not roll back")
 	}
 	return c.stdlibConn.ExecContext(ctx, query, args)
+}
+
+// undoless connects so.
+type undoless struct {
+	driver.Connector
+	fails atomic.Bool
+}
+
+func (u *undoless) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := u.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return noUndo{conn.(*stdlib.Conn), &u.fails}, nil
 }
 
 // A try in a caller's transaction that cannot be rolled back to its savepoint is an error of its
@@ -189,11 +132,14 @@ func TestFailedUndo(t *testing.T) {
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
 		held := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
-		var fails atomic.Bool
-		db := wrappedPool(t, f, func(conn *stdlib.Conn) driver.Conn { return noUndo{conn, &fails} })
+		config, err := pgx.ParseConfig(f.DSNFor(f.Label, "", nil))
+		require.NoError(t, err)
+		connector := &undoless{Connector: stdlib.GetConnector(*config)}
+		db := sql.OpenDB(connector)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
 		for _, fail := range []bool{false, true} { // the first tries out the driver, too
-			fails.Store(fail)
+			connector.fails.Store(fail)
 			tx, err := db.Begin()
 			require.NoError(t, err)
 			err = locks.Mutex(f.Key("held"), f.Key("free")).TryLockTx(background, tx)
@@ -229,5 +175,36 @@ func TestDefaultsOfSessions(t *testing.T) {
 			}
 			require.Equal(t, 3, f.Total(t, "SELECT count(*) FROM "+table+" WHERE level = 'read committed'"))
 		}
+	})
+}
+
+// A server that ends each session behind its login is an error, and is not asked without end.
+func TestConnectionsThatAreBornDead(t *testing.T) {
+	t.Parallel()
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
+		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
+		config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil))
+		require.NoError(t, err)
+		config.MaxConns = 4
+		logins := 0
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			logins++
+			_, err := f.Admin.ExecContext(ctx, "SELECT pg_terminate_backend($1, 5000)", conn.PgConn().PID())
+			return err
+		}
+		pool, err := pgxpool.NewWithConfig(background, config)
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		db := stdlib.OpenDBFromPool(pool)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		ctx, cancel := context.WithTimeout(background, time.Minute)
+		defer cancel()
+		_, onPool := txlock.New(postgres.New(pool), txlock.WithTable(f.Table())).Mutex("a").Lock(ctx)
+		_, onDB := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table())).Mutex("a").Lock(ctx)
+		for _, err := range []error{onPool, onDB} {
+			require.ErrorContains(t, err, "connect")
+		}
+		require.NoError(t, ctx.Err())
+		require.Less(t, logins, 400)
 	})
 }

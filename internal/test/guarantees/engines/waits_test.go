@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -23,16 +22,12 @@ import (
 // A limit of the session on its statements ends no wait: each waits on, with a limit of its own.
 func TestLimitOnStatements(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
-		require.NoError(t, err)
-		config.Params = map[string]string{"max_execution_time": "2000"}
+		limit := url.Values{"max_execution_time": {"2000"}}
 		if f.MariaDB {
-			config.Params = map[string]string{"max_statement_time": "2"}
+			limit = url.Values{"max_statement_time": {"2"}}
 		}
-		driver, pool := f.Connect(t, config.FormatDSN(), 8)
-		t.Cleanup(pool.Close)
-		locks := txlock.New(driver, txlock.WithTable(f.Table()))
-
+		dsn := f.DSNFor(f.Label, "", limit)
+		locks, others := f.AnotherBy(t, dsn, 8), f.AnotherBy(t, dsn, 6)
 		held := testbed.Lock(t, f.Locks.Mutex(f.Key("a")))
 		permit := testbed.Lock(t, f.Locks.Semaphore(f.Key("s"), 1))
 		got := make(chan error, 5)
@@ -42,11 +37,8 @@ func TestLimitOnStatements(t *testing.T) {
 				return testbed.Cycle(ctx, locks.Mutex(f.Key("a")))
 			})
 		}()
-		other, pool := f.Connect(t, config.FormatDSN(), 6)
-		t.Cleanup(pool.Close)
 		for range 3 { // two wait for the first, in the queue, and are cut at once
-			semaphore := txlock.New(other, txlock.WithTable(f.Table())).Semaphore(f.Key("s"), 1)
-			go func() { got <- testbed.Cycle(background, semaphore) }()
+			go func() { got <- testbed.Cycle(background, others.Semaphore(f.Key("s"), 1)) }()
 		}
 		eventually.True(t, "three wait with a limit of ours, beside the nested wait and the queue's head", func() bool {
 			require.Empty(t, got, "a wait has ended")
@@ -63,13 +55,9 @@ func TestLimitOnStatements(t *testing.T) {
 // A readTimeout of the DSN of mysql.Open is no limit of a wait: the wait is a read.
 func TestReadTimeout(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL[1:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
-		require.NoError(t, err)
-		config.ReadTimeout = time.Millisecond
-		driver, pool := f.Connect(t, config.FormatDSN(), 2)
-		t.Cleanup(pool.Close)
+		brief := f.AnotherBy(t, f.DSNFor(f.Label, "", url.Values{"readTimeout": {"1ms"}}), 2)
 		held := testbed.Lock(t, f.Locks.Mutex(f.Key("a")))
-		got := testbed.LockLater(txlock.New(driver, txlock.WithTable(f.Table())).Mutex(f.Key("a")))
+		got := testbed.LockLater(brief.Mutex(f.Key("a")))
 		f.Waiters(t, 1)
 		testbed.Unlock(t, held)
 		require.NoError(t, testbed.Receive(t, got))
@@ -120,19 +108,6 @@ func limitedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 }
 
-// A try whose context ends while the server has it interrupts no other session of its user.
-func TestInterruptedTry(t *testing.T) {
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			t.Run(e.Name, func(t *testing.T) {
-				t.Parallel()
-				interruptedTry(t, e, testbed.MySQLSQL[1]) // where a try is one query
-			})
-		}
-	}
-}
-
 // A cancelled wait ends at the server, and keeps the caller's transaction, while somebody's
 // prepared statement has bytes for an argument. Then information_schema.PROCESSLIST is an error.
 func TestCancelBesideBytes(t *testing.T) {
@@ -168,49 +143,6 @@ func TestCancelBesideBytes(t *testing.T) {
 	require.NoError(t, f.Exec(background, tx, "SELECT 1"))
 	require.NoError(t, tx.Rollback())
 	testbed.Unlock(t, lock)
-}
-
-func interruptedTry(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	config := ordinaryUser(t, f)
-	direct, err := sql.Open("mysql", config.FormatDSN())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = direct.Close() })
-	proxy := testbed.Proxy(t, e)
-	config.Addr = proxy.Addr()
-	driver, pool := c.Connect(t, config.FormatDSN(), 2)
-	t.Cleanup(pool.Close)
-	locks := txlock.New(driver, txlock.WithTable(e.Table()))
-	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-
-	// The pool has a connection for the interrupt, and the newest session of the user is another.
-	for range 2 {
-		lock := testbed.Lock(t, locks.Mutex(f.Key("a")))
-		other := testbed.Lock(t, locks.Mutex(f.Key("b")))
-		testbed.Unlock(t, lock, other)
-	}
-	held, err := f.Admin.Conn(background)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = held.Close() })
-	grab := "SELECT GET_LOCK('" + f.Label + "', 60)"
-	require.NoError(t, held.QueryRowContext(background, grab).Scan(new(int)))
-	granted := make(chan error, 1)
-	go func() { granted <- direct.QueryRow(grab).Scan(new(int)) }() // NULL when it is interrupted
-	eventually.True(t, "another session waits", func() bool {
-		return f.Total(t, "SELECT COUNT(*) FROM information_schema.processlist WHERE user = '"+f.Label+
-			"' AND info LIKE 'SELECT GET_LOCK%'") == 1
-	})
-
-	proxy.Delay(200 * time.Millisecond)
-	ctx, cancel := context.WithTimeout(background, 50*time.Millisecond)
-	defer cancel()
-	_, err = locks.Mutex(f.Key("a")).TryLock(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	proxy.Delay(0)
-	require.Empty(t, granted)
-	_, err = held.ExecContext(background, "DO RELEASE_LOCK('"+f.Label+"')")
-	require.NoError(t, err)
-	require.NoError(t, testbed.Receive(t, granted))
 }
 
 // An answer that comes behind the end of the wait, while an interrupt gets none, is a grant of

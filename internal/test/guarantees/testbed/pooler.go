@@ -130,12 +130,6 @@ func Galera(t *testing.T) *Engine {
 	cluster, err := servers.StartGalera(background, servers.MariaDB)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop()) })
-	return GaleraOn(t, cluster)
-}
-
-// GaleraOn is Galera on a cluster that somebody else stops.
-func GaleraOn(t *testing.T, cluster *servers.Fleet) *Engine {
-	t.Helper()
 	var nodes []*Engine
 	for i, node := range cluster.Servers() {
 		e, err := NewEngine(&servers.Server{
