@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 )
@@ -33,7 +32,7 @@ type Partner struct {
 
 // Part is what a partner does with one key.
 type Part struct {
-	Plays     string // "hold", "again", "nested", "work", "reads", "crowd" or "lead"
+	Plays     string // "hold", "again", "nested", "work", "reads" or "lead"
 	DSN, Key  string
 	Lease     time.Duration
 	Statement string    // of the work; the key of the nested Lock
@@ -102,15 +101,9 @@ func playOn[Tx any](c Client[Tx], part, dsn, key string, options ...txlock.Optio
 	if err != nil {
 		return err
 	}
-	switch part {
-	case "crowd":
-		return crowd(c, txlock.New(driver, append(options, txlock.WithQueue(2))...).Mutex(key))
-	}
 	locks := txlock.New(driver, options...)
-	election := locks.Election(key, strconv.Itoa(os.Getpid()))
-	switch part {
-	case "lead":
-		return lead(c, election, dsn)
+	if part == "lead" {
+		return lead(c, locks.Election(key, strconv.Itoa(os.Getpid())), dsn)
 	}
 	m := locks.Mutex(key)
 	if part == "work" || part == "reads" {
@@ -164,26 +157,6 @@ func outcome(err error) string {
 		return "lost"
 	}
 	return fmt.Sprint(err)
-}
-
-// crowd is a hundred callers that run the statement under the lock, until the process is killed.
-func crowd[Tx any](c Client[Tx], m *txlock.Mutex[Tx]) error {
-	work := func(ctx context.Context, tx Tx) error { return c.Exec(ctx, tx, os.Getenv("TXLOCK_TEST_STATEMENT")) }
-	if err := m.Do(background, work); err != nil {
-		return err
-	}
-	fmt.Println("busy")
-	var group errgroup.Group
-	for range 100 {
-		group.Go(func() error {
-			for {
-				if err := m.Do(background, work); err != nil {
-					return err
-				}
-			}
-		})
-	}
-	return group.Wait()
 }
 
 // lead leads an election, and says so with its term, and why each term ended. When it finds that
