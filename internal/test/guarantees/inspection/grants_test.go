@@ -1,7 +1,6 @@
 package inspection
 
 import (
-	"fmt"
 	"net/url"
 	"os"
 	"regexp"
@@ -9,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -28,9 +26,9 @@ func TestGrants(t *testing.T) {
 			case e.Postgres:
 				grantsOnPostgres(t, e)
 			case e.MariaDB:
-				grantsOnMySQL(t, e, "GRANT PROCESS ON *.* TO %s")
+				grantsOnMySQL(t, e, "GRANT PROCESS ON *.*")
 			default:
-				grantsOnMySQL(t, e, "GRANT SELECT ON performance_schema.* TO %s")
+				grantsOnMySQL(t, e, "GRANT SELECT ON performance_schema.*")
 			}
 		})
 	}
@@ -91,15 +89,8 @@ func grantsOnPostgres(t *testing.T, e *testbed.Engine) {
 
 func grantsOnMySQL(t *testing.T, e *testbed.Engine, views string) {
 	f := testbed.NewFixture(t, e, testbed.MySQLOpened())
-	user := "'" + f.Label + "'@'%'"
-	f.AsAdmin(t, "CREATE USER "+user)
-	t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
-	f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
-	f.AsAdmin(t, "GRANT ALL ON "+f.Label+".* TO "+user)
-	config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
-	require.NoError(t, err)
-	config.User = f.Label
-	locks := visitor(t, f, config.FormatDSN())
+	user := testbed.OrdinaryUser(t, f, "")
+	locks := visitor(t, f, user.FormatDSN())
 
 	key := f.Key("k")
 	session, release := f.HoldInDo(t, key)
@@ -108,10 +99,10 @@ func grantsOnMySQL(t *testing.T, e *testbed.Engine, views string) {
 		f.Apart(func() { h, err = locks.Inspect(background, key) })
 		return h, err
 	}
-	_, err = look()
-	require.ErrorContains(t, err, views[:len(views)-len(" TO %s")])
-	f.AsAdmin(t, fmt.Sprintf(views, user))
-	locks = visitor(t, f, config.FormatDSN()) // a session keeps the rights with which it began
+	_, err := look()
+	require.ErrorContains(t, err, views)
+	f.AsAdmin(t, views+" TO "+user.User)
+	locks = visitor(t, f, user.FormatDSN()) // a session keeps the rights with which it began
 	h, err := look()
 	require.NoError(t, err)
 	require.Len(t, h, 1)

@@ -1,13 +1,11 @@
 package inspection
 
 import (
-	"context"
 	"database/sql"
 	"strconv"
 	"testing"
 	"time"
 
-	driver "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -18,98 +16,21 @@ import (
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
-// MariaDB accepts innodb_lock_wait_timeout=0: no statement waits for a row. There SKIP LOCKED of a
-// held row undoes what the transaction has written, and goes on. Locks hold what they promise all
-// the same, and Inspect shows the holders.
-func TestImpatientMariaDB(t *testing.T) {
+// Without a connection for a probe the holder is unknown.
+func TestUnknownHolder(t *testing.T) {
 	t.Parallel()
-	e := testbed.Own(t, servers.MariaDB, "--innodb-lock-wait-timeout=0")
+	e := testbed.Own(t, servers.MariaDB) // of which nobody else may be shown
 	for _, c := range testbed.MySQLSQL {
-		t.Run(c.Name, func(t *testing.T) {
-			for _, test := range []struct {
-				says string
-				run  func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx])
-			}{
-				{"locks wait in the queue, and tries miss", waitsWithoutPatience},
-				{"a try undoes nothing", triesUndoNothing},
-				{"Inspect names the holder", inspectWithoutPatience},
-				{"without a connection for a probe the holder is unknown", unknownHolder},
-			} {
-				t.Run(test.says, func(t *testing.T) { test.run(t, e, c) })
-			}
-		})
+		t.Run(c.Name, func(t *testing.T) { unknownHolder(t, e, c) })
 	}
-}
-
-func waitsWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	require.NoError(t, f.Locks.Check(background))
-	key := f.Key("queue")
-	lock := testbed.Lock(t, f.Locks.Mutex(key))
-	f.Taken(t, key)
-	granted := f.Queue(t, 2, key) // InnoDB shows that they wait
-	start := time.Now()
-	_, err := f.Locks.Mutex(key).Within(200 * time.Millisecond).Lock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.GreaterOrEqual(t, time.Since(start), 200*time.Millisecond)
-	testbed.Unlock(t, lock)
-	for range 2 {
-		require.NoError(t, (<-granted).Unlock(background))
-	}
-}
-
-func triesUndoNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	key, table := f.Key("taken"), f.MakeTable(t, "id int primary key")
-	lock := testbed.Lock(t, f.Locks.Mutex(key))
-	tx, _ := outsider(t, f, "INSERT INTO "+table+" VALUES (1)")
-	require.ErrorIs(t, f.Locks.Mutex(key).TryLockTx(background, tx), txlock.ErrNotAcquired)
-	require.ErrorIs(t, f.Locks.Mutex(key).LockTx(background, tx), txlock.ErrNotAcquired, "the session's own limit")
-	require.NoError(t, f.End(background, tx, true))
-	require.NoError(t, f.Locks.Mutex(f.Key("own")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
-		if err := f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"); err != nil {
-			return err
-		}
-		_, err := f.Locks.Mutex(key).TryLock(ctx)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		return nil
-	}))
-	require.Equal(t, 2, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	testbed.Unlock(t, lock)
-}
-
-func inspectWithoutPatience(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	key := f.Key("held")
-	session, release := f.HoldInDo(t, key)
-	other := testbed.Lock(t, f.Locks.Mutex(f.Key("other")))
-	for _, keys := range [][]string{{key}, {key, f.Key("other")}} {
-		shown := f.Look(t, keys...)
-		require.Len(t, shown, len(keys))
-		for _, h := range shown {
-			require.NotNil(t, h.Holder)
-			require.NotEmpty(t, h.Holder.ID)
-			require.Empty(t, h.Waiters, "probes are not shown")
-		}
-	}
-	require.Equal(t, session, f.Look(t, key)[0].Holder.ID)
-	require.Empty(t, f.Look(t), "the server lists what somebody waits for")
-	require.NoError(t, release())
-	testbed.Unlock(t, other)
-	require.Empty(t, f.Look(t, key, f.Key("other")))
 }
 
 // limited is a Locker whose user may have one connection.
 func limited(t *testing.T, f *testbed.Fixture[*sql.Tx]) *txlock.Locker[*sql.Tx] {
 	t.Helper()
-	user := "'" + f.Label + "'@'%'"
-	f.AsAdmin(t, "CREATE USER "+user+" WITH MAX_USER_CONNECTIONS 1")
-	t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
-	f.AsAdmin(t, "GRANT ALL ON *.* TO "+user)
-	config, err := driver.ParseDSN(f.DSNFor(f.Label, "", nil))
-	require.NoError(t, err)
-	config.User = f.Label
-	return visitor(t, f, config.FormatDSN())
+	user := testbed.OrdinaryUser(t, f, "", "GRANT PROCESS ON *.*")
+	f.AsAdmin(t, "ALTER USER "+user.User+" WITH MAX_USER_CONNECTIONS 1")
+	return visitor(t, f, user.FormatDSN())
 }
 
 func unknownHolder(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	driver "github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -39,31 +38,14 @@ func keepBusy(t *testing.T, db *sql.DB, n int) {
 func breakOfStranger(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
 	table := f.MakeTable(t, "id int auto_increment primary key, filler char(100) default ''")
-	as := func(name, grants string) *txlock.Locker[*sql.Tx] {
-		user := "'" + f.Label + name + "'@'%'"
-		f.AsAdmin(t, "CREATE USER "+user)
-		t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
-		f.AsAdmin(t, "GRANT SELECT, UPDATE ON "+f.Table()+" TO "+user)
-		f.AsAdmin(t, "GRANT ALL ON "+f.Label+".* TO "+user)
-		if grants != "" {
-			f.AsAdmin(t, grants+" TO "+user)
-		}
-		config, err := driver.ParseDSN(f.DSNFor(f.Label, "", nil))
-		require.NoError(t, err)
-		config.User = f.Label + name
-		return visitor(t, f, config.FormatDSN())
-	}
 	grants := []string{"GRANT CONNECTION_ADMIN ON *.*", "GRANT SELECT ON performance_schema.*"}
 	if e.MariaDB {
 		grants = []string{"GRANT CONNECTION ADMIN, PROCESS ON *.*"}
 	}
-	breaker := as("b", grants[0])
-	if len(grants) > 1 {
-		f.AsAdmin(t, grants[1]+" TO '"+f.Label+"b'@'%'")
-	}
+	breaker := visitor(t, f, testbed.OrdinaryUser(t, f, "b", grants...).FormatDSN())
 	key := f.Key("stranger")
 	written, ended, broken := make(chan error, 1), make(chan error, 1), make(chan bool)
-	locks := as("a", "")
+	locks := visitor(t, f, testbed.OrdinaryUser(t, f, "a").FormatDSN())
 	go func() {
 		ended <- locks.Mutex(key).Do(background, func(ctx context.Context, tx *sql.Tx) error {
 			err := f.Exec(ctx, tx, "INSERT INTO "+table+" (id) VALUES (NULL), (NULL), (NULL), (NULL)")
