@@ -95,16 +95,14 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 
 		// Deaths: TestHolderKilled, TestServerKilled, TestFailover, TestWaiterKilled
 
-		// Long holds: TestNothingWaitsForALock, TestHeldLocksAreRenewed, TestManyLocksAreRenewed,
-		// TestRenewedLeaseIsKept, TestFailedRenewalIsALoss, TestCancelledRenewalIsALoss,
-		// TestCancelledRenewalsLeaveNothing, TestLockedRowTakesChildren,
-		// TestInNobodysWay
+		// Long holds: TestNothingWaitsForALock, TestHeldLocksAreRenewed, TestRenewedLeaseIsKept,
+		// TestFailedRenewalIsALoss, TestCancelledRenewalIsALoss,
+		// TestCancelledRenewalsLeaveNothing, TestLockedRowTakesChildren, TestInNobodysWay
 
 		// Fencing tokens, and TestServerKilled, TestFailover
 		{"tokens increase over all holders", guarantees.TokensIncrease[Tx]},
 		{"tokens increase in the order of holders", guarantees.TokensInOrder[Tx]},
 		{"a new run of the server is numbered once, above all before", guarantees.NewRun[Tx]},
-		{"two lock tables on one pool have tokens of their own", guarantees.TwoFences[Tx]},
 
 		// Reentry
 		{"reentry follows the context, counts, and ends with the last Lock", guarantees.Reentry[Tx]},
@@ -161,10 +159,6 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"a Tracer that panics at the end of a batch keeps nobody from its outcome", guarantees.CombinedEndPanics[Tx]},
 		{"a lost session is an error to all of its batch, without another try", guarantees.CombinedLost[Tx]},
 		{"an order joins the Do in whose work it is placed, and no Lock", guarantees.CombinedNested[Tx]},
-		{
-			"of orders that fail at random each has its own outcome, and the books are right",
-			guarantees.CombinedFailures[Tx],
-		},
 
 		// Leaders, and TestLeaderKilled, TestLeaderStopped
 		{"one leads an election at a time, terms increase, and Leader tells who it is", guarantees.OneLeader[Tx]},
@@ -200,7 +194,7 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"Break ends the holder that was shown, and no other", guarantees.Breaks[Tx]},
 		{"Inspect and Break refuse what makes no sense", guarantees.InspectRefuses[Tx]},
 
-		// Pools, and TestTracerPanics, TestAmongCrowds, TestQueued
+		// Pools, and TestTracerPanics, TestQueued
 		{"a limit on a wait costs no transaction, however far away the server is", guarantees.LimitFarAway[Tx]},
 		{"a cancelled wait costs no transaction, however far away the server is", guarantees.CancelledFarAway[Tx]},
 		{"a full pool is an error in time", guarantees.FullPool[Tx]},
@@ -312,7 +306,7 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"many wait for a claim with few connections", guarantees.ClaimsMany[Tx]},
 		{"Sweep deletes claims that ended", guarantees.ClaimsSwept[Tx]},
 
-		// Retry, and TestDeadlocksAreTriedAgain
+		// Retry
 		{"a deadlock is tried again, and each effect comes once", guarantees.DeadlockRetried[Tx]},
 		{"work whose session was lost before COMMIT is tried again", guarantees.LossRetried[Tx]},
 		{"a Once and a batch are tried again as a whole", guarantees.OnceRetried[Tx]},
@@ -330,9 +324,6 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 // run of tokens of a whole server of MySQL or MariaDB.
 func alone[Tx any]() []guarantee[Tx] {
 	return []guarantee[Tx]{
-		// Order
-		{"tight loops are served in order", guarantees.TightLoops[Tx]},
-
 		// Waiting ends
 		{"a cancel that races with the grant leaks nothing", guarantees.CancelRace[Tx]},
 
@@ -540,7 +531,6 @@ var notOnGalera = map[string][]string{
 		"a nested wait that ends leaves the outer lock held",
 		"an order that makes its batch fail takes no other with it",
 		"a wait that fails for all of a batch is not tried again",
-		"of orders that fail at random each has its own outcome, and the books are right",
 		"a statement of Exec that fails commits nothing, and the error says which",
 		"after any error the pool has its connections back, clean",
 		"bad input is an error and changes nothing",
@@ -557,7 +547,6 @@ var notOnGalera = map[string][]string{
 	},
 	"a token takes a second connection, and more trips": {
 		"many wait for a claim with few connections",
-		"two lock tables on one pool have tokens of their own",
 	},
 	"tokens are not counted in runs of a server": {
 		"a new run of the server is numbered once, above all before",

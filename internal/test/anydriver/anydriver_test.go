@@ -137,7 +137,6 @@ var sideBySide = []guarantee{
 // alone are those whose neighbours would disturb them. The last one ends the run of tokens of a
 // whole server of MySQL or MariaDB.
 var alone = []guarantee{
-	guarantees.TightLoops[*sql.Tx],
 	guarantees.CancelRace[*sql.Tx],
 	guarantees.GuestCancelRace[*sql.Tx],
 	guarantees.LossAnnounced[*sql.Tx],

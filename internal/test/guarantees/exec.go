@@ -239,8 +239,15 @@ func ExecArguments[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		for _, arg := range []any{"x", []byte("x"), 2.0, 2, []byte(`{"a": 1}`)} {
 			uses = append(uses, s.statement("note = JSON_ARRAY(@)", arg))
 		}
+		// In the text of a query a text is a DOUBLE in arithmetic, a float is a DECIMAL, and an
+		// integer behind ORDER BY is a column.
+		for _, arg := range []any{"0.01", 0.1, 7, []byte("7")} {
+			uses = append(uses, s.statement("note = 12345678901234567.89 + @", arg), s.statement("note = @ * 3", arg),
+				s.statement("note = (SELECT a FROM (SELECT 1 a UNION SELECT 2) b ORDER BY @, a DESC LIMIT 1)", arg))
+		}
 		uses = append(uses, s.statement("note = CONVERT(@ USING latin1)", []byte("é")),
-			s.statement("note = @ * 3", 0.1), s.statement("note = HEX(@)", []byte("a\xff")))
+			s.statement("note = HEX(@)", []byte("a\xff")), s.statement("note = DATE(@)", at),
+			s.statement("note = (SELECT COUNT(*) FROM (SELECT 1 UNION SELECT 2 LIMIT @) b)", 1))
 	}
 	for _, use := range uses {
 		use.SQL = "UPDATE " + s.table + " SET " + use.SQL + " WHERE id = 1"

@@ -3,11 +3,9 @@ package guarantees
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,10 +15,7 @@ import (
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
-var (
-	installFences sync.Map // engine to *sync.Once
-	fenceTables   atomic.Int64
-)
+var installFences sync.Map // engine to *sync.Once
 
 func newFencingFixture[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) *testbed.Fixture[Tx] {
 	t.Helper()
@@ -202,56 +197,4 @@ func NewRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			require.GreaterOrEqual(t, skipped, 1<<14, "a server started anew in this second counts from 0")
 		}
 	}
-}
-
-// TwoFences: the sessions of one pool take tokens from two lock tables in turn.
-func TwoFences[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := newFencingFixture(t, e, c)
-	driver, pool := c.Connect(t, e.DSNFor(f.Label, "", nil), 1)
-	t.Cleanup(pool.Close)
-	table := testbed.TableOf(e, fmt.Sprintf("fenced_%d_%d", os.Getpid(), fenceTables.Add(1)))
-	first := txlock.New(driver, txlock.WithTable(e.Table()), txlock.WithFencing())
-	second := txlock.New(driver, txlock.WithTable(table), txlock.WithSlots(4), txlock.WithFencing())
-	require.NoError(t, second.Install(background))
-	t.Cleanup(func() { e.DropInstalled(t, table) })
-	// The numbers of its runs are far above those of the other table, where other tests draw some.
-	draw := "INSERT INTO " + table + "_epochs VALUES (1000)"
-	if e.Postgres {
-		draw = "INSERT INTO " + table + "_epochs (begun) SELECT false FROM generate_series(1, 1000)"
-	}
-	e.AsAdmin(t, draw)
-	last := map[*txlock.Locker[Tx]]int64{}
-	check := func(locks *txlock.Locker[Tx], token int64) {
-		t.Helper()
-		require.Greater(t, token, last[locks])
-		if last[locks] > 0 {
-			require.Equal(t, testbed.RunOf(last[locks]), testbed.RunOf(token))
-		}
-		last[locks] = token
-	}
-	alone := func(locks *txlock.Locker[Tx]) {
-		lock := testbed.Lock(t, locks.Mutex(f.Key("a")))
-		check(locks, lock.Token())
-		testbed.Unlock(t, lock)
-	}
-	inWork := func(locks *txlock.Locker[Tx]) {
-		require.NoError(t, locks.Mutex(f.Key("b")).Do(background, func(ctx context.Context, _ Tx) error {
-			lock := testbed.LockIn(t, ctx, locks.Mutex(f.Key("c")))
-			check(locks, lock.Token())
-			return lock.Unlock(ctx)
-		}))
-	}
-	// The first token of a run needs a second connection while the first is at work.
-	begin := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithTable(table), txlock.WithFencing())
-	testbed.Unlock(t, testbed.Lock(t, begin.Locks.Mutex(f.Key("a"))))
-	for range 3 {
-		alone(first)
-		inWork(second)
-		alone(first)
-		inWork(first)
-		alone(second)
-		inWork(first)
-		inWork(second)
-	}
-	require.NotEqual(t, testbed.RunOf(last[first]), testbed.RunOf(last[second]))
 }
