@@ -114,13 +114,12 @@ var sideBySide = []guarantee{
 	guarantees.OncePer[*sql.Tx],
 	guarantees.OnceTx[*sql.Tx],
 	guarantees.OnceForgets[*sql.Tx],
-	guarantees.OnceNotInstalled[*sql.Tx],
+	guarantees.OnceRefused[*sql.Tx],
 	guarantees.SharedTogether[*sql.Tx],
 	guarantees.SharedWork[*sql.Tx],
 	guarantees.SharedInOrder[*sql.Tx],
 	guarantees.Upgrade[*sql.Tx],
 	guarantees.SharedWaitEnds[*sql.Tx],
-	guarantees.SharedLoss[*sql.Tx],
 	guarantees.SharedUndone[*sql.Tx],
 	guarantees.SharedTokens[*sql.Tx],
 	guarantees.InspectReaders[*sql.Tx],
@@ -146,7 +145,7 @@ var alone = []guarantee{
 
 // watched are those that need to see the end of an idle connection.
 var watched = []string{
-	"LeaseKept", "Logged", "CombinedLost", "Breaks", "SharedLoss", "InspectReaders",
+	"LeaseKept", "Logged", "CombinedLost", "Breaks", "InspectReaders",
 	"InspectElections", "LossAnnounced", "LostLeader",
 }
 

@@ -155,13 +155,7 @@ func InspectTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 	// Rows of the caller's own table show with their values.
 	owner := testbed.Lock(t, rows)
-	waiting := make(chan *txlock.Lock, 1)
-	go func() {
-		lock, err := f.Locks.Rows(table, "sku", 2).Lock(background)
-		if err == nil {
-			waiting <- lock
-		}
-	}()
+	waiting := testbed.Granted(t, f.Locks.Rows(table, "sku", 2))
 	f.Waiters(t, 1)
 	shown := map[string]txlock.Holding{}
 	for _, h := range f.LookAtRows(t) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 
@@ -13,28 +12,6 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
-
-// attempts tells which attempts of calls there were.
-type attempts struct {
-	mu  sync.Mutex
-	all []int
-}
-
-func (a *attempts) Asked(ctx context.Context, call txlock.Call) context.Context {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.all = append(a.all, call.Attempt)
-	return ctx
-}
-
-func (*attempts) Answered(context.Context, error) {}
-func (*attempts) Ended(context.Context, error)    {}
-
-func (a *attempts) seen() []int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Clone(a.all)
-}
 
 // DeadlockRetried shows that two who meet in a deadlock both commit in the end, each once: by the
 // locks of a Do, and by the statements of a Do and an Exec.
@@ -99,11 +76,11 @@ func insert[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string, ids ...i
 
 // LossRetried shows what runs again when the session of its work is killed, and what does not.
 func LossRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	seen := &attempts{}
+	seen := &story{}
 	f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithTracer(seen))
 	table := f.MakeTable(t, "id int primary key, n int")
 	insert(t, f, table, 1)
-	before := len(seen.seen())
+	seen.all(t, 3)
 	runs := 0
 	// killed adds 1, in a session that is killed when it is the first.
 	killed := func(ctx context.Context, tx Tx) error {
@@ -119,7 +96,11 @@ func LossRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.Equal(t, 1, runs)
 	runs = 0
 	require.NoError(t, m.Retry(2).Do(background, killed))
-	require.Equal(t, []int{0, 0, 1}, seen.seen()[before:])
+	var attempts []int
+	for _, call := range seen.calls {
+		attempts = append(attempts, call.Attempt)
+	}
+	require.Equal(t, []int{0, 0, 1}, attempts)
 	require.Equal(t, 1, total())
 
 	// An Exec in the work sends no COMMIT.

@@ -152,14 +152,7 @@ func SemaphoreDeath[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	lock := testbed.Lock(t, holder.Locks.Semaphore(key, 1))
 	died := testbed.Go(func() error { _, err := head.Locks.Semaphore(key, 1).Lock(background); return err })
 	headWaits(t, next, key, 0)
-	granted := make(chan *txlock.Lock, 1)
-	go func() {
-		lock, err := next.Locks.Semaphore(key, 1).Lock(background)
-		if err != nil {
-			t.Error(err)
-		}
-		granted <- lock
-	}()
+	granted := testbed.Granted(t, next.Locks.Semaphore(key, 1))
 	headWaits(t, next, key, 1)
 	head.KillSessions(t)
 	require.Error(t, testbed.Receive(t, died))
@@ -178,23 +171,9 @@ func SemaphoreInspected[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	m := f.Locks.Semaphore(key, 2)
 	stays := testbed.Lock(t, m)
 	ends := testbed.Lock(t, m)
-	head := make(chan *txlock.Lock, 1)
-	go func() {
-		lock, err := m.Lock(background)
-		if err != nil {
-			t.Error(err)
-		}
-		head <- lock
-	}()
+	head := testbed.Granted(t, m)
 	headWaits(t, f, key, 0)
-	served := make(chan error, 1)
-	go func() {
-		next, err := there.Locks.Semaphore(key, 2).Lock(background)
-		if err == nil {
-			err = next.Unlock(background)
-		}
-		served <- err
-	}()
+	served := testbed.LockLater(there.Locks.Semaphore(key, 2))
 	headWaits(t, f, key, 1)
 
 	shown := semaphoresIn(f.Look(t, key))

@@ -132,21 +132,13 @@ func SharedInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 	for _, m := range []*txlock.Mutex[Tx]{f.Locks.Mutex(keys[0]), f.Locks.Rows(table, "id", 1)} {
 		first := testbed.Lock(t, m.Shared())
-		granted := make([]chan *txlock.Lock, len(queue))
+		granted := make([]<-chan *txlock.Lock, len(queue))
 		for i, kind := range queue {
-			granted[i] = make(chan *txlock.Lock, 1)
-			go func() {
-				waits := m
-				if kind == 'r' {
-					waits = m.Shared()
-				}
-				lock, err := waits.Lock(background)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				granted[i] <- lock
-			}()
+			waits := m
+			if kind == 'r' {
+				waits = m.Shared()
+			}
+			granted[i] = testbed.Granted(t, waits)
 			f.Waiters(t, i+1)
 		}
 		testbed.Misses(t, m.Shared())
@@ -252,54 +244,6 @@ func SharedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	testbed.Unlock(t, held)
 	require.NoError(t, testbed.Receive(t, writer))
 	testbed.Unlock(t, testbed.TryLock(t, m))
-}
-
-// SharedLoss shows that a lost reader is told so, that its lock is free, and that the others keep
-// theirs.
-func SharedLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, keys := sharing(t, e, c, 1)
-	stays := testbed.NewFixture(t, e, c)
-	m := f.Locks.Mutex(keys[0])
-	other := f.Guest(t)
-	lost := testbed.Lock(t, m.Shared())
-	require.NoError(t, m.Shared().LockTx(background, other))
-	writer := testbed.LockLater(m)
-	f.Waiters(t, 1)
-	id, err := f.Query(background, other, f.SessionSQL())
-	require.NoError(t, err)
-	killReader(t, f, id)
-	<-lost.Context().Done()
-	require.ErrorIs(t, context.Cause(lost.Context()), txlock.ErrLost)
-	require.ErrorIs(t, lost.Unlock(background), txlock.ErrLost)
-	f.Waiters(t, 1) // the other reader still holds it
-	require.NoError(t, f.End(background, other, false))
-	require.NoError(t, testbed.Receive(t, writer))
-	require.NoError(t, stays.Locks.Close())
-}
-
-// killReader ends the session of the fixture that is in a transaction, does not wait, and is not
-// the one to spare. On MySQL and MariaDB it ends all that rest: InnoDB's list of transactions may
-// be old.
-func killReader[Tx any](t *testing.T, f *testbed.Fixture[Tx], spare string) {
-	t.Helper()
-	if f.Postgres {
-		var id int
-		require.NoError(t, f.Admin.QueryRow("SELECT pid FROM pg_stat_activity WHERE xact_start IS NOT NULL AND "+
-			"wait_event_type IS DISTINCT FROM 'Lock' AND split_part(application_name, '#', 1) = $1 AND pid <> $2",
-			f.Label, spare).Scan(&id))
-		f.AsAdmin(t, fmt.Sprintf("SELECT pg_terminate_backend(%d, 5000)", id))
-		return
-	}
-	rows, err := f.Admin.Query("SELECT id FROM information_schema.processlist WHERE command = 'Sleep' AND db = ? AND "+
-		"id <> ?", f.Label, spare)
-	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var id int
-		require.NoError(t, rows.Scan(&id))
-		f.AsAdmin(t, fmt.Sprintf("KILL %d", id))
-	}
-	require.NoError(t, rows.Err())
 }
 
 // SharedUndone shows that the rollback of a nested Do releases, on PostgreSQL, what it has shared,

@@ -265,7 +265,7 @@ func endedInside[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 	statements := []string{"COMMIT", "ROLLBACK"}
 	if !f.Postgres { // where each commits implicitly
 		statements = append(statements, "CREATE TABLE IF NOT EXISTS "+f.Label+".made (id int)",
-			"ANALYZE TABLE "+table, "SET autocommit = 0; SET autocommit = 1")
+			"ANALYZE TABLE "+table, "SET autocommit = 0; SET autocommit = 1", "SET autocommit = 0; COMMIT")
 	}
 	for _, text := range statements {
 		ends[text] = func(tx Tx) {

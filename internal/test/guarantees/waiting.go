@@ -211,27 +211,15 @@ func MiddleWaiterLeaves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	f := testbed.NewFixture(t, e, c)
 	m := f.Locks.Mutex(f.Key("middle"))
 	holder := testbed.Lock(t, m)
-	got := make(chan *txlock.Lock, 1)
 	leaving, leave := context.WithCancel(background)
 	left := testbed.Go(func() error { _, err := m.Lock(leaving); return err })
 	f.Waiters(t, 1)
-	go func() {
-		lock, err := m.Lock(background)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		got <- lock
-	}()
+	got := testbed.Granted(t, m)
 	f.Waiters(t, 2)
 	leave()
 	require.ErrorIs(t, testbed.Receive(t, left), context.Canceled)
 	f.Waiters(t, 1)
-	select {
-	case <-got:
-		t.Fatal("the next waiter was let in early")
-	default:
-	}
+	require.Empty(t, got, "the next waiter was let in early")
 	testbed.Unlock(t, holder)
 	require.NoError(t, testbed.Receive(t, got).Unlock(background))
 }

@@ -33,7 +33,6 @@ func databaseIn(t *testing.T, e *testbed.Engine, encoding string) (dsn string) {
 // gets an error from its first call, whichever that is, and nothing has changed. So it is with
 // standard_conforming_strings = off.
 func TestEncodings(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		for encoding, name := range encodings {
 			t.Run(encoding, func(t *testing.T) {

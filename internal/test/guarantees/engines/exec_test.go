@@ -19,7 +19,6 @@ import (
 // The server may read a text in another character set than the driver has quoted it in. Then an
 // argument must not become SQL, nor hide the COMMIT.
 func TestExecCharset(t *testing.T) {
-	t.Parallel()
 	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.MySQLSQL[0])
 		table := f.MakeTable(t, "id int primary key, note varbinary(200)")
@@ -49,7 +48,6 @@ func TestExecCharset(t *testing.T) {
 
 // A stored procedure goes on behind its SELECT, and may fail there.
 func TestExecProcedure(t *testing.T) {
-	t.Parallel()
 	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.MySQLSQL[0])
 		table := f.MakeTable(t, "id int primary key")
@@ -70,7 +68,6 @@ func TestExecProcedure(t *testing.T) {
 // A wait for a lock ends after five leases, and begins again. The statements behind it are not
 // interrupted, however long they take, and run once.
 func TestExecAfterLongWait(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		execAfterLongWait(t, e, testbed.PostgresPgx[0])
 		execAfterLongWait(t, e, testbed.PostgresSQL[0])
@@ -121,7 +118,6 @@ func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 // that it reads: a holder that then wants one for itself would be in a circle with who waits for
 // its lock. And where it has one, a try that reads first would wait.
 func TestNestedExecReadsBehindTheLock(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		readsBehind(t, e, testbed.PostgresPgx[0])
 		readsBehind(t, e, testbed.PgxOnPool("cache describe"))
@@ -161,7 +157,6 @@ func readsBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 // An Exec does what a Do does, by itself and in the work of one: what a statement needs of those in
 // front of it is there.
 func TestExecDoesWhatADoDoes(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { clientsOf(t, e, execDoes[pgx.Tx], execDoes[*sql.Tx]) })
 }
 

@@ -13,7 +13,6 @@ import (
 // While a call waits, or a connection is idle, another server takes over and this one comes back.
 // The next token is of a run behind the other's.
 func TestPrimaryAgain(t *testing.T) {
-	t.Parallel()
 	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
 		for _, c := range []testbed.Client[*sql.Tx]{testbed.MySQLOpened(), testbed.MySQLSQL[0]} {
 			f, table := testbed.NewInstalled(t, e, c, txlock.WithFencing(), txlock.WithSlots(16))
@@ -26,12 +25,7 @@ func TestPrimaryAgain(t *testing.T) {
 			all := []string{"a", "b", "c"} // a wait for each, so for the first of their slots and for the last
 			for _, key := range all {
 				first := testbed.Lock(t, f.Locks.Mutex(key))
-				granted := make(chan *txlock.Lock, 1)
-				go func() {
-					if lock, err := f.Locks.Mutex(all...).Lock(background); err == nil {
-						granted <- lock
-					}
-				}()
+				granted := testbed.Granted(t, f.Locks.Mutex(all...))
 				f.Waiters(t, 1)
 				other := away()
 				testbed.Unlock(t, first)

@@ -131,9 +131,9 @@ func noSlot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], clien
 
 // The statements of the page that try, and those that share, do what TryLock and Shared do in Go.
 func TestForeignTriesAndReaders(t *testing.T) {
-	t.Parallel()
-	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { triesAndReads(t, e, testbed.PgxOpened(), 0, 2) })
-	eachMySQL(t, func(t *testing.T, e *testbed.Engine) { triesAndReads(t, e, testbed.MySQLOpened(), 1, 3) })
+	testbed.EachOpened(t,
+		func(t *testing.T, e *testbed.Engine, c testbed.Client[pgx.Tx]) { triesAndReads(t, e, c, 0, 2) },
+		func(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) { triesAndReads(t, e, c, 1, 3) })
 }
 
 func triesAndReads[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], try, share int) {

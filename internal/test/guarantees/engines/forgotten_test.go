@@ -22,7 +22,6 @@ import (
 // give a column another type. On a pool of pgx's one call fails then. Nothing of what is sent
 // inside a transaction notices: nested locks, LockTx, renewals.
 func TestForgottenInTransactions(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		t.Run("pgxpool", func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +108,6 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 // All works in each of pgx's modes, also where it keeps one statement or none. A LockTx that fails
 // leaves the transaction usable, whatever pgx asks the server about in front.
 func TestUsableInEachMode(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
 			for _, kept := range []string{"512", "1", "0"} {

@@ -71,7 +71,6 @@ END $$`
 // Where pg_catalog is not the first schema in that, it sends no more than it takes to see that. The
 // server is the test's own: its log has all that was sent.
 func TestHostileNames(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, given *testbed.Engine) {
 		e := testbed.Own(t, given.Kind, "-c", "logging_collector=on", "-c", "log_destination=csvlog",
 			"-c", "log_statement=all", "-c", "log_rotation_size=0")

@@ -41,7 +41,6 @@ func installsUnder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 
 // A server whose binary log takes statements only is refused by every call, until it takes rows.
 func TestStatementLog(t *testing.T) {
-	t.Parallel()
 	eachOwnMySQL(t, refusesStatements, "--log-bin=binlog", "--server-id=1", "--binlog-format=STATEMENT")
 }
 

@@ -25,9 +25,10 @@ func TestMain(m *testing.M) {
 	testbed.Main(m, servers.Newest(), append(servers.Further(), servers.Postgres15)...)
 }
 
-// eachEngine runs a test on every PostgreSQL, or on every MySQL and MariaDB, side by side.
+// eachEngine runs a test on every PostgreSQL, or on every MySQL and MariaDB, beside other tests.
 func eachEngine(t *testing.T, postgres bool, test func(*testing.T, *testbed.Engine)) {
 	t.Helper()
+	t.Parallel()
 	for _, e := range testbed.Engines {
 		if e.Postgres == postgres {
 			t.Run(e.Name, func(t *testing.T) {
@@ -81,7 +82,6 @@ func bothPostgres(t *testing.T, onPgx func(*testing.T, *testbed.Engine, testbed.
 // onMySQL runs a test with some of the clients of MySQL and MariaDB, side by side.
 func onMySQL(t *testing.T, clients []testbed.Client[*sql.Tx], test func(*testing.T, *testbed.Fixture[*sql.Tx])) {
 	t.Helper()
-	t.Parallel()
 	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
 		for _, c := range clients {
 			t.Run(c.Name, func(t *testing.T) {
@@ -96,6 +96,7 @@ func onMySQL(t *testing.T, clients []testbed.Client[*sql.Tx], test func(*testing
 // client.
 func eachOwnMySQL(t *testing.T, test func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]), settings ...string) {
 	t.Helper()
+	t.Parallel()
 	for _, kind := range []servers.Kind{servers.MySQL, servers.MariaDB} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()

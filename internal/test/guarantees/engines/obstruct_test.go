@@ -20,7 +20,6 @@ import (
 // nor VACUUM from their ends. The server is the test's own: on a shared one they would wait for
 // other tests too.
 func TestNothingWaitsForALock(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, shared *testbed.Engine) {
 		if shared.Given() {
 			return
@@ -176,7 +175,6 @@ func leaderWithCandidate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 // MySQL they do not hold back purge either. On MariaDB they do, as every transaction does that may
 // write: the documents say so, and this test sees it when a version stops doing that.
 func TestInNobodysWay(t *testing.T) {
-	t.Parallel()
 	eachOwnMySQL(t, func(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) { // nobody else holds back purge
 		e.AsAdmin(t, "SET GLOBAL innodb_monitor_enable = 'trx_rseg_history_len'")
 		// Else the count is that of up to 128 rounds of purge before.

@@ -17,7 +17,6 @@ import (
 
 // On a connection of pgx's the library's statements are prepared as pgx prepares any.
 func TestPreparedStatements(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		t.Run("once", func(t *testing.T) { preparesOnce(t, f) })

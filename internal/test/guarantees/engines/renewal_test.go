@@ -22,14 +22,6 @@ import (
 	"github.com/txlock/txlock/internal/test/wire"
 )
 
-// eachPostgresClient runs a test with every client of PostgreSQL, side by side.
-func eachPostgresClient(t *testing.T, onPgx func(*testing.T, *testbed.Engine, testbed.Client[pgx.Tx]),
-	onSQL func(*testing.T, *testbed.Engine, testbed.Client[*sql.Tx]),
-) {
-	t.Helper()
-	eachPostgresAndPgBouncer(t, func(t *testing.T, e *testbed.Engine) { clientsOf(t, e, onPgx, onSQL) })
-}
-
 func eachPostgresAndPgBouncer(t *testing.T, test func(*testing.T, *testbed.Engine)) {
 	t.Helper()
 	eachPostgres(t, test)
@@ -46,8 +38,9 @@ const shortLease = 4 * time.Second
 // A lock that is held for long is renewed. Nothing of it changes, but for the number of its
 // transaction.
 func TestHeldLocksAreRenewed(t *testing.T) {
-	t.Parallel()
-	eachPostgresClient(t, renewed[pgx.Tx], renewed[*sql.Tx])
+	eachPostgresAndPgBouncer(t, func(t *testing.T, e *testbed.Engine) {
+		clientsOf(t, e, renewed[pgx.Tx], renewed[*sql.Tx])
+	})
 }
 
 func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -60,13 +53,7 @@ func renewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Empty(t, horizonOf(t, f, session).xmin)
 
 	rival := testbed.NewSizedFixture(t, e, c, 8, "")
-	got := make(chan *txlock.Lock, 1)
-	go func() {
-		lock, err := rival.Locks.Mutex(many[1]).Lock(background)
-		if err == nil {
-			got <- lock
-		}
-	}()
+	got := testbed.Granted(t, rival.Locks.Mutex(many[1]))
 	rival.Waiters(t, 1)
 	var passed atomic.Bool
 	trying, stop := context.WithCancel(background)
@@ -124,7 +111,6 @@ func horizonOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], session string) (h 
 
 // The lease goes on in the next transaction, also where settings are those of a transaction.
 func TestRenewedLeaseIsKept(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { renewedLease(t, e, testbed.PgxOnPool("")) })
 }
 
@@ -189,7 +175,6 @@ func TestFailedRenewalIsALoss(t *testing.T) {
 func failedRenewal(t *testing.T, spoil func(_ *testing.T, _ *testbed.Fixture[pgx.Tx], table string, _ *wire.Proxy) (
 	moved string),
 ) {
-	t.Parallel()
 	eachPostgresAndPgBouncer(t, func(t *testing.T, e *testbed.Engine) {
 		f, table := testbed.NewInstalled(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
 		proxy := testbed.Proxy(t, e)
@@ -215,7 +200,6 @@ func failedRenewal(t *testing.T, spoil func(_ *testing.T, _ *testbed.Fixture[pgx
 // with its release. That one asks the server all the same: the session may have ended before. And
 // the server's session ends as well, behind a pooler too: it may have what outlives a transaction.
 func TestBrokenOffRenewal(t *testing.T) {
-	t.Parallel()
 	eachPostgresAndPgBouncer(t, func(t *testing.T, e *testbed.Engine) {
 		f, table := testbed.NewInstalled(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
 		driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
@@ -255,7 +239,6 @@ func TestBrokenOffRenewal(t *testing.T) {
 // Cancels hit renewals at every point. Whatever becomes of a lock, no session goes back to its pool
 // with what it has kept for itself.
 func TestCancelledRenewalsLeaveNothing(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, given *testbed.Engine) {
 		const sessions, each = 8, 250 // keys, so that each statement takes its time
 		e := testbed.Own(t, given.Kind, "-c", "logging_collector=on")

@@ -16,7 +16,6 @@ import (
 
 // Who waits for a row that moves to another partition meanwhile gets it there.
 func TestRowMovesToAnotherPartition(t *testing.T) {
-	t.Parallel()
 	bothPostgres(t, rowMoves[pgx.Tx], rowMoves[*sql.Tx])
 }
 
@@ -63,7 +62,6 @@ func rowMoves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 // A locked row of the caller's is excluded from what other programs do to it, and takes new rows
 // that refer to it.
 func TestLockedRowTakesChildren(t *testing.T) {
-	t.Parallel()
 	bothPostgres(t, lockedRowTakesChildren[pgx.Tx], lockedRowTakesChildren[*sql.Tx])
 }
 

@@ -20,7 +20,6 @@ import (
 // transaction. While it is held it holds back nobody. The server is the test's own: others would
 // write.
 func TestSharedWritesNothing(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, given *testbed.Engine) {
 		e := testbed.Own(t, given.Kind)
 		t.Run("pgx", func(t *testing.T) { sharedWritesNothing(t, e, testbed.PgxOpened()) })
@@ -67,7 +66,6 @@ func sharedWritesNothing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 
 // Two spellings of the lock table are one lock.
 func TestSharedTableIsSpelledInTwoWays(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f, table := testbed.NewInstalled(t, e, testbed.PgxOpened(), txlock.WithSlots(64))
 		other := f.Another(t, 4, txlock.WithTable(`public."`+table+`"`))
@@ -84,7 +82,6 @@ func TestSharedTableIsSpelledInTwoWays(t *testing.T) {
 // A session that holds some keys alone and shares others is renewed, and keeps both. Who waits for
 // what it shares gets nothing in between.
 func TestSharedLocksAreRenewed(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { sharedRenewed(t, e, testbed.PgxOpened()) })
 }
 

@@ -53,7 +53,6 @@ func TestStatementsOfDB(t *testing.T) {
 
 // Into on a sql.DB of pgx's driver has what Scan of database/sql has.
 func TestIntoScansAsDatabaseSQL(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
 		for _, query := range []string{"SELECT 7", "SELECT date '2026-11-26'", "SELECT true", "SELECT 1.5::numeric"} {
@@ -74,7 +73,6 @@ func TestIntoScansAsDatabaseSQL(t *testing.T) {
 // A statement that the work has left behind does not hold up the end of its Do for long, which then
 // closes the connection.
 func TestStatementLeftBehind(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
 		left, returned := make(chan error, 1), time.Time{}
@@ -128,7 +126,6 @@ func (u *undoless) Connect(ctx context.Context) (driver.Conn, error) {
 // A try in a caller's transaction that cannot be rolled back to its savepoint is an error of its
 // own, and no miss: the transaction may have got one of the keys.
 func TestFailedUndo(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
 		held := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
@@ -155,7 +152,6 @@ func TestFailedUndo(t *testing.T) {
 // before pgx prepares anything, which would be a query, behind which the server takes no level of
 // the transaction. So it is when pgx prepares anew what it has dropped, for statements of the work.
 func TestDefaultsOfSessions(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		for _, c := range append(testbed.PostgresSQL, testbed.SQLFromPool()) {
 			f := testbed.NewFixture(t, e, c)
@@ -180,7 +176,6 @@ func TestDefaultsOfSessions(t *testing.T) {
 
 // A server that ends each session behind its login is an error, and is not asked without end.
 func TestConnectionsThatAreBornDead(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
 		config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil))

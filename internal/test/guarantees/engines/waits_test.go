@@ -67,12 +67,9 @@ func TestReadTimeout(t *testing.T) {
 // A limit of the session on waits for locks ends a wait that has no limit of its caller's, of
 // whatever kind, and no other.
 func TestLimitOnWaits(t *testing.T) {
-	t.Parallel()
-	for _, e := range testbed.Engines { // a pooler has no such setting
-		if e.Postgres {
-			t.Run(e.Name, func(t *testing.T) { clientsOf(t, e, limitedWaits[pgx.Tx], limitedWaits[*sql.Tx]) })
-		}
-	}
+	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { // a pooler has no such setting
+		clientsOf(t, e, limitedWaits[pgx.Tx], limitedWaits[*sql.Tx])
+	})
 }
 
 func limitedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -179,7 +176,6 @@ func TestOldGrant(t *testing.T) {
 
 // Who waits for himself is told by the log, while he waits.
 func TestOwnWaitIsLogged(t *testing.T) {
-	t.Parallel()
 	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
 		log := &testbed.Logbook{}
 		f := testbed.NewSizedFixture(t, e, testbed.MySQLOpened(), 4, "", log.Option())
@@ -200,7 +196,6 @@ func TestOwnWaitIsLogged(t *testing.T) {
 
 // The error of a deadlock says who waited for whom.
 func TestDeadlockSaysWho(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		a, b := f.Key("first"), f.Key("second")

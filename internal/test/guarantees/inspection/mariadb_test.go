@@ -107,22 +107,6 @@ func inSlot(slot, n int) (key string) {
 	return key
 }
 
-// The probes may run on connections that are idle in the pool when Inspect looks.
-func idleProbes(t *testing.T, e *testbed.Engine) {
-	f := innodbFixture(t, e)
-	const size = 4
-	few, db, name := slotTable(t, f, 4)
-	db.SetMaxOpenConns(size)
-	db.SetMaxIdleConns(size)
-	tx, session := outsider(t, f, "SELECT * FROM "+name+" WHERE slot = 1 FOR UPDATE")
-	keepBusy(t, db, size) // opens so many connections
-	rows := rowsOf(inspected(t, f, few, inSlot(1, 4)), name)
-	require.Len(t, rows, 1)
-	require.Equal(t, session, rows[" 1"].Holder.ID)
-	require.Empty(t, rows[" 1"].Waiters)
-	require.NoError(t, f.End(background, tx, false))
-}
-
 // MariaDB's views serve an old picture to whoever reads them too soon after another.
 func TestCrowdedViewsMariaDB(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,6 @@ func TestInspectInnoDB(t *testing.T) {
 		{"keys of several statements show in a caller's transaction", severalStatements},
 		{"the end of the index is no slot", endOfIndex},
 		{"another's probe is no waiter", strangersProbe},
-		{"a probe on a connection that was idle is no waiter", idleProbes},
 		{"a holder that is ended writes nothing to stderr", silentWhenBroken},
 		{"Break returns when all that the session did is undone", breakOfStranger},
 		{"a session's time zone changes no time", timeZones},

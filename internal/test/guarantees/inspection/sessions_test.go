@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"errors"
 	"net/url"
 	"testing"
 	"time"
@@ -15,25 +14,6 @@ import (
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
-
-// keepBusy runs a statement on each of n connections.
-func keepBusy(t *testing.T, db *sql.DB, n int) {
-	t.Helper()
-	worked := make(chan error, n)
-	for range n {
-		go func() {
-			var ended int
-			err := db.QueryRow("SELECT SLEEP(0.5)").Scan(&ended)
-			if err == nil && ended != 0 {
-				err = errors.New("interrupted")
-			}
-			worked <- err
-		}()
-	}
-	for range n {
-		require.NoError(t, <-worked)
-	}
-}
 
 func breakOfStranger(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)

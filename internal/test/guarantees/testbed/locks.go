@@ -66,6 +66,20 @@ func LockLater[Tx any](m *txlock.Mutex[Tx]) <-chan error {
 	return Go(func() error { return Cycle(background, m) })
 }
 
+// Granted locks in the background, and hands out what it was granted.
+func Granted[Tx any](t *testing.T, m *txlock.Mutex[Tx]) <-chan *txlock.Lock {
+	granted := make(chan *txlock.Lock, 1)
+	go func() {
+		lock, err := m.Lock(background)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		granted <- lock
+	}()
+	return granted
+}
+
 // Cycle locks and unlocks.
 func Cycle[Tx any](ctx context.Context, m *txlock.Mutex[Tx]) error {
 	lock, err := m.Lock(ctx)
