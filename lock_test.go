@@ -50,10 +50,7 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 
 		// The caller's transaction
 		{"LockTx holds until the caller's transaction ends", guarantees.LockTxHolds[Tx]},
-		{
-			"the caller's transaction stays usable after a missed try, a timeout, a cancel",
-			guarantees.CallersTransaction[Tx],
-		},
+		{"the caller's transaction stays usable after a miss, a timeout, a cancel", guarantees.CallersTransaction[Tx]},
 		{"the caller's settings are what they were", guarantees.CallersSettings[Tx]},
 		{"no setting outlives a transaction of ours, however that ends", guarantees.SettingsEnd[Tx]},
 		{"a transaction that would read stale data is refused", guarantees.StaleSnapshot[Tx]},
@@ -63,32 +60,20 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		// TestHoldsThatEnd
 		{"Do commits on success and rolls back on an error, a panic and Goexit", guarantees.DoEnds[Tx]},
 		{"work that ends its own transaction is not committed without the lock", guarantees.SelfEnded[Tx]},
-		{
-			"the key of work that is given up is free at once, though a statement of it runs at the server",
-			guarantees.GivenUp[Tx],
-		},
+		{"work that is given up frees its key at once, whatever runs at the server", guarantees.GivenUp[Tx]},
 		{"work that swallows a deadlock is not committed", guarantees.SwallowedDeadlock[Tx]},
 		{"work that swallows a failed statement is not reported as done when it is not", guarantees.SwallowedError[Tx]},
 		{"a connection killed in the middle is an error, from every verb", guarantees.KilledConnection[Tx]},
 		{"a connection cut by the network is an error, and bounded in time", guarantees.CutConnection[Tx]},
 		{"a context that ends in the work prevents the commit", guarantees.ContextEndsInWork[Tx]},
-		{
-			"a context that ends during a statement of the work is no loss, and the log has no warning",
-			guarantees.HungUp[Tx],
-		},
-		{
-			"a session that others were in, or that was lost before its context ended, is a loss",
-			guarantees.HungUpLate[Tx],
-		},
+		{"a context that ends during a statement of the work is no loss", guarantees.HungUp[Tx]},
+		{"a session that others were in, or that was lost before, is a loss", guarantees.HungUpLate[Tx]},
 		{"Do reads what the last holder wrote", guarantees.ReadsCurrent[Tx]},
 
 		// Loss and leases, and TestServerKilled, TestHolderStopped,
 		// TestStoppedWhileTheServerIsActive, TestAPingGetsItsTurn
 		{"there is no false alarm, and Unlock is none", guarantees.NoFalseAlarm[Tx]},
-		{
-			"a transaction that ended behind the back of its session is a loss, by the next heartbeat",
-			guarantees.RolledBack[Tx],
-		},
+		{"a transaction that ended behind its session's back is a loss", guarantees.RolledBack[Tx]},
 		{"the lease is kept, on both sides", guarantees.LeaseKept[Tx]},
 		{"the log tells of a loss, and is silent otherwise", guarantees.Logged[Tx]},
 		{"the log tells of a Lock that was forgotten", guarantees.ForgottenLock[Tx]},
@@ -109,53 +94,29 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"nested locks need one connection", guarantees.OneConnection[Tx]},
 		{"a nested Do is a savepoint", guarantees.NestedDo[Tx]},
 		{"a Do inside a Lock is refused, and Apart is the way out", guarantees.DoInsideLock[Tx]},
-		{
-			"a call beside a nested Do, or in it with the wrong context, is refused at once",
-			guarantees.BesideNestedDo[Tx],
-		},
+		{"a call beside a nested Do, or with the wrong context, is refused", guarantees.BesideNestedDo[Tx]},
 		{"what a failed nested Do has locked is not believed in", guarantees.UndoneLocks[Tx]},
-		{
-			"a nested Do that outlives its Do is committed if it returns nil, and only then",
-			guarantees.NestedDoOutlivesDo[Tx],
-		},
+		{"a nested Do that outlives its Do returns nil only if it is committed", guarantees.NestedDoOutlivesDo[Tx]},
 		{"a nested Do that cannot be undone keeps its Do from being committed", guarantees.NestedDoStuck[Tx]},
 		{"a loss elsewhere is not the session's", guarantees.ForeignLoss[Tx]},
 		{"a nested wait that ends leaves the outer lock held", guarantees.NestedWaitEnds[Tx]},
-		{
-			"a nested Do that fails undoes its own work and no other, also behind one that missed",
-			guarantees.NestedAfterMissed[Tx],
-		},
+		{"a nested Do that fails undoes its own work, also behind a miss", guarantees.NestedAfterMissed[Tx]},
 		{"a nested deadlock is an error and never a silent loss", guarantees.NestedDeadlock[Tx]},
-		{
-			"goroutines that share the context of a Lock take turns, of two calls in a Do the second is an error",
-			guarantees.SharedContext[Tx],
-		},
+		{"calls that share a Lock's context take turns; in a Do that is an error", guarantees.SharedContext[Tx]},
 
 		// Combine, and TestOrdersOutliveTheServer
 		{"each caller of a Combined gets its own outcome, after the commit", guarantees.CombinedOutcomes[Tx]},
 		{"a batch is what is queued when it begins, in order and up to its limit", guarantees.CombinedBatches[Tx]},
 		{"the work of a batch has the lock, and nothing of its callers' contexts", guarantees.CombinedContext[Tx]},
 		{"an order leaves the queue with its context, and not the work", guarantees.CombinedLeaving[Tx]},
-		{
-			"any order may leave a batch that waits for its lock, and the others keep their place",
-			guarantees.CombinedWaits[Tx],
-		},
+		{"any order may leave a batch that waits, and the others keep their place", guarantees.CombinedWaits[Tx]},
 		{"an order that makes its batch fail takes no other with it", guarantees.CombinedCulprit[Tx]},
 		{"an order does not get the error of one that has left its batch", guarantees.CombinedCulpritLeaves[Tx]},
 		{"a wait that fails for all of a batch is not tried again", guarantees.CombinedWaitFails[Tx]},
-		{
-			"a batch that failed is tried again in halves, in order, and its orders may leave in between",
-			guarantees.CombinedHalves[Tx],
-		},
-		{
-			"results of another number than orders, and bad input of Combine, commit nothing",
-			guarantees.CombinedRefuses[Tx],
-		},
+		{"a batch that failed is tried again in halves, and orders may leave", guarantees.CombinedHalves[Tx]},
+		{"wrong numbers of results, and bad input of Combine, commit nothing", guarantees.CombinedRefuses[Tx]},
 		{"a panic in a batch goes on at one caller, and the others are told", guarantees.CombinedPanics[Tx]},
-		{
-			"a panic while a batch waits goes on at one caller, and the others are told",
-			guarantees.CombinedWaitPanics[Tx],
-		},
+		{"a panic while a batch waits is one caller's, and the others are told", guarantees.CombinedWaitPanics[Tx]},
 		{"a Tracer that panics at the end of a batch keeps nobody from its outcome", guarantees.CombinedEndPanics[Tx]},
 		{"a lost session is an error to all of its batch, without another try", guarantees.CombinedLost[Tx]},
 		{"an order joins the Do in whose work it is placed, and no Lock", guarantees.CombinedNested[Tx]},
@@ -199,20 +160,11 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"a cancelled wait costs no transaction, however far away the server is", guarantees.CancelledFarAway[Tx]},
 		{"a full pool is an error in time", guarantees.FullPool[Tx]},
 		{"a hundred callers of one key leave the pool to others", guarantees.QueueLeavesPool[Tx]},
-		{
-			"callers of one process are served in the order of their calls, without a connection",
-			guarantees.QueueOrder[Tx],
-		},
-		{
-			"waits and tries in the process end at once, and the server hears nothing of them",
-			guarantees.QueuedWaitEnds[Tx],
-		},
+		{"callers of a process are served in their order, without a connection", guarantees.QueueOrder[Tx]},
+		{"waits and tries in the process end at once, and nothing is sent", guarantees.QueuedWaitEnds[Tx]},
 		{"Within counts the wait in the process and at the server", guarantees.WithinSpansQueue[Tx]},
 		{"broken sessions and panics leave nobody waiting", guarantees.QueueForgetsNobody[Tx]},
-		{
-			"what holds a session does not wait in the process, so the server sees every deadlock",
-			guarantees.QueueSeesDeadlocks[Tx],
-		},
+		{"who holds a session waits at the server, which sees every deadlock", guarantees.QueueSeesDeadlocks[Tx]},
 		{"after any error the pool has its connections back, clean", guarantees.CleanPool[Tx]},
 
 		// Installation and bad input, and TestKnownUnsafe, TestNodeOfCluster, TestOtherTable
@@ -255,20 +207,11 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"a semaphore lets n in and never one more, whichever process they are of", guarantees.SemaphoreBound[Tx]},
 		{"waiters of a semaphore are served in order, in the process and at the server", guarantees.SemaphoreOrder[Tx]},
 		{"each verb takes one permit of a semaphore, a call in a session none", guarantees.SemaphoreVerbs[Tx]},
-		{
-			"the death of a semaphore's holder, or of its first waiter, lets the next one go on",
-			guarantees.SemaphoreDeath[Tx],
-		},
+		{"the death of a semaphore's holder, or first waiter, lets the next go on", guarantees.SemaphoreDeath[Tx]},
 		{"waits for a permit that end at any moment leave nothing behind", guarantees.SemaphoreCancelled[Tx]},
 		{"somebody's cancels cost those who want a permit a second at most", guarantees.SemaphoreKilled[Tx]},
-		{
-			"many waiters of a semaphore take a connection of each process, and send little",
-			guarantees.SemaphoreCosts[Tx],
-		},
-		{
-			"Inspect shows who holds the permits of a semaphore, and Break ends the one that is named",
-			guarantees.SemaphoreInspected[Tx],
-		},
+		{"many waiters of a semaphore take a connection a process, and send little", guarantees.SemaphoreCosts[Tx]},
+		{"Inspect shows who has a semaphore's permits, and Break ends one", guarantees.SemaphoreInspected[Tx]},
 
 		// Exec, and TestRoundTrips
 		{"Exec commits its statements together, and tells what each has affected", guarantees.ExecCommits[Tx]},
@@ -282,10 +225,7 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"Exec waits as Do does, and Within bounds the wait alone", guarantees.ExecWaits[Tx]},
 		{"Exec in the work of a Do is part of its transaction", guarantees.ExecNested[Tx]},
 		{"an Exec that fails in the work of a Do undoes its own work and no other", guarantees.ExecNestedFails[Tx]},
-		{
-			"an Exec that ends in the work of a Do, in its wait or behind it, leaves that Do going",
-			guarantees.ExecNestedEnds[Tx],
-		},
+		{"an Exec that ends in the work of a Do leaves that Do going", guarantees.ExecNestedEnds[Tx]},
 		{"what comes behind a COMMIT among the statements is not committed", guarantees.ExecSelfEnded[Tx]},
 		{"an Exec whose connection breaks in the wait does not say that nothing is committed", guarantees.ExecCut[Tx]},
 		{"an Exec that ends while a statement waits commits nothing", guarantees.ExecKilled[Tx]},
@@ -311,10 +251,7 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"a Once and a batch are tried again as a whole", guarantees.OnceRetried[Tx]},
 
 		// Inspection of elections
-		{
-			"Inspect shows who leads an election and who campaigns, and Break ends the leader",
-			guarantees.InspectElections[Tx],
-		},
+		{"Inspect shows who leads and who campaigns, and Break ends the leader", guarantees.InspectElections[Tx]},
 	}
 }
 
@@ -333,10 +270,7 @@ func alone[Tx any]() []guarantee[Tx] {
 		{"a lost session is announced at once, to the Lock and in the work", guarantees.LossAnnounced[Tx]},
 
 		// Reentry
-		{
-			"what a failed nested Do has left behind is undone with it, and the outer Do goes on",
-			guarantees.UndoneWhileJoining[Tx],
-		},
+		{"what a failed nested Do has left behind is undone with it", guarantees.UndoneWhileJoining[Tx]},
 
 		// Fencing tokens
 		{"a run of the server whose counts are spent is followed by another", guarantees.SpentRun[Tx]},
@@ -484,7 +418,7 @@ var unseen = []string{
 	"a lost session is an error to all of its batch, without another try",
 	"Break ends the holder that was shown, and no other",
 	"Inspect shows all readers, and Break ends one of them",
-	"Inspect shows who leads an election and who campaigns, and Break ends the leader",
+	"Inspect shows who leads and who campaigns, and Break ends the leader",
 	"a lost session is announced at once, to the Lock and in the work",
 	"a leader that is lost is told before the next leads, and campaigns again",
 }
@@ -497,25 +431,25 @@ var notOnGalera = map[string][]string{
 		"Exec in the work of a Do is part of its transaction",
 		"an Exec that fails in the work of a Do undoes its own work and no other",
 		"Exec commits its statements together, and tells what each has affected",
-		"Inspect shows who holds the permits of a semaphore, and Break ends the one that is named",
+		"Inspect shows who has a semaphore's permits, and Break ends one",
 		"waits for a permit that end at any moment leave nothing behind",
-		"many waiters of a semaphore take a connection of each process, and send little",
+		"many waiters of a semaphore take a connection a process, and send little",
 		"somebody's cancels cost those who want a permit a second at most",
 		"each verb takes one permit of a semaphore, a call in a session none",
 		"a semaphore lets n in and never one more, whichever process they are of",
 		"waiters of a semaphore are served in order, in the process and at the server",
-		"the death of a semaphore's holder, or of its first waiter, lets the next one go on",
+		"the death of a semaphore's holder, or first waiter, lets the next go on",
 		"shared locks have tokens like others",
 		"Inspect shows all readers, and Break ends one of them",
 		"a nested Do that fails takes nothing from what was shared before",
 		"an upgrade is refused at once, and nothing is sent",
 		"a shared wait ends and leaves the queue",
 		"readers and writers are served in the order in which they queued",
-			"the work of those that share commits",
+		"the work of those that share commits",
 		"a shared try of what the session has alone does not miss for those who wait",
 		"readers hold a lock together, a writer has it alone",
-		"a nested Do that fails undoes its own work and no other, also behind one that missed",
-		"a transaction that ended behind the back of its session is a loss, by the next heartbeat",
+		"a nested Do that fails undoes its own work, also behind a miss",
+		"a transaction that ended behind its session's back is a loss",
 	},
 	"rows of a caller's table are refused": {
 		"no update is lost under Do",
@@ -524,7 +458,7 @@ var notOnGalera = map[string][]string{
 		"values of any type and any text name their row",
 		"opposite orders of keys never deadlock",
 		"up to 256 keys or rows are locked at once, and no others",
-		"a context that ends during a statement of the work is no loss, and the log has no warning",
+		"a context that ends during a statement of the work is no loss",
 		"a nested wait that ends leaves the outer lock held",
 		"an order that makes its batch fail takes no other with it",
 		"a wait that fails for all of a batch is not tried again",
@@ -535,12 +469,12 @@ var notOnGalera = map[string][]string{
 		"a tracer is told how a Do ended",
 	},
 	"there is no order among waiters on different nodes": {
-		"any order may leave a batch that waits for its lock, and the others keep their place",
+		"any order may leave a batch that waits, and the others keep their place",
 	},
 	"KILL QUERY, also by the end of a context, rolls the transaction back": {
 		"a cancel that races with the grant leaves the caller's transaction usable",
 		"the lease is kept, on both sides",
-		"an Exec that ends in the work of a Do, in its wait or behind it, leaves that Do going",
+		"an Exec that ends in the work of a Do leaves that Do going",
 	},
 	"a token takes a second connection, and more trips": {
 		"many wait for a claim with few connections",
@@ -550,7 +484,7 @@ var notOnGalera = map[string][]string{
 		"a run of the server whose counts are spent is followed by another",
 	},
 	"a node shows its own sessions, and a row as a key while a session waits": {
-		"Inspect shows who leads an election and who campaigns, and Break ends the leader",
+		"Inspect shows who leads and who campaigns, and Break ends the leader",
 		"Inspect shows locks in callers' transactions, and rows of their tables",
 	},
 	"a node sees what another has released some milliseconds later": {

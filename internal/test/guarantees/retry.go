@@ -193,62 +193,21 @@ func OnceRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.False(t, ran, "another did it")
 	require.Equal(t, 2, f.Total(t, "SELECT n FROM "+table))
 
-	var sizes []int // of the batches; the works come one after the other
-	begun, goOn := make(chan struct{}, 1), make(chan struct{})
-	m := f.Locks.Mutex(f.Key("batch")).Retry(1)
-	combined := txlock.Combine(func([]int) *txlock.Mutex[Tx] { return m },
-		func(ctx context.Context, tx Tx, in []int) ([]txlock.Result[int], error) {
-			sizes = append(sizes, len(in))
-			switch len(sizes) {
-			case 1:
-				begun <- struct{}{}
-				<-goOn
-			case 2:
-				f.KillSession(t, tx)
+	o := newOrders(t, testbed.NewFixture(t, e, c))
+	o.Combined = txlock.Combine(func(in []int) *txlock.Mutex[Tx] { return o.lock(in).Retry(1) }, o.work)
+	runs = 0
+	o.during = func(_ context.Context, tx Tx, in []int) error {
+		if in[0] == 1 {
+			if runs++; runs == 1 {
+				o.KillSession(t, tx)
 			}
-			results := make([]txlock.Result[int], len(in))
-			for i := range in {
-				if err := add(ctx, tx); err != nil {
-					return nil, err
-				}
-				results[i].Value = in[i]
-			}
-			return results, nil
-		})
-	errs := make(chan error, 4)
-	order := func(ctx context.Context, in int) {
-		out, err := combined.Do(ctx, in)
-		if err == nil && out != in {
-			err = fmt.Errorf("%d for %d", out, in)
 		}
-		errs <- err
+		return nil
 	}
-	go order(background, 1)
-	testbed.Receive(t, begun)
-	for i := range 3 {
-		queued := watched{background, make(chan struct{}, 9)}
-		go order(queued, i+2)
-		testbed.Receive(t, queued.asked)
+	for i, p := range o.together(t, 1, 2, 3) {
+		p.is(t, 2*(i+1))
 	}
-	close(goOn)
-	for range 4 {
-		require.NoError(t, testbed.Receive(t, errs))
-	}
-	require.Equal(t, []int{1, 3, 3}, sizes)
-	require.Equal(t, 2+4, f.Total(t, "SELECT n FROM "+table))
-	f.Free(t, f.Key("batch"))
-}
-
-// watched tells when somebody waits for its end.
-type watched struct {
-	context.Context
-	asked chan struct{}
-}
-
-func (w watched) Done() <-chan struct{} {
-	select {
-	case w.asked <- struct{}{}:
-	default:
-	}
-	return w.Context.Done()
+	require.Equal(t, [][]int{{0}, {1, 2, 3}, {1, 2, 3}}, o.worked())
+	require.Equal(t, []int{0, 1, 2, 3}, o.committed(t))
+	o.Free(t, o.key)
 }
