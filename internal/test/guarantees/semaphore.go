@@ -68,20 +68,15 @@ func SemaphoreBound[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}
 	require.NoError(t, group.Wait())
 	require.LessOrEqual(t, inside.most.Load(), int64(n))
-
 	var locks []*txlock.Lock
-	for range n {
-		lock, err := here.Locks.Semaphore(here.Key("api"), n).TryLock(background)
-		require.NoError(t, err, "all are free again")
-		locks = append(locks, lock)
+	for range n { // all are free again
+		locks = append(locks, testbed.TryLock(t, here.Locks.Semaphore(here.Key("api"), n)))
 	}
 	testbed.Misses(t, there.Locks.Semaphore(here.Key("api"), n))
 	_, err := here.Locks.Semaphore(here.Key("api"), n).Within(50 * time.Millisecond).Lock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	for _, lock := range locks {
-		testbed.Unlock(t, lock)
-	}
+	testbed.Unlock(t, locks...)
 }
 
 // SemaphoreVerbs shows what each verb does with a permit, and who has which.

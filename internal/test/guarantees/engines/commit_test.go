@@ -64,44 +64,36 @@ func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 // A pooler that has lost the server says so in a FATAL error, also behind a COMMIT that took place.
 func TestPoolerLosesServer(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if e.Kind != servers.Postgres18 {
-			continue
-		}
-		proxy := testbed.Proxy(t, e)
-		pooler, err := servers.StartPgBouncer(background, &servers.Server{
-			Kind: e.Kind, Name: e.Name, DSN: e.DSNFor("", proxy.Addr(), nil),
-		})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
-		f := testbed.NewFixture(t, e.Through(pooler), testbed.PgxOpened())
-		table := f.MakeTable(t, "id int")
-		m, insert := f.Locks.Mutex(f.Key("a")), "INSERT INTO "+table+" VALUES (1)"
-		for i, call := range []func(slow func()) error{
-			func(slow func()) error {
-				return m.Do(background, func(ctx context.Context, tx pgx.Tx) error {
-					defer slow()
-					return f.Exec(ctx, tx, insert)
-				})
-			},
-			func(slow func()) error {
-				slow()
-				_, err := m.Exec(background, txlock.Statement{SQL: insert})
-				return err
-			},
-		} {
-			require.NoError(t, call(func() {}))
-			failed := make(chan error, 1)
-			go func() { failed <- call(func() { proxy.Delay(time.Second) }) }() // so that no answer comes
-			eventually.True(t, "it is committed", func() bool {
-				return f.Total(t, "SELECT COUNT(*) FROM "+table) == 2*i+2
+	e := testbed.NewestPostgres()
+	proxy := testbed.Proxy(t, e)
+	cut := e.Through(&servers.Server{Kind: e.Kind, Name: e.Name, DSN: e.DSNFor("", proxy.Addr(), nil)})
+	f := testbed.NewFixture(t, cut.BehindPgBouncer(t), testbed.PgxOpened())
+	table := f.MakeTable(t, "id int")
+	m, insert := f.Locks.Mutex(f.Key("a")), "INSERT INTO "+table+" VALUES (1)"
+	for i, call := range []func(slow func()) error{
+		func(slow func()) error {
+			return m.Do(background, func(ctx context.Context, tx pgx.Tx) error {
+				defer slow()
+				return f.Exec(ctx, tx, insert)
 			})
-			proxy.Cut()
-			proxy.Delay(0)
-			err := testbed.Receive(t, failed)
-			require.ErrorContains(t, err, "08P01")
-			require.ErrorIs(t, err, txlock.ErrUnknown)
-		}
+		},
+		func(slow func()) error {
+			slow()
+			_, err := m.Exec(background, txlock.Statement{SQL: insert})
+			return err
+		},
+	} {
+		require.NoError(t, call(func() {}))
+		failed := make(chan error, 1)
+		go func() { failed <- call(func() { proxy.Delay(time.Second) }) }() // so that no answer comes
+		eventually.True(t, "it is committed", func() bool {
+			return f.Total(t, "SELECT COUNT(*) FROM "+table) == 2*i+2
+		})
+		proxy.Cut()
+		proxy.Delay(0)
+		err := testbed.Receive(t, failed)
+		require.ErrorContains(t, err, "08P01")
+		require.ErrorIs(t, err, txlock.ErrUnknown)
 	}
 }
 

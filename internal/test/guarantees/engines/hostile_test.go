@@ -74,12 +74,7 @@ func TestHostileNames(t *testing.T) {
 	eachPostgres(t, func(t *testing.T, given *testbed.Engine) {
 		e := testbed.Own(t, given.Kind, "-c", "logging_collector=on", "-c", "log_destination=csvlog",
 			"-c", "log_statement=all", "-c", "log_rotation_size=0")
-		for _, c := range testbed.PostgresPgx {
-			t.Run(c.Name, func(t *testing.T) { hostileNames(t, e, c) })
-		}
-		for _, c := range testbed.PostgresSQL {
-			t.Run(c.Name, func(t *testing.T) { hostileNames(t, e, c) })
-		}
+		clientsOf(t, e, hostileNames[pgx.Tx], hostileNames[*sql.Tx])
 	})
 }
 

@@ -84,17 +84,12 @@ func noSecondSession(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx])
 	f := testbed.NewFixture(t, e, c)
 	user := testbed.OrdinaryUser(t, f, "")
 	f.AsAdmin(t, "ALTER USER "+user.User+" WITH MAX_USER_CONNECTIONS 1")
-	driver, pool := c.Connect(t, user.FormatDSN(), 4)
-	t.Cleanup(pool.Close)
-	checkAlone(t, txlock.New(driver, txlock.WithTable(f.Label+".locks")))
+	checkAlone(t, c.Locker(t, user.FormatDSN(), 4, txlock.WithTable(f.Label+".locks")))
 }
 
 func noSecond[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	t.Parallel()
-	pooler, err := servers.StartPgBouncer(background, e.Server, "default_pool_size=1")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
-	checkAlone(t, testbed.NewSizedFixture(t, e.Through(pooler), c, 4, "").Locks)
+	checkAlone(t, testbed.NewSizedFixture(t, e.BehindPgBouncer(t, "default_pool_size=1"), c, 4, "").Locks)
 }
 
 func checkAlone[Tx any](t *testing.T, locks *txlock.Locker[Tx]) {

@@ -25,16 +25,14 @@ func TestNothingWaitsForALock(t *testing.T) {
 			return
 		}
 		e := testbed.Own(t, shared.Kind)
-		pooler, err := servers.StartPgBouncer(background, e.Server)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+		pooled := e.BehindPgBouncer(t)
 		idleHolder(t, e, testbed.PgxOpened())
 		idleHolder(t, e, testbed.PostgresSQL[0])
-		idleHolder(t, e.Through(pooler), testbed.PgxOnPool(""))
+		idleHolder(t, pooled, testbed.PgxOnPool(""))
 		t.Run("side by side", func(t *testing.T) {
 			t.Run("postgres.Open", func(t *testing.T) { nothingWaits(t, e, testbed.PgxOpened()) })
 			t.Run("sql.DB", func(t *testing.T) { nothingWaits(t, e, testbed.PostgresSQL[0]) })
-			t.Run("PgBouncer", func(t *testing.T) { nothingWaits(t, e.Through(pooler), testbed.PgxOnPool("")) })
+			t.Run("PgBouncer", func(t *testing.T) { nothingWaits(t, pooled, testbed.PgxOnPool("")) })
 			keyless, _ := e.Keyless(t, 30)
 			t.Run("no cancels", func(t *testing.T) { nothingWaits(t, keyless, testbed.PgxOpened()) })
 			t.Run("no cancels, sql.DB", func(t *testing.T) { nothingWaits(t, keyless, testbed.PostgresSQL[0]) })

@@ -25,12 +25,18 @@ func (e *Engine) Through(pooler *servers.Server) *Engine {
 // no session of the server may have a setting that a txlock session made.
 func PgBouncer(t *testing.T) *Engine {
 	t.Helper()
-	newest := newestPostgres()
-	pooler, err := servers.StartPgBouncer(background, newest.Server, "default_pool_size=150", "max_client_conn=1000")
+	through := NewestPostgres().BehindPgBouncer(t, "default_pool_size=150", "max_client_conn=1000")
+	t.Cleanup(func() { unchangedSettings(t, through.Server) })
+	return through
+}
+
+// BehindPgBouncer is the engine behind a PgBouncer in transaction mode with further settings.
+func (e *Engine) BehindPgBouncer(t *testing.T, settings ...string) *Engine {
+	t.Helper()
+	pooler, err := servers.StartPgBouncer(background, e.Server, settings...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
-	t.Cleanup(func() { unchangedSettings(t, pooler) })
-	return newest.Through(pooler)
+	return e.Through(pooler)
 }
 
 // Pgpool is the newest PostgreSQL behind a pgpool-II, which has a session of the server's for each
@@ -39,7 +45,7 @@ func PgBouncer(t *testing.T) *Engine {
 // next clients of these sessions have no setting of txlock's.
 func Pgpool(t *testing.T, clients int, simple bool) *Engine {
 	t.Helper()
-	newest := newestPostgres()
+	newest := NewestPostgres()
 	pooler, err := servers.StartPgpool(background, newest.Server, clients)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
@@ -56,7 +62,7 @@ func Pgpool(t *testing.T, clients int, simple bool) *Engine {
 // is checked as PgBouncer is.
 func Odyssey(t *testing.T, settings ...string) *Engine {
 	t.Helper()
-	newest := newestPostgres()
+	newest := NewestPostgres()
 	pooler, err := servers.StartOdyssey(background, newest.Server, settings...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
@@ -77,7 +83,8 @@ func MySQLRouter(t *testing.T, idle int, settings ...string) *Engine {
 	return through
 }
 
-func newestPostgres() (newest *Engine) {
+// NewestPostgres is the engine of its newest version, but of those that the full tier adds.
+func NewestPostgres() (newest *Engine) {
 	for _, e := range Engines {
 		if e.Postgres && !e.Further {
 			newest = e
@@ -90,12 +97,7 @@ func newestPostgres() (newest *Engine) {
 // they could cancel. It also returns the way there.
 func (e *Engine) Keyless(t *testing.T, sessions int) (*Engine, *wire.Proxy) {
 	t.Helper()
-	pooler, err := servers.StartPgBouncer(background, e.Server, fmt.Sprintf("default_pool_size=%d", sessions))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
-	proxy, err := wire.Listen(e.Through(pooler).Address())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
+	proxy := Proxy(t, e.BehindPgBouncer(t, fmt.Sprintf("default_pool_size=%d", sessions)))
 	proxy.HideKeys()
 	return e.Through(&servers.Server{
 		Kind: e.Kind, Name: "a pooler without cancels before " + e.Name, DSN: e.DSNFor("", proxy.Addr(), nil),
