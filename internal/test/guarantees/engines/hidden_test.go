@@ -83,12 +83,12 @@ func fixtureOf[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], op
 	return testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", append(options, txlock.WithLease(time.Hour))...)
 }
 
-// locking locks a key in one of many ways, and calls inside while it is locked.
-type locking[Tx any] func(f *testbed.Fixture[Tx], key string, inside func()) error
+// locking locks a key in one of many ways, and calls inside while it is locked. It says whether it
+// has to wait for another that holds the key in the same way.
+type locking[Tx any] func(f *testbed.Fixture[Tx], key string, waits bool, inside func()) error
 
-// ways are all ways to lock, each with one that has to wait for it. The first that waits
-// for a permit waits for no lock.
-func ways[Tx any]() map[string][2]locking[Tx] {
+// ways are all ways to lock. The first that waits for a permit waits for no lock.
+func ways[Tx any]() map[string]locking[Tx] {
 	type fixture = *testbed.Fixture[Tx]
 	lock := func(m *txlock.Mutex[Tx], inside func()) error {
 		held, err := m.Lock(background)
@@ -117,54 +117,47 @@ func ways[Tx any]() map[string][2]locking[Tx] {
 		})
 		return err
 	}
-	mutex := func(f fixture, key string, inside func()) error { return lock(f.Locks.Mutex(key), inside) }
-	permit := func(f fixture, key string, inside func()) error { return lock(f.Locks.Semaphore(key, 1), inside) }
-	once := func(f fixture, key string, inside func()) error { return done(f.Locks.Once(key), inside) }
-	per := func(f fixture, key string, inside func()) error {
-		return done(f.Locks.Once(key).Per(time.Hour), inside)
+	sharedIf := func(shared bool, m *txlock.Mutex[Tx]) *txlock.Mutex[Tx] {
+		if shared {
+			return m.Shared()
+		}
+		return m
 	}
-	lockTx := func(f fixture, key string, inside func()) error {
-		return in(f, func(tx Tx) error { return f.Locks.Mutex(key, key+"+").LockTx(background, tx) }, inside)
-	}
-	lead := func(f fixture, key string, inside func()) error {
-		return f.Locks.Election(key, "somebody").Lead(background, func(context.Context, int64) error {
-			inside()
-			return nil
-		})
-	}
-	return map[string][2]locking[Tx]{
-		"Mutex": {mutex, mutex},
-		"keys": {func(f fixture, key string, inside func()) error {
+	return map[string]locking[Tx]{
+		"Mutex": func(f fixture, key string, _ bool, inside func()) error { return lock(f.Locks.Mutex(key), inside) },
+		"keys": func(f fixture, key string, _ bool, inside func()) error {
 			return lock(f.Locks.Mutex(key+"-", key), inside)
-		}, mutex},
-		"Shared": {func(f fixture, key string, inside func()) error {
-			return lock(f.Locks.Mutex(key).Shared(), inside)
-		}, mutex},
-		"Shared behind": {mutex, func(f fixture, key string, inside func()) error {
-			return lock(f.Locks.Mutex(key).Shared(), inside)
-		}},
-		"Semaphore": {permit, permit},
-		"Once":      {once, once},
-		"Per":       {per, per},
-		"DoTx": {func(f fixture, key string, inside func()) error {
-			return in(f, func(tx Tx) error {
-				_, err := f.Locks.Once(key).DoTx(background, tx)
-				return err
-			}, inside)
-		}, once},
-		"LockTx":   {lockTx, lockTx},
-		"Election": {lead, lead},
-		"nested": {func(f fixture, key string, inside func()) error {
-			return f.Locks.Mutex(key+"~").Do(background, func(ctx context.Context, _ Tx) error {
-				_, err := f.Locks.Once(key+"?").Do(ctx, func(ctx context.Context, _ Tx) error {
-					return f.Locks.Mutex(key).Do(ctx, func(context.Context, Tx) error {
-						inside()
-						return nil
-					})
-				})
-				return err
+		},
+		"Shared": func(f fixture, key string, waits bool, inside func()) error {
+			return lock(sharedIf(!waits, f.Locks.Mutex(key)), inside)
+		},
+		"Shared behind": func(f fixture, key string, waits bool, inside func()) error {
+			return lock(sharedIf(waits, f.Locks.Mutex(key)), inside)
+		},
+		"Semaphore": func(f fixture, key string, _ bool, inside func()) error {
+			return lock(f.Locks.Semaphore(key, 1), inside)
+		},
+		"Once": func(f fixture, key string, _ bool, inside func()) error { return done(f.Locks.Once(key), inside) },
+		"Per": func(f fixture, key string, _ bool, inside func()) error {
+			return done(f.Locks.Once(key).Per(time.Hour), inside)
+		},
+		"DoTx": func(f fixture, key string, _ bool, inside func()) error {
+			return in(f, func(tx Tx) error { _, err := f.Locks.Once(key).DoTx(background, tx); return err }, inside)
+		},
+		"LockTx": func(f fixture, key string, _ bool, inside func()) error {
+			return in(f, func(tx Tx) error { return f.Locks.Mutex(key, key+"+").LockTx(background, tx) }, inside)
+		},
+		"Election": func(f fixture, key string, _ bool, inside func()) error {
+			return f.Locks.Election(key, "somebody").Lead(background, func(context.Context, int64) error {
+				inside()
+				return nil
 			})
-		}, mutex},
+		},
+		"nested": func(f fixture, key string, _ bool, inside func()) error {
+			return f.Locks.Mutex(key+"~").Do(background, func(ctx context.Context, _ Tx) error {
+				return f.Locks.Mutex(key).Do(ctx, func(context.Context, Tx) error { inside(); return nil })
+			})
+		},
 	}
 }
 
@@ -188,7 +181,7 @@ func holdAll[Tx any](t *testing.T, holder, waiter *testbed.Fixture[Tx]) (places 
 		begun := sync.OnceFunc(inside.Done)
 		group.Go(func() error {
 			defer begun()
-			return way[0](holder, key, func() {
+			return way(holder, key, false, func() {
 				begun()
 				<-release
 			})
@@ -197,7 +190,7 @@ func holdAll[Tx any](t *testing.T, holder, waiter *testbed.Fixture[Tx]) (places 
 	inside.Wait()
 	for _, a := range all {
 		group.Go(func() error {
-			err := ways[Tx]()[a.name][1](waiter, a.key, func() { entered.Add(1) })
+			err := ways[Tx]()[a.name](waiter, a.key, true, func() { entered.Add(1) })
 			if err != nil {
 				return fmt.Errorf("%s waits: %w", a.name, err)
 			}

@@ -174,50 +174,42 @@ func refusesAll[Tx any](t *testing.T, c testbed.Client[Tx], dsn, says string, is
 func TestReplicatedBothWays(t *testing.T) {
 	t.Parallel()
 	e := testbed.Own(t, servers.Postgres(), "-c", "wal_level=logical")
+	names := []string{"here", "there"}
 	var nodes []*sql.DB
 	var locks []*txlock.Locker[*sql.Tx]
-	for _, name := range []string{"here", "there"} {
-		e.AsAdmin(t, "create database "+name)
-		dsn := strings.Replace(e.DSN, "/txlock", "/"+name, 1)
-		driver, p := testbed.PostgresSQL[0].Connect(t, dsn, 4)
-		t.Cleanup(p.Close)
-		nodes = append(nodes, p.DB)
-		locks = append(locks, txlock.New(driver, txlock.WithSlots(16)))
-	}
-	for i, node := range nodes {
-		require.NoError(t, locks[i].Install(background))
-		// A subscription to the same server hangs when it makes its slot.
-		for _, text := range []string{
-			"create publication all_tables for all tables",
-			"select pg_create_logical_replication_slot('slot_" + fmt.Sprint(i) + "', 'pgoutput')",
-		} {
-			_, err := node.Exec(text)
+	dsnOf := func(name string) string { return strings.Replace(e.DSN, "/txlock", "/"+name, 1) }
+	run := func(i int, texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			_, err := nodes[i].Exec(text)
 			require.NoError(t, err)
 		}
 	}
+	for i, name := range names {
+		e.AsAdmin(t, "create database "+name)
+		driver, p := testbed.PostgresSQL[0].Connect(t, dsnOf(name), 4)
+		t.Cleanup(p.Close)
+		nodes = append(nodes, p.DB)
+		locks = append(locks, txlock.New(driver, txlock.WithSlots(16)))
+		require.NoError(t, locks[i].Install(background))
+		// A subscription to the same server hangs when it makes its slot.
+		run(i, "create publication all_tables for all tables",
+			fmt.Sprintf("select pg_create_logical_replication_slot('slot_%d', 'pgoutput')", i))
+	}
 	subscribe := func(i int) {
-		_, err := nodes[i].Exec(fmt.Sprintf("create subscription sub connection '%s' publication all_tables with "+
-			"(create_slot = false, slot_name = slot_%d, copy_data = false)",
-			strings.Replace(e.DSN, "/txlock", []string{"/there", "/here"}[i], 1), 1-i))
-		require.NoError(t, err)
+		run(i, fmt.Sprintf("create subscription sub connection '%s' publication all_tables with "+
+			"(create_slot = false, slot_name = slot_%d, copy_data = false)", dsnOf(names[1-i]), 1-i))
 		t.Cleanup(func() {
-			for _, text := range []string{
-				"alter subscription sub disable", "alter subscription sub set (slot_name = none)",
-				"drop subscription sub",
-			} {
-				_, err := nodes[i].Exec(text)
-				require.NoError(t, err)
-			}
+			run(i, "alter subscription sub disable", "alter subscription sub set (slot_name = none)",
+				"drop subscription sub")
 		})
 	}
-	_, err := nodes[1].Exec("drop publication all_tables")
-	require.NoError(t, err)
+	run(1, "drop publication all_tables")
 	subscribe(1)
 	for _, l := range locks { // a standby of a kind, and its primary
 		require.NoError(t, l.Check(background))
 	}
-	_, err = nodes[1].Exec("create publication all_tables for all tables")
-	require.NoError(t, err)
+	run(1, "create publication all_tables for all tables")
 	subscribe(0)
 	for _, l := range locks {
 		for _, err := range []error{l.Check(background), l.Install(background)} {
@@ -225,9 +217,8 @@ func TestReplicatedBothWays(t *testing.T) {
 			require.ErrorContains(t, err, "publication all_tables carries them out")
 		}
 	}
-	_, err = nodes[0].Exec("alter publication all_tables rename to others; drop publication others; " +
-		"create table others (); create publication others for table others")
-	require.NoError(t, err)
+	run(0, "alter publication all_tables rename to others", "drop publication others", "create table others ()",
+		"create publication others for table others")
 	require.NoError(t, locks[0].Check(background), "the lock table is brought in, and not carried out")
 }
 

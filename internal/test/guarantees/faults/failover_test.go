@@ -26,30 +26,22 @@ func TestFailover(t *testing.T) {
 		if e.Given() {
 			continue
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			if !e.Postgres {
-				t.Run("HAProxy", func(t *testing.T) {
-					t.Parallel()
-					throughHAProxy(t, e.Kind, testbed.MySQLOpened())
-				})
-				if e.Kind == servers.MariaDB || tier.Full() { // a pair of MySQL takes long to start
-					t.Run("dial", func(t *testing.T) {
-						t.Parallel()
-						byDial(t, e.Kind, testbed.MySQLOpened())
-					})
-				}
-				return
+		ways := map[string]func(*testing.T){}
+		if e.Postgres {
+			ways["postgres.Open"] = func(t *testing.T) { byHosts(t, e.Kind, testbed.PgxOpened()) }
+			ways["sql.DB"] = func(t *testing.T) { byHosts(t, e.Kind, testbed.PostgresSQL[0]) }
+		} else {
+			ways["HAProxy"] = func(t *testing.T) { throughHAProxy(t, e.Kind, testbed.MySQLOpened()) }
+			if e.Kind == servers.MariaDB || tier.Full() { // a pair of MySQL takes long to start
+				ways["dial"] = func(t *testing.T) { byDial(t, e.Kind, testbed.MySQLOpened()) }
 			}
-			t.Run("postgres.Open", func(t *testing.T) {
+		}
+		for name, way := range ways {
+			t.Run(e.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				byHosts(t, e.Kind, testbed.PgxOpened())
+				way(t)
 			})
-			t.Run("sql.DB", func(t *testing.T) {
-				t.Parallel()
-				byHosts(t, e.Kind, testbed.PostgresSQL[0])
-			})
-		})
+		}
 	}
 }
 

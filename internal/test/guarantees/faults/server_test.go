@@ -94,24 +94,16 @@ func serverKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 }
 
 func TestUnlockBounded(t *testing.T) {
-	for _, e := range testbed.Engines {
-		if e.Given() {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			if e.Postgres {
-				unlockBounded(t, testbed.Own(t, e.Kind), testbed.PgxOpened())
-				return
-			}
-			unlockBounded(t, testbed.Own(t, e.Kind), testbed.MySQLOpened())
-		})
-	}
+	testbed.EachOpened(t, unlockBounded[pgx.Tx], unlockBounded[*sql.Tx])
 }
 
 // A release that the server does not confirm returns an error in time, and the lock is free once
 // the server answers again.
 func unlockBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	if e.Given() {
+		return
+	}
+	e = testbed.Own(t, e.Kind)
 	log := &testbed.Logbook{}
 	// No heartbeat is sent in the first minutes of such a lease: Unlock would wait for its answer
 	// first.
@@ -130,30 +122,17 @@ func unlockBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	testbed.Unlock(t, next)
 }
 
-// A cancel takes seconds to arrive, as on a machine that stalls, or through a pooler that must
-// connect first. A nested wait waits for it: the transaction around it has more to lose.
 func TestSlowCancel(t *testing.T) {
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		if e.Given() {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			own := testbed.Own(t, e.Kind)
-			switch {
-			case !e.Postgres:
-				slowCancel(t, own, testbed.MySQLOpened())
-			case e.Kind.String() < "PostgreSQL 18":
-				slowCancel(t, own, testbed.PgxOpened())
-			default:
-				slowCancel(t, own, testbed.PostgresSQL[0])
-			}
-		})
-	}
+	testbed.EachOpened(t, slowCancel[pgx.Tx], slowCancel[*sql.Tx])
 }
 
+// A cancel takes seconds to arrive, as on a machine that stalls, or through a pooler that must
+// connect first. A nested wait waits for it: the transaction around it has more to lose.
 func slowCancel[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	if e.Given() {
+		return
+	}
+	e = testbed.Own(t, e.Kind)
 	f := testbed.NewSizedFixture(t, e, c, 4, "")
 	table := f.MakeTable(t, "id int primary key")
 	holder := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))

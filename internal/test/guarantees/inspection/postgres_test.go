@@ -14,6 +14,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -182,51 +183,37 @@ func longKeys(t *testing.T, e *testbed.Engine) {
 // The tables of a copied database have the same numbers. What is locked in one database does not
 // show in the other.
 func copiedDatabase(t *testing.T, e *testbed.Engine) {
-	administrator := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
-	in := func(database string) *testbed.Engine {
+	c, original := testbed.PostgresPgx[0], testbed.NewLabel()
+	copied := original + "_copied"
+	dsn := func(database string) string {
 		u, err := url.Parse(e.DSN)
 		require.NoError(t, err)
 		u.Path = "/" + database
-		other, err := testbed.NewEngine(&servers.Server{Kind: e.Kind, Name: e.Name, DSN: u.String()})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = other.Admin.Close() })
-		return other
+		return u.String()
 	}
-	original, copied := administrator.Label+"_original", administrator.Label+"_copied"
 	create := func(statement, database string) {
-		administrator.AsAdmin(t, statement)
-		t.Cleanup(func() { administrator.AsAdmin(t, "DROP DATABASE "+database+" WITH (FORCE)") })
+		e.AsAdmin(t, statement)
+		t.Cleanup(func() { e.AsAdmin(t, "DROP DATABASE "+database+" WITH (FORCE)") })
 	}
 	create("CREATE DATABASE "+original, original)
-	seeding := in(original)
-	driver, p := administrator.Connect(t, seeding.DSNFor(administrator.Label, "", nil), 1)
-	seed := txlock.New(driver, txlock.WithTable(seeding.Table()))
-	require.NoError(t, seed.Install(background))
-	require.NoError(t, seed.Close())
-	p.Close()
-	for _, statement := range []string{"CREATE TABLE things (id int primary key)", "INSERT INTO things VALUES (1)"} {
-		_, err := seeding.Admin.Exec(statement)
-		require.NoError(t, err)
-	}
-	require.NoError(t, seeding.Admin.Close()) // a database with sessions cannot be copied
+	driver, pool := c.Connect(t, dsn(original), 2)
+	require.NoError(t, txlock.New(driver).Install(background))
+	pool.Close() // a database with sessions cannot be copied
 	create("CREATE DATABASE "+copied+" TEMPLATE "+original, copied)
+	here, there := c.Locker(t, dsn(original), 4), c.Locker(t, dsn(copied), 4)
 
-	here := testbed.NewFixture(t, in(original), testbed.PostgresPgx[0])
-	there := testbed.NewFixture(t, in(copied), testbed.PostgresPgx[0])
-	number := "SELECT 'things'::regclass::oid::int"
-	require.Equal(t, here.Total(t, number), there.Total(t, number))
-	key := here.Key("copied")
-	_, release := here.HoldInDo(t, key)
-	granted := here.Queue(t, 1, key)
-	row := testbed.Lock(t, here.Locks.Rows("things", "id", 1))
-	rowLater := testbed.LockLater(here.Locks.Rows("things", "id", 1))
-	here.Waiters(t, 2)
-	require.Len(t, here.Look(t), 2)
-	require.Empty(t, there.Look(t))
-	testbed.Unlock(t, row)
-	require.NoError(t, <-rowLater)
-	require.NoError(t, release())
-	require.NoError(t, (<-granted).Unlock(background))
+	held := testbed.Lock(t, here.Mutex("a"))
+	waits := testbed.LockLater(here.Mutex("a"))
+	eventually.True(t, "it is shown where it is", func() bool {
+		shown, err := here.Inspect(background)
+		require.NoError(t, err)
+		return len(shown) == 1 && shown[0].Holder != nil && len(shown[0].Waiters) == 1
+	})
+	shown, err := there.Inspect(background)
+	require.NoError(t, err)
+	require.Empty(t, shown)
+	testbed.Unlock(t, held)
+	require.NoError(t, testbed.Receive(t, waits))
 }
 
 // Work that prepares its transaction has lost the lock, which the transaction keeps: Inspect shows
