@@ -2,7 +2,6 @@ package inspection
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"net/url"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
@@ -258,19 +256,4 @@ func TestInspectPrepared(t *testing.T) {
 	require.NoError(t, (<-granted).Unlock(background))
 	require.NoError(t, <-row)
 	require.Empty(t, f.Look(t, key))
-}
-
-// silent is a driver that does not show who holds locks.
-type silent struct{ dialects.Driver[*sql.Tx] }
-
-func TestInspectWithoutInspector(t *testing.T) {
-	t.Parallel()
-	f := innodbFixture(t, testbed.Engines[len(testbed.Engines)-1])
-	driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
-	defer p.Close()
-	locks := txlock.New[*sql.Tx](silent{driver}, txlock.WithTable(f.Table()))
-	_, err := locks.Inspect(background, f.Key("k"))
-	require.ErrorContains(t, err, "does not show who holds locks")
-	require.ErrorContains(t, locks.Break(background, txlock.Holding{}), "does not show who holds locks")
-	testbed.Unlock(t, testbed.Lock(t, locks.Mutex(f.Key("k"))))
 }
