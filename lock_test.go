@@ -163,7 +163,6 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"callers of a process are served in their order, without a connection", guarantees.QueueOrder[Tx]},
 		{"waits and tries in the process end at once, and nothing is sent", guarantees.QueuedWaitEnds[Tx]},
 		{"Within counts the wait in the process and at the server", guarantees.WithinSpansQueue[Tx]},
-		{"broken sessions and panics leave nobody waiting", guarantees.QueueForgetsNobody[Tx]},
 		{"who holds a session waits at the server, which sees every deadlock", guarantees.QueueSeesDeadlocks[Tx]},
 		{"after any error the pool has its connections back, clean", guarantees.CleanPool[Tx]},
 
@@ -180,7 +179,7 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"Check accepts this engine", guarantees.CheckAccepts[Tx]},
 		{"Ping asks for the lock table, and waits for no lock", guarantees.Pinged[Tx]},
 
-		// Once, and TestOnceKilledAtCommit
+		// Once
 		{"work is done once, whoever asks for it", guarantees.OnceEach[Tx]},
 		{"who comes while the work runs waits, and runs it if it failed", guarantees.OnceWaits[Tx]},
 		{"work that failed, panicked or lost its session leaves no marker", guarantees.OnceFails[Tx]},
@@ -239,7 +238,6 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"who has a claim takes it again", guarantees.ClaimOwn[Tx]},
 		{"Inspect shows claims, and Break ends them", guarantees.ClaimShown[Tx]},
 		{"who waits for a claim takes no connection", guarantees.ClaimWaits[Tx]},
-		{"of many who try to take a claim one does", guarantees.ClaimRaced[Tx]},
 		{"who waits for late claims keeps nobody waiting", guarantees.ClaimsLate[Tx]},
 		{"Within bounds all of a claim's call", guarantees.ClaimsBounded[Tx]},
 		{"many wait for a claim with few connections", guarantees.ClaimsMany[Tx]},

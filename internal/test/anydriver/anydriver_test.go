@@ -99,7 +99,6 @@ var sideBySide = []guarantee{
 	guarantees.Breaks[*sql.Tx],
 	guarantees.LimitFarAway[*sql.Tx],
 	guarantees.FullPool[*sql.Tx],
-	guarantees.QueueForgetsNobody[*sql.Tx],
 	guarantees.CleanPool[*sql.Tx],
 	guarantees.InstallTogether[*sql.Tx],
 	guarantees.InstallAgain[*sql.Tx],

@@ -128,34 +128,6 @@ func ClaimsBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	testbed.Unlock(t, lock)
 }
 
-// ClaimRaced shows that of many who try at once, in processes of their own, one gets the claim.
-func ClaimRaced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	var callers errgroup.Group
-	key, begun := "", time.Now()
-	for i := range 6 {
-		f := testbed.NewSizedFixture(t, e, c, 2, e.Address())
-		if i == 0 {
-			key = f.OnceKey("raced", "claim:")
-		}
-		callers.Go(func() error {
-			for time.Since(begun) < 2*time.Second {
-				held, err := f.Locks.Claim(key).TryTake(background, fmt.Sprint("caller ", i), time.Hour)
-				if errors.Is(err, txlock.ErrNotAcquired) {
-					continue
-				}
-				if err == nil {
-					err = held.Release(background) // that of another who believes to have it would be an error
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	require.NoError(t, callers.Wait())
-}
-
 // ClaimsMany shows that many who wait for claims need one connection, and all get one.
 func ClaimsMany[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newSeat(t, testbed.NewSizedFixture(t, e, c, 2, e.Address()))

@@ -189,41 +189,6 @@ func WithinSpansQueue[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	testbed.Unlock(t, held)
 }
 
-// QueueForgetsNobody shows that broken sessions and panics leave nobody waiting.
-func QueueForgetsNobody[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const callers, turns, kills = 40, 5, 4
-	f, _ := crowded(t, e, c, 10, "", txlock.WithQueue(2))
-	m := f.Locks.Mutex(f.Key("crowd"))
-	holds := make(chan struct{}, callers*turns)
-	var group sync.WaitGroup
-	for i := range callers {
-		group.Go(func() {
-			for served := 0; served < turns; {
-				func() {
-					defer func() { _ = recover() }()
-					_ = lockOrDo(m, i%4 == 0, func() {
-						served++
-						holds <- struct{}{}
-						if i%8 == 0 {
-							panic("in the work")
-						}
-					})
-				}()
-			}
-		})
-	}
-	for range kills {
-		for range callers * turns / (kills + 1) {
-			testbed.Receive(t, holds)
-		}
-		f.KillSessions(t)
-	}
-	done := make(chan struct{})
-	go func() { group.Wait(); close(done) }()
-	testbed.Receive(t, done)
-	f.Free(t, f.Key("crowd"))
-}
-
 // QueueSeesDeadlocks shows that what holds a session does not wait in the process: with one place a
 // key, which others already wait for, the server still sees the circle.
 func QueueSeesDeadlocks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {

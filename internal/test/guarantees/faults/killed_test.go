@@ -111,52 +111,6 @@ func untilKilled(t *testing.T, e *testbed.Engine, workers int, within int64, fir
 	return int(next.Load())
 }
 
-func TestOnceKilledAtCommit(t *testing.T) {
-	testbed.EachOpened(t, onceKilledAtCommit[pgx.Tx], onceKilledAtCommit[*sql.Tx])
-}
-
-// A server is killed while many commit. Afterwards each marker has its work, each work its marker,
-// and who was told that the work ran was told the truth. Tried again, all work is there once.
-func onceKilledAtCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	e, f := own(t, e, c, servers.Options{Durable: true})
-	if f == nil {
-		return
-	}
-	table := f.MakeTable(t, "n int")
-	do := func(n int) (bool, error) {
-		return f.Locks.Once(fmt.Sprint(n)).Do(background, func(ctx context.Context, tx Tx) error {
-			return f.Exec(ctx, tx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, n))
-		})
-	}
-	keys := 0
-	for range tier.Pick(1, 1, 100) {
-		_, err := do(keys)
-		require.NoError(t, err)
-		first, ran := keys+1, atomic.Int64{}
-		keys = untilKilled(t, e, 8, 30, first, func(n int) error {
-			did, err := do(n)
-			if did {
-				ran.Add(1)
-			}
-			return err
-		})
-		markers := f.Total(t, "SELECT COUNT(*) FROM "+e.Table()+"_once")
-		require.Equal(t, markers, f.Total(t, "SELECT COUNT(*) FROM "+table))
-		there := f.Total(t, fmt.Sprintf("SELECT COUNT(*) FROM %s WHERE n >= %d", table, first))
-		require.GreaterOrEqual(t, there, int(ran.Load()))
-		for n := first; n < keys; n++ {
-			did, err := do(n)
-			require.NoError(t, err)
-			if did {
-				there++
-			}
-		}
-		require.Equal(t, keys-first, there)
-		require.Equal(t, keys, f.Total(t, "SELECT COUNT(DISTINCT n) FROM "+table))
-		require.Equal(t, keys, f.Total(t, "SELECT COUNT(*) FROM "+table))
-	}
-}
-
 func TestClaimKilledAtCommit(t *testing.T) {
 	testbed.EachOpened(t, claimKilledAtCommit[pgx.Tx], claimKilledAtCommit[*sql.Tx])
 }
