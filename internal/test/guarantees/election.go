@@ -64,39 +64,29 @@ func OneLeader[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	name := fixtures[0].Key("election")
 	var inside atomic.Int64
 	var last int64 // guarded by the leadership
-	var group errgroup.Group
-	for i := range 8 {
-		f := fixtures[i%2]
-		me := f.Locks.Election(name, fmt.Sprint("candidate ", i))
-		group.Go(func() error {
-			for range 4 {
-				if err := me.Lead(background, func(ctx context.Context, term int64) error {
-					if now := inside.Add(1); now > 1 {
-						return fmt.Errorf("%d lead", now)
-					}
-					defer inside.Add(-1)
-					if term <= last {
-						return fmt.Errorf("term %d after %d", term, last)
-					}
-					last = term
-					for _, other := range fixtures {
-						leader, err := other.Locks.Election(name, "onlooker").Leader(ctx)
-						if err != nil {
-							return err
-						}
-						if leader.Identity != fmt.Sprint("candidate ", i) || leader.Term != term {
-							return fmt.Errorf("%d leads with term %d, not %+v", i, term, leader)
-						}
-					}
-					return nil
-				}); err != nil {
+	contend(t, 8, 4, func(i int) error {
+		me := fmt.Sprint("candidate ", i)
+		return fixtures[i%2].Locks.Election(name, me).Lead(background, func(ctx context.Context, term int64) error {
+			if now := inside.Add(1); now > 1 {
+				return fmt.Errorf("%d lead", now)
+			}
+			defer inside.Add(-1)
+			if term <= last {
+				return fmt.Errorf("term %d after %d", term, last)
+			}
+			last = term
+			for _, other := range fixtures {
+				leader, err := other.Locks.Election(name, "onlooker").Leader(ctx)
+				if err != nil {
 					return err
+				}
+				if leader.Identity != me || leader.Term != term {
+					return fmt.Errorf("%s leads with term %d, not %+v", me, term, leader)
 				}
 			}
 			return nil
 		})
-	}
-	require.NoError(t, group.Wait())
+	})
 	require.Positive(t, last)
 	_, err := fixtures[0].Locks.Election(name, "onlooker").Leader(background)
 	require.ErrorIs(t, err, txlock.ErrNoLeader)

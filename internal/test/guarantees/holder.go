@@ -29,26 +29,33 @@ func OneHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	other := testbed.NewFixture(t, e, c)
 	var inside atomic.Int64
-	group, ctx := errgroup.WithContext(background) // a failure ends the waits of the others
-	for i := range 16 {
+	contend(t, 16, 25, func(caller int) error {
 		locks, rival := f.Locks, other.Locks
-		if i%2 == 1 {
+		if caller%2 == 1 {
 			locks, rival = rival, locks
 		}
+		lock, err := locks.Mutex(f.Key("one")).Lock(background)
+		if err != nil {
+			return err
+		}
+		now := inside.Add(1)
+		_, tried := rival.Mutex(f.Key("one")).TryLock(background)
+		inside.Add(-1)
+		if now > 1 || !errors.Is(tried, txlock.ErrNotAcquired) {
+			err = fmt.Errorf("%d are inside, and the error of another client's try is %v", now, tried)
+		}
+		return errors.Join(err, lock.Unlock(background))
+	})
+}
+
+// contend has callers call again and again, side by side, until all have, or have failed.
+func contend(t *testing.T, callers, rounds int, call func(caller int) error) {
+	t.Helper()
+	var group errgroup.Group
+	for caller := range callers {
 		group.Go(func() error {
-			for range 25 {
-				lock, err := locks.Mutex(f.Key("one")).Lock(ctx)
-				if err != nil {
-					return err
-				}
-				if now := inside.Add(1); now > 1 {
-					return fmt.Errorf("%d are inside", now)
-				}
-				if _, err := rival.Mutex(f.Key("one")).TryLock(background); !errors.Is(err, txlock.ErrNotAcquired) {
-					return fmt.Errorf("another client tried the held lock, and its error is %v", err)
-				}
-				inside.Add(-1)
-				if err := lock.Unlock(background); err != nil {
+			for range rounds {
+				if err := call(caller); err != nil {
 					return err
 				}
 			}
@@ -65,25 +72,15 @@ func NoLostUpdate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0)")
 	mutexes := []*txlock.Mutex[Tx]{f.Locks.Mutex(f.Key("counter")), f.Locks.Rows(table, "id", 1)}
 	for round, m := range mutexes {
-		var group errgroup.Group
-		for range 8 {
-			group.Go(func() error {
-				for range 10 {
-					err := m.Do(background, func(ctx context.Context, tx Tx) error {
-						n, err := f.Query(ctx, tx, "SELECT n FROM "+table)
-						if err != nil {
-							return err
-						}
-						return f.Exec(ctx, tx, "UPDATE "+table+" SET n = "+n+" + 1")
-					})
-					if err != nil {
-						return err
-					}
+		contend(t, 8, 10, func(int) error {
+			return m.Do(background, func(ctx context.Context, tx Tx) error {
+				n, err := f.Query(ctx, tx, "SELECT n FROM "+table)
+				if err != nil {
+					return err
 				}
-				return nil
+				return f.Exec(ctx, tx, "UPDATE "+table+" SET n = "+n+" + 1")
 			})
-		}
-		require.NoError(t, group.Wait())
+		})
 		require.Equal(t, 80*(round+1), f.Total(t, "SELECT n FROM "+table))
 	}
 }
@@ -284,16 +281,7 @@ func OppositeOrders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		f.Locks.Rows(table, "id", 1, 10, 2, 20), f.Locks.Rows(table, "id", 20, 2, 3),
 		f.Locks.Rows(table, "id", 3, 10, 1),
 	}
-	var group errgroup.Group
-	for _, m := range append(mutexes, mutexes...) {
-		group.Go(func() error {
-			for range 15 {
-				if err := m.Do(background, idle[Tx]); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	require.NoError(t, group.Wait())
+	contend(t, 2*len(mutexes), 15, func(caller int) error {
+		return mutexes[caller%len(mutexes)].Do(background, idle[Tx])
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
@@ -177,22 +176,9 @@ func SharedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "id int primary key")
 	outer := testbed.Lock(t, f.Locks.Mutex(f.Key("shared")))
-	var group errgroup.Group
-	for i := range 8 {
-		group.Go(func() error {
-			for range 10 {
-				lock, err := f.Locks.Mutex(f.Key(string(rune('a' + i)))).Lock(outer.Context())
-				if err != nil {
-					return err
-				}
-				if err := lock.Unlock(background); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	require.NoError(t, group.Wait())
+	contend(t, 8, 10, func(caller int) error {
+		return testbed.Cycle(outer.Context(), f.Locks.Mutex(f.Key(string(rune('a'+caller)))))
+	})
 	f.Taken(t, f.Key("c"))
 	testbed.Unlock(t, outer)
 	f.Free(t, f.Key("shared"), f.Key("c"))

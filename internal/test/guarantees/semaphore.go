@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
@@ -28,45 +27,30 @@ func (p *permits) enter() {
 // SemaphoreBound shows that a semaphore lets n in and never one more, whichever process they are
 // of, and that each of them has a permit of its own.
 func SemaphoreBound[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	const n, callers, rounds = 3, 8, 6
+	const n, callers, rounds = 3, 16, 6
 	here, there := testbed.NewFixture(t, e, c), testbed.NewFixture(t, e, c)
-	var group errgroup.Group
 	var inside permits
-	for i := range callers {
-		for _, f := range []*testbed.Fixture[Tx]{here, there} {
-			m := f.Locks.Semaphore(here.Key("api"), n)
-			group.Go(func() error {
-				for range rounds {
-					if i%2 == 0 {
-						lock, err := m.Lock(background)
-						if err != nil {
-							return err
-						}
-						if permit := lock.Permit(); permit < 0 || permit >= n || inside.taken[permit].Swap(true) {
-							t.Errorf("permit %d is held twice, or none of %d", permit, n)
-						}
-						inside.enter()
-						inside.taken[lock.Permit()].Store(false)
-						inside.inside.Add(-1)
-						if err := lock.Unlock(background); err != nil {
-							return err
-						}
-						continue
-					}
-					err := m.Do(background, func(context.Context, Tx) error {
-						inside.enter()
-						defer inside.inside.Add(-1)
-						return nil
-					})
-					if err != nil {
-						return err
-					}
-				}
+	contend(t, callers, rounds, func(i int) error {
+		m := []*testbed.Fixture[Tx]{here, there}[i%2].Locks.Semaphore(here.Key("api"), n)
+		if i%4 < 2 {
+			return m.Do(background, func(context.Context, Tx) error {
+				inside.enter()
+				defer inside.inside.Add(-1)
 				return nil
 			})
 		}
-	}
-	require.NoError(t, group.Wait())
+		lock, err := m.Lock(background)
+		if err != nil {
+			return err
+		}
+		if permit := lock.Permit(); permit < 0 || permit >= n || inside.taken[permit].Swap(true) {
+			t.Errorf("permit %d is held twice, or none of %d", permit, n)
+		}
+		inside.enter()
+		inside.taken[lock.Permit()].Store(false)
+		inside.inside.Add(-1)
+		return lock.Unlock(background)
+	})
 	require.LessOrEqual(t, inside.most.Load(), int64(n))
 	var locks []*txlock.Lock
 	for range n { // all are free again

@@ -72,23 +72,14 @@ func TokensIncrease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 func TokensInOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newFencingFixture(t, e, c)
 	var tokens []int64 // guarded by the lock
-	var group errgroup.Group
-	for range 12 {
-		group.Go(func() error {
-			for range 15 {
-				lock, err := f.Locks.Mutex(f.Key("one")).Lock(background)
-				if err != nil {
-					return err
-				}
-				tokens = append(tokens, lock.Token())
-				if err := lock.Unlock(background); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	require.NoError(t, group.Wait())
+	contend(t, 12, 15, func(int) error {
+		lock, err := f.Locks.Mutex(f.Key("one")).Lock(background)
+		if err != nil {
+			return err
+		}
+		tokens = append(tokens, lock.Token())
+		return lock.Unlock(background)
+	})
 	require.Len(t, tokens, 12*15)
 	for i := range tokens[1:] {
 		require.Greater(t, tokens[i+1], tokens[i])
@@ -100,33 +91,24 @@ func SpentRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	owner, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithFencing(), txlock.WithSlots(1024))
 	require.NoError(t, owner.Locks.Install(background))
 	var last int64 // guarded by the lock
-	contend := func() {
-		var group errgroup.Group
-		for range 2 {
-			f := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(table), txlock.WithFencing(),
-				txlock.WithQueue(4))
-			for range 8 {
-				group.Go(func() error {
-					for range 5 {
-						lock, err := f.Locks.Mutex("a", "b").Lock(background)
-						if err != nil {
-							return err
-						}
-						if lock.Token() <= last {
-							t.Errorf("token %d after %d", lock.Token(), last)
-						}
-						last = lock.Token()
-						if err := lock.Unlock(background); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
-			}
-		}
-		require.NoError(t, group.Wait())
+	var both []*txlock.Locker[Tx]
+	for range 2 {
+		both = append(both, owner.Another(t, 4, txlock.WithTable(table), txlock.WithFencing(), txlock.WithQueue(4)))
 	}
-	contend()
+	draw := func() {
+		contend(t, 16, 5, func(caller int) error {
+			lock, err := both[caller%2].Mutex("a", "b").Lock(background)
+			if err != nil {
+				return err
+			}
+			if lock.Token() <= last {
+				t.Errorf("token %d after %d", lock.Token(), last)
+			}
+			last = lock.Token()
+			return lock.Unlock(background)
+		})
+	}
+	draw()
 	const run, counts = 1 << 40, 1 << 24
 	first := last / run
 	if e.Postgres { // the server counts on to where few are left
@@ -134,7 +116,7 @@ func SpentRun[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	} else {
 		e.AsAdmin(t, fmt.Sprintf("DO BENCHMARK(%d - UUID_SHORT() %% %d, UUID_SHORT())", counts-1<<14-50, counts))
 	}
-	contend()
+	draw()
 	require.Greater(t, last/run, first, "another run has begun")
 	require.Less(t, last%run, int64(1<<30))
 }
