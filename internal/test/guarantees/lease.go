@@ -246,8 +246,8 @@ func leaseOfLockTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.Error(t, f.End(background, tx, true), "what was lost cannot commit")
 }
 
-// busyWork goes on for longer than the lease in a nested Do, and after it, whether that succeeded or
-// failed. A Do sends no heartbeats.
+// busyWork goes on for longer than the lease in a nested Do, and after it, whether that succeeded
+// or failed. A Do sends no heartbeats.
 func busyWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	const lease = 3 * time.Second
 	for name, fails := range map[string]error{"success": nil, "error": errWork} {

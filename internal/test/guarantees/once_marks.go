@@ -235,8 +235,8 @@ func OnceForgets[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.Zero(t, markers())
 }
 
-// OnceRefused shows that bad input is an error and sends nothing, and that each verb says what to run
-// where there is no table of markers.
+// OnceRefused shows that bad input is an error and sends nothing, and that each verb says what to
+// run where there is no table of markers.
 func OnceRefused[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, table := testbed.NewFixtureWithTable(t, e, c, txlock.WithSlots(64))
 	type once = txlock.Once[Tx]

@@ -17,8 +17,8 @@ import (
 )
 
 // A commit that the server refuses is the error of the Do, whether it wrote by itself or in a
-// nested Do, and with a lock that its work has left open. That of an Exec is no wait that has ended,
-// though Within is over by then.
+// nested Do, and with a lock that its work has left open. That of an Exec is no wait that has
+// ended, though Within is over by then.
 func TestDoTellsOfTheCommit(t *testing.T) {
 	bothPostgres(t, refusedCommit[pgx.Tx], refusedCommit[*sql.Tx])
 }

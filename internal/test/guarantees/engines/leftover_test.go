@@ -15,8 +15,8 @@ import (
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
-// callersPool is a pool of one connection, whose sessions begin with these settings, and a Locker on
-// it.
+// callersPool is a pool of one connection, whose sessions begin with these settings, and a Locker
+// on it.
 func callersPool(t *testing.T, f *testbed.Fixture[*sql.Tx], settings url.Values) (
 	*txlock.Locker[*sql.Tx], *sql.DB,
 ) {
@@ -135,8 +135,8 @@ func TestStrictMode(t *testing.T) {
 }
 
 // What work sets in its session is set anew for the next lock on that connection. With autocommit
-// left on, each lock would end with the statement that takes it. In another database the name of the
-// lock table means another table.
+// left on, each lock would end with the statement that takes it. In another database the name of
+// the lock table means another table.
 func TestSettingsOfWork(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL[1:], func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		const settings = "SELECT CONCAT_WS(' ', DATABASE(), @@autocommit + 0, @@wait_timeout, " +

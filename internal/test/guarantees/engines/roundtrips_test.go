@@ -102,9 +102,9 @@ func TestRoundTrips(t *testing.T) {
 // rounds is how often a call is made.
 const rounds = 12
 
-// least is how many round trips a call takes, whose error must match want. A busy machine makes some
-// cost more: pgx pings a connection that was idle for a second, and a look at a semaphore is asked
-// again where its answer is late. The first calls connect and prepare.
+// least is how many round trips a call takes, whose error must match want. A busy machine makes
+// some cost more: pgx pings a connection that was idle for a second, and a look at a semaphore is
+// asked again where its answer is late. The first calls connect and prepare.
 func least(t *testing.T, proxy *wire.Proxy, want error, call func(round int) error) int {
 	t.Helper()
 	fewest := 1 << 30

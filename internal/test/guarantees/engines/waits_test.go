@@ -27,7 +27,7 @@ func TestLimitOnStatements(t *testing.T) {
 			limit = url.Values{"max_statement_time": {"2"}}
 		}
 		dsn := f.DSNFor(f.Label, "", limit)
-		locks, others := f.AnotherBy(t, dsn, 8), f.AnotherBy(t, dsn, 6)
+		locks := f.AnotherBy(t, dsn, 8)
 		held := testbed.Lock(t, f.Locks.Mutex(f.Key("a")))
 		permit := testbed.Lock(t, f.Locks.Semaphore(f.Key("s"), 1))
 		got := make(chan error, 5)
@@ -38,7 +38,8 @@ func TestLimitOnStatements(t *testing.T) {
 			})
 		}()
 		for range 3 { // two wait for the first, in the queue, and are cut at once
-			go func() { got <- testbed.Cycle(background, others.Semaphore(f.Key("s"), 1)) }()
+			semaphore := f.AnotherBy(t, dsn, 2).Semaphore(f.Key("s"), 1)
+			go func() { got <- testbed.Cycle(background, semaphore) }()
 		}
 		eventually.True(t, "three wait with a limit of ours, beside the nested wait and the queue's head", func() bool {
 			require.Empty(t, got, "a wait has ended")
