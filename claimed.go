@@ -125,6 +125,7 @@ func (h *Claimed[Tx]) Release(ctx context.Context) error {
 		defer cancel()
 	}
 	_, err := h.move(ctx, "Claimed.Release", 0)
+	h.claim.mutex.locker.free(h.claim.hash)
 	return err
 }
 
@@ -139,8 +140,7 @@ func (h *Claimed[Tx]) move(ctx context.Context, verb string, d time.Duration) (u
 		return until, err
 	}
 	micros, err := strconv.ParseInt(end, 10, 64)
-	l := h.claim.mutex.locker
-	if l.free(h.claim.hash); !l.carriesOpen(ctx) { // else the caller's Do may undo it
+	if !h.claim.mutex.locker.carriesOpen(ctx) { // else the caller's Do may undo it
 		h.until.Store(micros)
 	}
 	return time.UnixMicro(micros), err

@@ -218,9 +218,7 @@ func check(statements []Statement) error {
 }
 
 // isOfWork tells whether an error is that of a statement of Exec, for which the lock was granted.
-func isOfWork(err error) bool {
-	return errors.As(err, new(*dialects.StatementError))
-}
+func isOfWork(err error) bool { return errors.As(err, new(*dialects.StatementError)) }
 
 // Retry returns a copy whose Do, TryDo, Exec and TryExec run again, up to n times, at least 1,
 // after an error with which nothing is committed and which another attempt may not meet: a

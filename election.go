@@ -131,6 +131,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 	})
 	var inOffice *Lock
 	defer func() { // also when work panics, or calls runtime.Goexit
+		overtaken := held.Err() != nil
 		cancel(nil)
 		if inOffice != nil {
 			// The record says that the work has ended, so that the next need not wait for it.
@@ -147,7 +148,7 @@ func (e *Election[Tx]) lead(ctx context.Context, work func(context.Context, int6
 			err = joinErrors(err, lost)
 		case ended != nil && err != nil:
 			err = joinErrors(err, e.made().wrap("Lead", ended))
-		case ended == nil && lost != nil:
+		case ended == nil && overtaken:
 			led, err = false, lost
 		}
 	}()

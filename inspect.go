@@ -166,7 +166,7 @@ func (l *Locker[Tx]) heldClaims(ctx context.Context, sql dialects.ClaimSQL, hash
 	}
 	var lines []string
 	for _, q := range queries {
-		more, failed := l.ask(ctx, q)
+		more, failed := l.driver.Run(ctx, q) // which forgets no lock table
 		lines, err = append(lines, more...), cmp.Or(err, failed)
 	}
 	if errors.Is(err, ErrNotInstalled) || errors.Is(err, dialects.ErrNotPermitted) {

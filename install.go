@@ -153,11 +153,11 @@ func (l *Locker[Tx]) Check(ctx context.Context) error {
 }
 
 func (l *Locker[Tx]) check(ctx context.Context) error {
-	l.found.Store(nil) // a group may have another mode now
-	found, err := l.find(ctx, false)
-	if err != nil {
+	found, err := locktable.Find(ctx, l.driver, l.config.table) // a group may have another mode now
+	if l.invalidate(err); err != nil {
 		return err
 	}
+	l.found.Store(&found)
 	layout, err := l.info().Layout(found.Name)
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (l *Locker[Tx]) check(ctx context.Context) error {
 	}
 	const most = 10 // another client of the same table may hold a slot
 	for range most {
-		if free, err := l.proveOn(ctx, found, strconv.Itoa(rand.IntN(found.Slots))); free || err != nil {
+		if free, err := l.proveOn(ctx, &found, strconv.Itoa(rand.IntN(found.Slots))); free || err != nil {
 			return err
 		}
 	}
@@ -206,7 +206,7 @@ func (l *Locker[Tx]) proveOn(ctx context.Context, found *dialects.LockTable, slo
 			return err
 		})
 		switch mayBoth := pair[1].Shared; {
-		case both && !mayBoth:
+		case both && !mayBoth && err == nil: // else the first may have been lost
 			return false, fmt.Errorf("%w: two sessions hold slot %s at once (shared by the first: %t)", ErrUnsafeEngine,
 				slot, pair[0].Shared)
 		case err != nil || !free || both != mayBoth:

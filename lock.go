@@ -74,9 +74,8 @@ type Lock struct {
 	ctx      context.Context // made by the first call of Context: many a holder needs none
 	cancel   context.CancelCauseFunc
 	unlocked bool
-
-	trace *trace
-	found runtime.Cleanup // says that the Lock was forgotten
+	trace    *trace
+	found    runtime.Cleanup // says that the Lock was forgotten
 }
 
 // heldSession is a session, of whichever transaction type.
@@ -130,26 +129,23 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	}
 	l.mu.Unlock()
 	if again {
-		return fmt.Errorf("txlock: Unlock: %w", ErrNotHeld)
+		return wrap("Unlock", ErrNotHeld)
 	}
 	l.found.Stop()
 	err := l.session.leave(ctx)
 	if l.trace != nil {
 		l.trace.end(unlessReleased(err))
 	}
-	if err != nil {
-		return fmt.Errorf("txlock: Unlock: %w", err)
-	}
-	return nil
+	return wrap("Unlock", err)
 }
 
 // LockTx waits for the lock in a transaction that the caller began and will end, and the lock with
-// it, on PostgreSQL also by a rollback to an earlier savepoint. The session's own lock_timeout or
-// innodb_lock_wait_timeout ends the wait as well. When ctx ends while the lock is being granted,
-// LockTx may return nil. After an error the transaction is usable and has its settings, but after
-// [ErrLost], and [ErrDeadlock] on MySQL and MariaDB, where some keys of a failed call may stay
-// locked. On PostgreSQL it must be at READ COMMITTED, else [ErrIsolation]. On MySQL and MariaDB at
-// REPEATABLE READ, lock before the first plain SELECT, whose snapshot stays.
+// it, on PostgreSQL also by a rollback to an earlier savepoint. Where ctx and Within set no limit, a
+// lock_timeout below a minute, or innodb_lock_wait_timeout, ends the wait. When ctx ends while the
+// lock is being granted, LockTx may return nil. After an error the transaction is usable and has its
+// settings, but after [ErrLost], and [ErrDeadlock] on MySQL and MariaDB, where some keys of a failed
+// call may stay locked. On PostgreSQL it must be at READ COMMITTED, else [ErrIsolation]. On MySQL
+// and MariaDB at REPEATABLE READ, lock before the first plain SELECT, whose snapshot stays.
 func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	return m.lockTx(ctx, "LockTx", tx, false)
 }

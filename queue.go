@@ -73,12 +73,13 @@ func (l *Locker[Tx]) untilClose(ctx context.Context, done func()) (wait context.
 	}, nil
 }
 
-// nameHolder adds to the error of a wait in a new session that has ended who holds the lock:
-// another session of the Locker that was begun for the same rows, for who waits for himself learns
-// it so, and no database sees that circle; and else, of a key, whom the server shows soon.
-func (l *Locker[Tx]) nameHolder(request dialects.Request, wait context.Context, err error) error {
+// nameHolder adds to the error of a wait for a lock, in a new session, who holds that: another
+// session of the Locker that was begun for the same rows, for who waits for himself learns it so,
+// and no database sees that circle; and else, of a key, whom the server shows soon.
+func (m *Mutex[Tx]) nameHolder(request dialects.Request, wait context.Context, failed error) error {
+	l, err := m.locker, m.waitError(wait, failed)
 	switch {
-	case request.Try || !isOver(wait) || !errors.Is(err, ErrNotAcquired):
+	case request.Try || !isOver(wait) || !errors.Is(failed, ErrNotAcquired):
 		return err
 	case l.isHeldHere(request, time.Now()):
 		return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
@@ -89,7 +90,7 @@ func (l *Locker[Tx]) nameHolder(request dialects.Request, wait context.Context, 
 		return err
 	}
 	defer l.naming.Unlock()
-	brief, cancel := context.WithTimeout(context.WithoutCancel(wait), time.Second) // then the connection is closed
+	brief, cancel := context.WithTimeout(context.WithoutCancel(wait), time.Second/2) // then the connection is closed
 	defer cancel()
 	of := dialects.Inspection{Table: *found, Brief: true}
 	for _, value := range request.Values {

@@ -119,9 +119,15 @@ func (s *session[Tx]) lockMissing(ctx context.Context, request dialects.Request)
 	if fresh, err = s.inner.Join(ctx, rest, nil); errors.Is(err, ErrLost) {
 		return fresh, s.noticed(err)
 	}
-	if ctx.Err() == nil { // else the answer may be old, see begin; any error is one, too
-		s.heartbeat.Heard(asked)
+	if ctx.Err() != nil && s.do == nil { // the answer may be old, see begin: that of a ping is not
+		asked = time.Now()
+		brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialects.ReleaseTimeout)
+		failed := s.inner.Ping(brief)
+		if cancel(); failed != nil {
+			return fresh, s.noticed(dialects.Lost(failed))
+		}
 	}
+	s.heartbeat.Heard(asked) // any error is an answer, too
 	if err != nil {
 		return fresh, err
 	}

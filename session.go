@@ -82,8 +82,7 @@ func ownershipIn(ctx context.Context) *ownership {
 // carried returns the open session of l that ctx carries, and how ctx owns it, or nil. A context
 // that has outlived its session is nobody's.
 func (l *Locker[Tx]) carried(ctx context.Context) (*session[Tx], *ownership) {
-	owned, _ := ctx.Value(ownershipKey{}).(*ownership)
-	for ; owned != nil; owned = owned.outer {
+	for owned := ownershipIn(ctx); owned != nil; owned = owned.outer {
 		if s, ok := owned.session.(*session[Tx]); ok && s.locker == l && s.depth.Load() > 0 {
 			return s, owned
 		}
@@ -119,7 +118,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Wo
 			p.GoOn(queue.Left)
 		}
 		if err != nil {
-			err = m.locker.nameHolder(request, wait, m.waitError(wait, err))
+			err = m.nameHolder(request, wait, err)
 		}
 	}()
 	if request, err = m.request(wait, try, false, work); err != nil {

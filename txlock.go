@@ -152,17 +152,16 @@ type Locker[Tx any] struct {
 	// keeps its place as long as it leads, or waits for a permit or the claim, whatever WithQueue
 	// says.
 	candidates *lines
-	first      sync.Map     // chan struct{} of the one that waits for a permit or a claim, by its hash
-	awaited    atomic.Int64 // claims
-	naming     sync.Mutex   // of who asks the server who has a key
-
-	closing   context.Context // ends with Close, which is its cause
-	close     context.CancelCauseFunc
-	atServer  sync.WaitGroup // waits there that Close ends; added to with mu held, in front of close
-	mu        sync.Mutex
-	open      map[*session[Tx]]bool  // not those that have ended
-	timed     bool                   // a timer is set for lookAfter
-	unwatched []*heartbeat.Heartbeat // if any, a timer is set for watch
+	first      sync.Map        // chan struct{} of the one that waits for a permit or a claim, by its hash
+	awaited    atomic.Int64    // claims
+	naming     sync.Mutex      // of who asks the server who has a key
+	closing    context.Context // ends with Close, which is its cause
+	close      context.CancelCauseFunc
+	atServer   sync.WaitGroup // waits there that Close ends; added to with mu held, in front of close
+	mu         sync.Mutex
+	open       map[*session[Tx]]bool  // not those that have ended
+	timed      bool                   // a timer is set for lookAfter
+	unwatched  []*heartbeat.Heartbeat // if any, a timer is set for watch
 }
 
 // New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from

@@ -178,7 +178,7 @@ func (s *session) await(ctx, running context.Context, request dialects.Request,
 	number := server.Number(err)
 	limited := number == server.StatementTimeout || number == server.QueryTimeout || number == server.LockWaitTimeout
 	err = server.Classify(err, request)
-	if limited && !request.Try && !ended(ctx) && (!s.joined || s.limit > 0) {
+	if limited && !request.Try && !ended(ctx) && (!s.joined || s.limit > 0 || isDeadline) {
 		err = fmt.Errorf("%w: %w", errWaitOn, err)
 	}
 	return err

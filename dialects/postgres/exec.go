@@ -70,7 +70,7 @@ func (b behind) read(columns [][]string, lock int, status client.Status, err err
 		// All may be at the server, also while the lock is waited for, and the server's last words
 		// may come behind a COMMIT that took place.
 		return nil, fmt.Errorf("%w: the connection broke under the statements: %w", dialects.ErrUnknown, err)
-	case unsent, closed && at >= 0 && (state == "" || server.Broken(err)): // else it was refused
+	case closed && at >= 0 && (state == "" || server.Broken(err)): // else it was refused
 		return nil, dialects.Lost(err)
 	case at < 0:
 		return nil, nil

@@ -25,7 +25,8 @@ type session[Tx any] struct {
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints savepoint.Stack
 	lease      time.Duration
-	held       []dialects.Request // where no work runs
+	held       dialects.Request // by which it was begun, where no work runs
+	more       bool             // was locked later
 	renewAt    time.Time
 	renewing   bool // the connection may have what a renewal keeps beside the transaction
 	committed  bool // with the statements that came with the lock
@@ -40,7 +41,11 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 		s.mark, last = rand.Text(), server.Statement{}
 	}
 	if request.Work.IsExec() && s.Carries {
-		exec = behindOf(request.Work.Statements)
+		// The server bounds the wait for each key by itself, and nobody interrupts the statements.
+		limit, _ := ctx.Deadline()
+		if whole, _ := request.Work.Context.Deadline(); limit.Equal(whole) || request.Try || len(request.Values) == 1 {
+			exec = behindOf(request.Work.Statements)
+		}
 	}
 	if len(exec.list) > 0 { // the server keeps the limit of the wait, not that of the statements
 		way, running, told = carrying, request.Work.Context, false
@@ -70,8 +75,8 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	}
 	if err == nil {
 		s.committed = exec.commits
-		if request.Work == nil {
-			s.hold(request, got)
+		if s.held = request; got.Row != "" {
+			s.held.Values = []dialects.Value{{Text: got.Row}}
 		}
 		return got, nil
 	}
@@ -170,18 +175,8 @@ func (s *session[Tx]) lockMore(ctx context.Context, request dialects.Request, w 
 		}
 		return err
 	})
-	if err == nil && s.mark == "" {
-		s.hold(request, got)
-	}
+	s.more = s.more || err == nil
 	return got, err
-}
-
-// hold notes what a session without work has locked.
-func (s *session[Tx]) hold(request dialects.Request, got dialects.Grant) {
-	if got.Row != "" {
-		request.Values = []dialects.Value{{Text: got.Row}}
-	}
-	s.held = append(s.held, request)
 }
 
 // send sends what must be sent also when ctx has ended. Pgx would close the connection.

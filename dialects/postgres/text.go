@@ -199,7 +199,7 @@ func leaseSQL(lease string) string {
 }
 
 // settingsSQL prepares a wait. $1 is the label, and the last two bound the wait: a limit of the
-// session's own is kept where nobody has asked for another.
+// session's own is kept where it is shorter, and nobody has asked for another.
 func settingsSQL(w how, try bool) string {
 	var calls []string
 	limit, bounded := "$2", "$3"
@@ -218,7 +218,8 @@ func settingsSQL(w how, try bool) string {
 		calls = []string{suitsSQL}
 	}
 	during := []string{
-		"case when " + bounded + "::boolean or current_setting('lock_timeout') = '0' then " + limit +
+		"case when " + bounded + "::boolean or current_setting('lock_timeout') = '0' or " +
+			"current_setting('lock_timeout')::interval > (" + limit + " || 'ms')::interval then " + limit +
 			" else current_setting('lock_timeout') end",
 		labelSQL, checkSQL,
 	}
