@@ -7,8 +7,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
 )
+
+// A driver of nothing is an error from the first call on, and no panic.
+func TestNilDriver(t *testing.T) {
+	for _, none := range []*Driver{nil, {}, New(nil)} {
+		require.ErrorContains(t, txlock.New(none).Ping(t.Context()), "nil driver")
+	}
+	for _, none := range []*SQLDriver{nil, {}, NewSQL(nil)} {
+		require.ErrorContains(t, txlock.New(none).Ping(t.Context()), "nil driver")
+	}
+}
 
 // Every session takes queue locks in one order, whatever the order of the rows, one for each row.
 func TestQueueLocks(t *testing.T) {

@@ -208,7 +208,10 @@ func ClaimsSwept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		}
 		require.NoError(t, f.End(background, tx, false))
 	}
+	last, err := f.Locks.Claim("last").TryTake(background, "last", time.Hour)
+	require.NoError(t, err)
 	f.AsAdmin(t, "DROP TABLE "+table+"_claims")
+	require.ErrorIs(t, last.Release(background), txlock.ErrNotInstalled)
 	_, err = f.Locks.Sweep(background, 0)
 	require.NoError(t, err, "it is an installation from before there were claims")
 	_, err = f.Locks.Inspect(background, "held")

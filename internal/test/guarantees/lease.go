@@ -149,10 +149,20 @@ func nestedCallsFail[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		require.NotErrorIs(t, err, txlock.ErrLost)
 		note()
 	}
-	require.NoError(t, context.Cause(lock.Context()))
+	require.True(t, renewed())
+
+	// One that outlasts the lease costs the lock nothing, and does not keep it from being asked for.
+	_, err := f.Locks.Mutex(f.Key("taken")).Within(lease * 4 / 3).Lock(lock.Context())
+	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.NotErrorIs(t, err, txlock.ErrLost)
+	testbed.Unlock(t, testbed.TryLockIn(t, lock.Context(), f.Locks.Mutex(f.Key("held"))))
+	select {
+	case <-lock.Context().Done():
+		require.NoError(t, context.Cause(lock.Context()))
+	case <-time.After(lease): // nothing must happen
+	}
 	f.Taken(t, f.Key("held"))
 	testbed.Unlock(t, lock, taken)
-	require.True(t, renewed())
 }
 
 func hiccup[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {

@@ -51,7 +51,7 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			require.ErrorContains(t, err, "2 of 2 are in use")
 			err = answer(t, func() error { _, err := m.TryLock(ctx); return err })
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			return time.Since(start) - limit
+			return 3 * (time.Since(start) - limit) // nobody is asked who holds it
 		})
 	}
 	// A cancelled waiter in a full pool returns at once as well, though no connection is left for
@@ -89,6 +89,20 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "call Install or Check at start")
 	testbed.Unlock(t, lock)
+
+	// A Check that finds no connection forgets no lock table.
+	require.NoError(t, one.Locks.Mutex(one.Key("a")).Do(background, func(ctx context.Context, _ Tx) error {
+		brief, cancel := context.WithTimeout(background, 100*time.Millisecond)
+		defer cancel()
+		if one.Locks.Check(brief) == nil {
+			return errors.New("it has found one")
+		}
+		nested, err := one.Locks.Mutex(one.Key("b")).Lock(ctx)
+		if err != nil {
+			return err
+		}
+		return nested.Unlock(ctx)
+	}))
 }
 
 // CleanPool shows that after any error the pool has its connections back, clean.

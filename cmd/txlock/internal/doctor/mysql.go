@@ -211,8 +211,6 @@ func (m *mysqlServer) ofVersion(_ context.Context, r report) (fine string, err e
 	case before(m.version, least):
 		r.fails(found, "SKIP LOCKED and NOWAIT, which every lock is made of, are not there",
 			advice(fmt.Sprintf("upgrade the server to %d.%d.%d or later", least[0], least[1], least[2])))
-	case strings.Contains(text, "TiDB") || strings.Contains(text, "Vitess"):
-		r.note(found, "it is not MySQL itself, and what txlock rests on was tried on MySQL and MariaDB only", Fix{})
 	case !before(m.version, newest):
 		r.note(found, "it is newer than any server that this txlock was tested on", Fix{})
 	}
