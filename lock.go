@@ -2,7 +2,6 @@ package txlock
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"sync"
 )
@@ -136,7 +135,10 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	if l.trace != nil {
 		l.trace.end(unlessReleased(err))
 	}
-	return wrap("Unlock", err)
+	if err != nil {
+		err = wrap("Unlock", err)
+	}
+	return err
 }
 
 // LockTx waits for the lock in a transaction that the caller began and will end, and the lock with

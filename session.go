@@ -40,10 +40,9 @@ type session[Tx any] struct {
 	life      context.Context // ends with its loss, as that, or when its end begins
 	stop      context.CancelCauseFunc
 	ended     chan struct{} // closed when the connection was given back
-
-	depth atomic.Int64 // Locks that hold it, or the Do; not positive: its end has begun
-	mu    sync.Mutex   // held for whatever ends the life
-	works []*ownership // that run
+	depth     atomic.Int64  // Locks that hold it, or the Do; not positive: its end has begun
+	mu        sync.Mutex    // held for whatever ends the life
+	works     []*ownership  // that run
 }
 
 // grant is a session that holds the rows of a Mutex.
@@ -191,9 +190,8 @@ func (s *session[Tx]) lose(reason error) bool {
 	if !s.endLife(reason) {
 		return false
 	}
-	s.place.GoOn(queue.Left) // the server has released the lock, or soon will
-	// It is the caller's code, and must hold up nobody here.
-	go s.log(context.Background(), reason, reason)
+	s.place.GoOn(queue.Left)                       // the server has released the lock, or soon will
+	go s.log(context.Background(), reason, reason) // the caller's code, which must hold up nobody
 	return true
 }
 

@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"errors"
 	"database/sql"
 	"testing"
 	"time"
