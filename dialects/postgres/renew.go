@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,16 +40,19 @@ func (s *session[Tx]) planRenewal() {
 	s.renewAt = time.Now().Add(every/2 + rand.N(every/2))
 }
 
-// renewable tells whether others can be kept out of what the session holds. One that has locked
-// more later is not renewed: few hold that for long.
-func (s *session[Tx]) renewable() bool { return s.mark == "" && s.held.Ours && !s.more }
+// renewable tells whether others can be kept out of all that the session holds. That of a leader
+// holds two: its seat and its office.
+func (s *session[Tx]) renewable() bool {
+	return s.mark == "" && !slices.ContainsFunc(s.held, func(r dialects.Request) bool { return !r.Ours })
+}
 
 // mustRenew tells whether it is time, and the transaction may have a number: a token takes one.
 func (s *session[Tx]) mustRenew() bool {
 	if s.renewAt.IsZero() { // it is the first heartbeat
 		s.planRenewal()
 	}
-	return !time.Now().Before(s.renewAt) && s.renewable() && (rowLock(s.held) != "" || s.held.Fence != "")
+	return !time.Now().Before(s.renewAt) && s.renewable() && slices.ContainsFunc(s.held,
+		func(r dialects.Request) bool { return rowLock(r) != "" || r.Fence != "" })
 }
 
 // renew is one simple query: a pooler in transaction mode sees no end of a transaction in between,
@@ -72,11 +76,12 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 		begun, _ := strconv.ParseFloat(at, 64)
 		settings := "select " + server.Set("application_name", server.Literal(label.Since(name, begun))) + ", " +
 			leaseSQL(server.Literal(milliseconds(s.lease)))
-		query := []string{
-			pingSQL + "\n" + savepoint, queueLocksSQL(s.held, "pg_try_advisory_lock"),
-			"rollback and chain", settings, queueLocksSQL(s.held, "pg_try_advisory_xact_lock"), relockSQL(s.held),
-			savepoint, queueLocksSQL(s.held, "pg_advisory_unlock"), "release " + savepoint,
-		}
+		query := slices.Concat(
+			[]string{pingSQL + "\n" + savepoint}, queueLocksSQL(s.held, "pg_try_advisory_lock"),
+			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, "pg_try_advisory_xact_lock"),
+			relockSQL(s.held),
+			[]string{savepoint}, queueLocksSQL(s.held, "pg_advisory_unlock"), []string{"release " + savepoint},
+		)
 		err = s.Line.Exec(ctx, identifier.Qualified(strings.Join(query, "; ")))
 	}
 	if err != nil {
@@ -89,21 +94,28 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 
 // queueLocksSQL calls function for the queue locks. It fails by a division by zero when one is not
 // granted, or was not kept.
-func queueLocksSQL(held dialects.Request, function string) string {
-	numbers := server.Literal(server.ArrayOf(queueLocks(held)))
-	return "select 1 / bool_and(" + passSQL(held, function, "t") + ")::int" + each(numbers)
+func queueLocksSQL(held []dialects.Request, function string) (statements []string) {
+	for _, request := range held {
+		numbers := server.Literal(server.ArrayOf(queueLocks(request)))
+		statements = append(statements, "select 1 / bool_and("+passSQL(request, function, "t")+")::int"+each(numbers))
+	}
+	return statements
 }
 
 // relockSQL locks in a new transaction what was locked in the last. A row that is missing is a
 // division by zero. One that somebody has got who passes no queue locks is an error too. Either is
-// the end of the session. A lock that is shared has no row.
-func relockSQL(held dialects.Request) string {
-	mode := rowLock(held)
-	if mode == "" {
-		return ""
+// the end of the session.
+func relockSQL(held []dialects.Request) (statements []string) {
+	for _, request := range held {
+		mode := rowLock(request)
+		if mode == "" {
+			continue
+		}
+		t, _ := textsOf(request, own) // it has been locked by the same text
+		values, _ := valuesOf(request, t)
+		where := strings.ReplaceAll(t.where, "$1", server.Literal(values))
+		statements = append(statements, "select 1 / (count(*) = "+strconv.Itoa(len(request.Values))+")::int from "+
+			"(select from "+t.table+where+" order by "+t.column+mode+" nowait) locked")
 	}
-	t, _ := textsOf(held, own) // it has been locked by the same text
-	values, _ := valuesOf(held, t)
-	return "select 1 / (count(*) = " + strconv.Itoa(len(held.Values)) + ")::int from (select from " + t.table +
-		strings.ReplaceAll(t.where, "$1", server.Literal(values)) + " order by " + t.column + mode + " nowait) locked"
+	return statements
 }

@@ -25,11 +25,10 @@ func TestWhenARenewalIsDue(t *testing.T) {
 		"a slot": {slot, 30 * time.Second, time.Minute}, "a long lease": {slot, time.Hour, time.Minute},
 		"a short lease": {slot, 4 * time.Second, 8 * time.Second}, "rows": {rows, 30 * time.Second, 0},
 		"a Do": {work, 30 * time.Second, 0}, "a reader": {read, 30 * time.Second, 0},
-		"what has locked more": {slot, 30 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := session[pgx.Tx]{lease: due.lease, held: due.request, more: name == "what has locked more"}
+				s := session[pgx.Tx]{lease: due.lease, held: []dialects.Request{due.request}}
 				if due.request.Work != nil {
 					s.mark = "work"
 				}
@@ -57,7 +56,8 @@ func TestRenewalsAreSpread(t *testing.T) {
 		const sessions, looks = 1200, 12 // from half a minute to a minute, every 2.5 s
 		all := make([]session[pgx.Tx], sessions)
 		for i := range all {
-			all[i].lease, all[i].held = 30*time.Second, dialects.Request{Ours: true, Slots: 64}
+			all[i].lease = 30 * time.Second
+			all[i].held = []dialects.Request{{Ours: true, Slots: 64}}
 			require.False(t, all[i].mustRenew())
 		}
 		<-time.After(30 * time.Second)

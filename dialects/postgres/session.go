@@ -25,8 +25,7 @@ type session[Tx any] struct {
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints savepoint.Stack
 	lease      time.Duration
-	held       dialects.Request // by which it was begun, where no work runs
-	more       bool             // was locked later
+	held       []dialects.Request // where no work runs
 	renewAt    time.Time
 	renewing   bool // the connection may have what a renewal keeps beside the transaction
 	committed  bool // with the statements that came with the lock
@@ -75,8 +74,8 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	}
 	if err == nil {
 		s.committed = exec.commits
-		if s.held = request; got.Row != "" {
-			s.held.Values = []dialects.Value{{Text: got.Row}}
+		if s.held = append(s.held, request); got.Row != "" {
+			s.held[0].Values = []dialects.Value{{Text: got.Row}}
 		}
 		return got, nil
 	}
@@ -175,7 +174,9 @@ func (s *session[Tx]) lockMore(ctx context.Context, request dialects.Request, w 
 		}
 		return err
 	})
-	s.more = s.more || err == nil
+	if err == nil && s.mark == "" {
+		s.held = append(s.held, request)
+	}
 	return got, err
 }
 

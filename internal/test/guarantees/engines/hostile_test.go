@@ -210,15 +210,16 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 	pool.Close()
 }
 
-// untilRenewed holds a lock until it is renewed.
+// untilRenewed holds locks, exclusive and shared, until they are renewed.
 func untilRenewed[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, texts func() []string) {
 	t.Helper()
 	locks := c.Locker(t, dsn, 2, txlock.WithLease(shortLease))
 	lock := testbed.Lock(t, locks.Mutex("a", "b"))
+	shared := testbed.LockIn(t, lock.Context(), locks.Mutex("c").Shared())
 	eventually.Every(t, "a renewal", shortLease/4, func() bool {
 		return strings.Contains(strings.Join(texts(), "\n"), "rollback and chain")
 	})
-	testbed.Unlock(t, lock)
+	testbed.Unlock(t, shared, lock)
 }
 
 // sentTo are the texts that clients of a database have sent, but its administrator's. All of them

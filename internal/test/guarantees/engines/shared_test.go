@@ -79,29 +79,40 @@ func TestSharedTableIsSpelledInTwoWays(t *testing.T) {
 	})
 }
 
-// A shared lock with a token is renewed, because its transaction has a number. Who waits for the lock
-// gets nothing in between.
+// A session that holds some keys alone and shares others is renewed, and keeps both. Who waits for
+// what it shares gets nothing in between.
 func TestSharedLocksAreRenewed(t *testing.T) {
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) { sharedRenewed(t, e, testbed.PgxOpened()) })
 }
 
 func sharedRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, _ := testbed.NewInstalled(t, e, c, txlock.WithSlots(64), txlock.WithLease(shortLease), txlock.WithFencing())
-	lock := testbed.Lock(t, f.Locks.Mutex("b", "c").Shared())
+	f, _ := testbed.NewInstalled(t, e, c, txlock.WithSlots(64), txlock.WithLease(shortLease))
+	alone, shared := f.Locks.Mutex("a"), f.Locks.Mutex("b", "c")
+	lock := testbed.Lock(t, alone)
+	also := testbed.LockIn(t, lock.Context(), shared.Shared())
+	session := f.Look(t, "a")[0].Holder.ID
 	before := f.Look(t, "b")[0]
 	require.Len(t, before.Readers, 1)
-	session := before.Readers[0].ID
-	require.NotEmpty(t, horizonOf(t, f, session).xid)
-	writer := testbed.LockLater(f.Locks.Mutex("b"))
+	require.Equal(t, session, before.Readers[0].ID)
+	reader := testbed.LockLater(alone.Shared())
 	f.Waiters(t, 1)
-	eventually.Every(t, "a renewal", testbed.PollEvery, func() bool {
+	writer := testbed.LockLater(f.Locks.Mutex("b"))
+	f.Waiters(t, 2)
+
+	transactions := map[string]bool{}
+	eventually.Every(t, "three renewals", testbed.PollEvery, func() bool {
 		testbed.Misses(t, f.Locks.Mutex("c"))
-		return horizonOf(t, f, session).xid == ""
+		testbed.Misses(t, alone.Shared())
+		h := horizonOf(t, f, session)
+		transactions[h.xid] = true
+		delete(transactions, "")
+		return len(transactions) == 4 && h.xmin == ""
 	})
-	require.NoError(t, lock.Context().Err())
+	require.Empty(t, reader)
 	require.Empty(t, writer)
 	other := testbed.TryLock(t, f.Locks.Mutex("c").Shared())
-	testbed.Unlock(t, other, lock)
+	testbed.Unlock(t, other, also, lock)
+	require.NoError(t, testbed.Receive(t, reader))
 	require.NoError(t, testbed.Receive(t, writer))
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE "+
 		"locktype = 'advisory' AND split_part(application_name, '#', 1) = '"+f.Label+"'"))
