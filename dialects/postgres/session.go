@@ -74,9 +74,10 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 	}
 	if err == nil {
 		s.committed = exec.commits
-		if s.held = append(s.held, request); got.Row != "" {
-			s.held[0].Values = []dialects.Value{{Text: got.Row}}
+		if got.Row != "" {
+			request.Values = []dialects.Value{{Text: got.Row}}
 		}
+		s.held = append(s.held, request)
 		return got, nil
 	}
 	clean, cancel := interrupt.Detached(ctx)
