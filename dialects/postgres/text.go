@@ -219,7 +219,7 @@ func settingsSQL(w how, try bool) string {
 	}
 	during := []string{
 		"case when " + bounded + "::boolean or current_setting('lock_timeout') = '0' or " +
-			"current_setting('lock_timeout')::interval > (" + limit + " || 'ms')::interval then " + limit +
+			"current_setting('lock_timeout')::interval > " + limit + "::text::interval then " + limit +
 			" else current_setting('lock_timeout') end",
 		labelSQL, checkSQL,
 	}
