@@ -2,8 +2,8 @@ package guarantees
 
 import (
 	"context"
-	"errors"
 	"database/sql"
+	"errors"
 	"testing"
 	"time"
 
