@@ -142,12 +142,12 @@ func (l *Lock) Unlock(ctx context.Context) error {
 }
 
 // LockTx waits for the lock in a transaction that the caller began and will end, and the lock with
-// it, on PostgreSQL also by a rollback to an earlier savepoint. Where ctx and Within set no limit, a
-// lock_timeout below a minute, or innodb_lock_wait_timeout, ends the wait. When ctx ends while the
-// lock is being granted, LockTx may return nil. After an error the transaction is usable and has its
-// settings, but after [ErrLost], and [ErrDeadlock] on MySQL and MariaDB, where some keys of a failed
-// call may stay locked. On PostgreSQL it must be at READ COMMITTED, else [ErrIsolation]. On MySQL
-// and MariaDB at REPEATABLE READ, lock before the first plain SELECT, whose snapshot stays.
+// it, on PostgreSQL also by a rollback to an earlier savepoint. Where ctx and Within set no limit,
+// a lock_timeout below a minute, or innodb_lock_wait_timeout, ends the wait. When ctx ends during
+// the grant, LockTx may return nil. After an error the transaction is usable and has its settings,
+// but after [ErrLost], and [ErrDeadlock] on MySQL and MariaDB, where some keys of a failed call may
+// stay locked. On PostgreSQL it must be at READ COMMITTED, else [ErrIsolation]. On MySQL and
+// MariaDB at REPEATABLE READ, lock before the first plain SELECT, whose snapshot stays.
 func (m *Mutex[Tx]) LockTx(ctx context.Context, tx Tx) error {
 	return m.lockTx(ctx, "LockTx", tx, false)
 }

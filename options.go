@@ -73,9 +73,9 @@ const (
 
 // WithLease is how long a holder may be silent, stopped or cut off, before the server ends its
 // session: 30 s by default, at most 24 days, at least 1 ms on PostgreSQL, and 1 s on MySQL and
-// MariaDB, rounded up to seconds. A heartbeat, at least each sixth of d or 20 s, keeps a Lock alive,
-// whose Context ends a tenth of d, at most a second, before the session can. Work of a Do that
-// sends no statement for d loses the lock.
+// MariaDB, rounded up to seconds. A heartbeat, each sixth of d or 20 s at least, keeps a Lock
+// alive, whose Context ends a tenth of d, at most a second, before the session can. Work of a Do
+// that sends no statement for d loses the lock.
 func WithLease(d time.Duration) Option {
 	return optionFunc(func(c *config) {
 		c.lease = d

@@ -42,7 +42,7 @@ func (s *session) lockSQL(request dialects.Request, clause string, limit time.Du
 	switch {
 	case clause == server.SkipLocked:
 		settings = []string{server.SomeWait}
-	case s.patient(limit):
+	case s.patient(limit > 0):
 		settings = []string{server.LongWait}
 	}
 	if limit > 0 {
@@ -58,9 +58,7 @@ func (s *session) lockSQL(request dialects.Request, clause string, limit time.Du
 
 // patient says that innodb_lock_wait_timeout is the caller's, and ours to overrule: at 0 nobody
 // stands in the queue. On a connection of Open it is long.
-func (s *session) patient(limit time.Duration) bool {
-	return s.Owned == nil && (!s.joined || limit > 0)
-}
+func (s *session) patient(limited bool) bool { return s.Owned == nil && (limited || !s.joined) }
 
 // permitSQL locks the first row of the list that is free, and no other: the list comes first in the
 // join, each row is looked up by its key, and the LIMIT ends the looking. At REPEATABLE READ a
