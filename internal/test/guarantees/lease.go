@@ -151,7 +151,7 @@ func nestedCallsFail[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	}
 	require.True(t, renewed())
 
-	// One that outlasts the lease costs the lock nothing, and does not keep it from being asked for.
+	// One that outlasts the lease costs the lock nothing, and it is still held for who asks.
 	_, err := f.Locks.Mutex(f.Key("taken")).Within(lease * 4 / 3).Lock(lock.Context())
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.NotErrorIs(t, err, txlock.ErrLost)

@@ -53,8 +53,9 @@ func TestLongLimitOnWaits(t *testing.T) {
 		done := testbed.LockLater(waits.Mutex(f.Key("k")))
 		f.Waiters(t, 1)
 		since := func() int {
-			return f.Total(t, "SELECT coalesce(max(extract(epoch from xact_start) * 1000)::bigint, 0) FROM "+
-				"pg_stat_activity WHERE wait_event_type = 'Lock' AND split_part(application_name, '#', 1) = '"+f.Label+"'")
+			return f.Total(t, "SELECT coalesce(max(extract(epoch from xact_start) * 1000)::bigint, 0) "+
+				"FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND "+
+				"split_part(application_name, '#', 1) = '"+f.Label+"'")
 		}
 		first := since()
 		eventually.Every(t, "the wait begins again", testbed.PollEvery, func() bool { return since() > first })
