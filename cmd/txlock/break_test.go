@@ -24,25 +24,17 @@ func breakRefused(t *testing.T, e *engine) {
 	e.oneAtATime(t)
 	f := installed(t, e)
 	holder := f.play(t, "patient", "k")
-	user := f.database
-	f.leave = append(f.leave, "DROP USER "+user)
-	for _, statement := range map[bool][]string{
-		true: {"CREATE USER " + user},
-		false: {
-			"CREATE USER " + user, "GRANT SELECT, UPDATE ON " + f.database + ".* TO " + user,
-			"GRANT PROCESS ON *.* TO " + user, "GRANT SELECT ON performance_schema.* TO " + user,
-		},
-	}[e.postgres] {
-		f.do(t, statement)
-	}
 	if e.postgres {
+		f.createUser(t, "")
 		admin, err := sql.Open("pgx", f.url)
 		require.NoError(t, err)
 		defer admin.Close()
-		_, err = admin.Exec("GRANT SELECT, UPDATE ON txlock_slots TO " + user)
+		_, err = admin.Exec("GRANT SELECT, UPDATE ON txlock_slots TO " + f.database)
 		require.NoError(t, err)
+	} else {
+		f.createUser(t, "", "SELECT, UPDATE ON "+f.database+".*", "PROCESS ON *.*", "SELECT ON performance_schema.*")
 	}
-	f.url = f.urlWith(t, url.User(user))
+	f.url = f.urlWith(t, url.User(f.database))
 	r := f.run(t, "break", "--yes", "k")
 	require.Equal(t, 77, r.code, r.stdout+r.stderr)
 	if e.postgres {
@@ -55,8 +47,7 @@ func breakRefused(t *testing.T, e *engine) {
 	} else {
 		require.Contains(t, r.stdout, "k is held for ")
 	}
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
+	holder.end(t)
 }
 
 func TestBreak(t *testing.T) { each(t, breaks) }
@@ -130,6 +121,5 @@ func TestBreakShared(t *testing.T) {
 	r := f.run(t, "break", "--yes", "other")
 	require.Equal(t, 3, r.code)
 	require.Contains(t, r.stderr, `one who named it "k"`)
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
+	holder.end(t)
 }

@@ -90,11 +90,11 @@ func TestRunClaimInSilence(t *testing.T) { each(t, runClaimInSilence) }
 func runClaimInSilence(t *testing.T, e *engine) {
 	f := installed(t, e)
 	direct := *f
-	silence, _ := f.mutable(t, 60)
+	proxy := f.proxied(t, 60)
 	r := f.start(t, "run", "--claim", "--grace", "1s", "--for", "9s", "k", "--", "sh", "-c",
 		"trap 'echo told; exit 5' TERM; echo begun; while :; do sleep 0.1; done")
 	require.Equal(t, "begun", r.line(t))
-	silence()
+	proxy.Behave(silent)
 	require.Equal(t, "told", r.line(t))
 	fresh := direct.run(t, "claim", "k", "--as", "another", "--for", "1h", "--try")
 	require.Equal(t, 75, fresh.code, "it has the claim still: %s", fresh.stderr)

@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/txlock/txlock/internal/test/eventually"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // In these roles the test binary sets up an unusual environment and then runs a command in it.
@@ -49,8 +47,7 @@ func TestZombies(t *testing.T) {
 		"-c", `sleep 1000 & echo $!; wait`)
 	c.Path, c.Args = os.Args[0], append([]string{os.Args[0], binary}, c.Args[1:]...)
 	p := start(t, c)
-	pid, err := strconv.Atoi(p.line(t))
-	require.NoError(t, err)
+	pid := p.number(t)
 	f.killSessions(t)
 	require.Equal(t, 76, p.wait(t))
 	gone(t, pid)
@@ -97,15 +94,10 @@ func TestLostWithOthers(t *testing.T) {
 		exec "$@"`, fifo, binary}, c.Args[1:]...)
 	c.Path = "/bin/sh"
 	p := start(t, c)
-	number := func() int {
-		pid, err := strconv.Atoi(p.line(t))
-		require.NoError(t, err)
-		return pid
-	}
-	other, parent := number(), number()
-	own := []int{number(), number(), number()}
+	other, parent := p.number(t), p.number(t)
+	own := []int{p.number(t), p.number(t), p.number(t)}
 	require.NoError(t, os.WriteFile(fifo, []byte("go\n"), 0)) // this returns once the reader has opened it
-	late := number()
+	late := p.number(t)
 	others := []int{other, late}
 	t.Cleanup(func() {
 		for _, pid := range others {
@@ -133,8 +125,7 @@ func TestLostWithLate(t *testing.T) {
 		`trap 'setsid sleep 1000 & echo $!; exit' TERM; echo ready; while :; do sleep 0.05; done`)
 	require.Equal(t, "ready", p.line(t))
 	f.killSessions(t)
-	late, err := strconv.Atoi(p.line(t))
-	require.NoError(t, err)
+	late := p.number(t)
 	require.Equal(t, 76, p.wait(t))
 	gone(t, late)
 }
@@ -176,26 +167,12 @@ func TestHiddenProc(t *testing.T) {
 	require.Contains(t, p.stderr.String(), "and was killed")
 }
 
-// On a terminal the command shares txlock's process group, and a daemon is found there as well.
-func TestLostOnTerminal(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
-	s := f.typed(t, nil, "run", "k", "--grace", "300ms", "--", "sh", "-c",
-		`(setsid sh -c 'echo =$$=; exec sleep 1000' &); exec sleep 1000`)
-	pid, err := strconv.Atoi(strings.Trim(s.see(t, `=\d+=`), "="))
-	require.NoError(t, err)
-	f.killSessions(t)
-	require.Equal(t, 76, s.wait(t))
-	gone(t, pid)
-}
-
 // A txlock that is killed takes its command with it, because its lock is free then.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
 	p := f.start(t, "run", "k", "--", "sh", "-c", `echo $$; while :; do sleep 0.05; done`)
-	pid, err := strconv.Atoi(p.line(t))
-	require.NoError(t, err)
+	pid := p.number(t)
 	require.NoError(t, p.Process.Kill())
 	gone(t, pid)
 	require.Zero(t, f.run(t, "run", "--wait", "20s", "k", "--", "true").code)
@@ -243,8 +220,7 @@ func TestStopped(t *testing.T) {
 	}
 	require.NoError(t, p.Process.Signal(syscall.SIGCONT))
 	require.Equal(t, "SIGCONT", p.line(t))
-	p.send(t, "0")
-	require.Zero(t, p.wait(t))
+	p.end(t)
 }
 
 func TestLostUnseen(t *testing.T) { each(t, lostUnseen) }
@@ -254,8 +230,7 @@ func lostUnseen(t *testing.T, e *engine) {
 	f := installed(t, e)
 	p := f.play(t, "patient", "k")
 	p.send(t, "pid")
-	pid, err := strconv.Atoi(p.line(t))
-	require.NoError(t, err)
+	pid := p.number(t)
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	f.killSessions(t)
 	require.Zero(t, f.run(t, "run", "--wait", "20s", "k", "--", "true").code) // the server has ended the session
@@ -270,25 +245,17 @@ func lostUnseen(t *testing.T, e *engine) {
 func TestLostInSilence(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
-	u, err := url.Parse(f.url)
-	require.NoError(t, err)
-	proxy, err := wire.Listen(u.Host)
-	require.NoError(t, err)
-	u.Host = proxy.Addr()
-	p := start(t, command([]string{"TXLOCK_DSN=" + u.String(), roleVariable + "=patient"}, "run", "k", "--lease", "5s",
-		"--", os.Args[0]))
-	require.Equal(t, "ready", p.line(t))
+	direct := *f
+	proxy := f.proxied(t, 10)
+	p := f.play(t, "patient", "k", "--lease", "5s")
 	p.send(t, "pid")
-	pid, err := strconv.Atoi(p.line(t))
-	require.NoError(t, err)
+	pid := p.number(t)
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
-	release := proxy.Hold()
+	proxy.Behave(silent)
 	// The server's timer has ended the session.
-	require.Zero(t, f.run(t, "run", "--wait", "20s", "k", "--", "true").code)
+	require.Zero(t, direct.run(t, "run", "--wait", "20s", "k", "--", "true").code)
 	p.send(t, "5")
 	gone(t, pid)
 	require.NoError(t, p.Process.Signal(syscall.SIGCONT))
 	require.Equal(t, 76, p.wait(t), p.stderr)
-	release()
-	require.NoError(t, proxy.Close())
 }

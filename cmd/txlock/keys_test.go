@@ -42,8 +42,7 @@ func statusOfKeys(t *testing.T, e *engine) {
 	}[e.Kind == servers.MariaDB], r.stdout)
 	require.Regexp(t, `\n`+named+` +held`, r.stdout)
 	for _, p := range []*process{holder, another} {
-		p.send(t, "0")
-		require.Zero(t, p.wait(t))
+		p.end(t)
 	}
 }
 
@@ -53,16 +52,14 @@ func TestHiddenKeys(t *testing.T) { each(t, hiddenKeys) }
 func hiddenKeys(t *testing.T, e *engine) {
 	f := newFixture(t, e)
 	require.Zero(t, f.run(t, "install", "--slots", "2").code)
-	holder := f.start(t, "run", "--hide-keys", "--permits", "2", "sesame", "--", "sh", "-c", "echo mine; read line")
-	require.Equal(t, "mine", holder.line(t))
+	holder := f.play(t, "patient", "sesame", "--hide-keys", "--permits", "2")
 	require.Contains(t, f.run(t, "status", "sesame").stdout, "permits of sesame")
 	all := f.run(t, "status").stdout
 	require.NotContains(t, all, "sesame")
 	if e.Kind != servers.MariaDB { // it lists what somebody waits for
 		require.Contains(t, all, "permits of ~")
 	}
-	holder.send(t, "")
-	require.Zero(t, holder.wait(t))
+	holder.end(t)
 }
 
 // Files are proposed only where a command is expected, and no completion asks a server.
@@ -91,9 +88,7 @@ func TestStatusRefused(t *testing.T) {
 		t.Run(strings.ReplaceAll(e.Name, " ", ""), func(t *testing.T) {
 			t.Parallel()
 			f := installed(t, e)
-			f.do(t, "CREATE USER "+f.database)
-			f.leave = append(f.leave, "DROP USER "+f.database)
-			f.do(t, "GRANT SELECT, UPDATE ON "+f.database+".* TO "+f.database)
+			f.createUser(t, "", "SELECT, UPDATE ON "+f.database+".*")
 			f.url = f.urlWith(t, url.User(f.database))
 			r := f.run(t, "status")
 			require.Equal(t, 77, r.code, r.stderr)
@@ -110,10 +105,7 @@ func TestUnnamedHolder(t *testing.T) {
 	e.oneAtATime(t)
 	f := installed(t, e)
 	holder := f.play(t, "patient", "k")
-	f.do(t, "CREATE USER "+f.database+" WITH MAX_USER_CONNECTIONS 1")
-	f.leave = append(f.leave, "DROP USER "+f.database)
-	f.do(t, "GRANT ALL ON "+f.database+".* TO "+f.database)
-	f.do(t, "GRANT PROCESS, CONNECTION ADMIN ON *.* TO "+f.database)
+	f.createUser(t, "WITH MAX_USER_CONNECTIONS 1", "ALL ON "+f.database+".*", "PROCESS, CONNECTION ADMIN ON *.*")
 	f.url = f.urlWith(t, url.User(f.database))
 	alone := func() { // the server frees the place of an ended process a little later
 		t.Helper()
@@ -143,6 +135,5 @@ func TestUnnamedHolder(t *testing.T) {
 	r = f.run(t, "run", "--try", "k", "--", "echo", "never")
 	require.Equal(t, 75, r.code, r.stderr)
 	require.Equal(t, "txlock: k was not acquired: held by a session that the server did not name\n", r.stderr)
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
+	holder.end(t)
 }

@@ -3,10 +3,8 @@
 package main_test
 
 import (
-	"database/sql"
 	"io"
 	"net"
-	"net/url"
 	"os"
 	"regexp"
 	"runtime"
@@ -61,8 +59,7 @@ func TestLostWithDescendants(t *testing.T) {
 	}
 	for _, script := range scripts {
 		p := f.start(t, "run", "k", "--grace", "300ms", "--", "sh", "-c", script)
-		pid, err := strconv.Atoi(p.line(t))
-		require.NoError(t, err)
+		pid := p.number(t)
 		require.NoError(t, syscall.Kill(pid, 0))
 		f.killSessions(t)
 		require.Equal(t, 76, p.wait(t))
@@ -70,8 +67,7 @@ func TestLostWithDescendants(t *testing.T) {
 	}
 	// Without a loss, what the command leaves in the background goes on.
 	p := f.start(t, "run", "k", "--", "sh", "-c", `sleep 1000 >/dev/null 2>&1 & echo $!`)
-	pid, err := strconv.Atoi(p.line(t))
-	require.NoError(t, err)
+	pid := p.number(t)
 	require.Zero(t, p.wait(t))
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 }
@@ -267,21 +263,11 @@ func lease(t *testing.T, e *engine) {
 func TestTryUnanswered(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
-	admin, err := sql.Open("pgx", f.url)
-	require.NoError(t, err)
-	defer admin.Close()
-	tx, err := admin.Begin()
-	require.NoError(t, err)
-	_, err = tx.Exec("LOCK TABLE txlock_slots")
-	require.NoError(t, err)
-	u, err := url.Parse(f.url)
-	require.NoError(t, err)
-	query := u.Query()
-	query.Set("connect_timeout", "5") // also the limit for connecting
-	u.RawQuery = query.Encode()
-	r := run(t, []string{"TXLOCK_DSN=" + u.String()}, "run", "--try", "-E", "0", "k", "--", "echo", "never")
+	unlock := f.lockTable(t)
+	f.proxied(t, 5)
+	r := f.run(t, "run", "--try", "-E", "0", "k", "--", "echo", "never")
 	require.Equal(t, 69, r.code)
 	require.Empty(t, r.stdout)
 	require.Contains(t, r.stderr, "txlock: trying k: no answer within 5s: ")
-	require.NoError(t, tx.Rollback())
+	unlock()
 }

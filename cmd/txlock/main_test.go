@@ -5,7 +5,6 @@ package main_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -13,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +26,7 @@ import (
 
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // The tests run the built binary against real servers. Each test has a database of its own, which
@@ -170,11 +171,44 @@ func (f *fixture) urlWith(t *testing.T, user *url.Userinfo) string {
 	return u.String()
 }
 
+// proxied sends the fixture's connections through a proxy, with a connect timeout in seconds.
+func (f *fixture) proxied(t *testing.T, seconds int) *wire.Proxy {
+	t.Helper()
+	u, err := url.Parse(f.url)
+	require.NoError(t, err)
+	proxy, err := wire.Listen(u.Host)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	query := u.Query()
+	if f.postgres {
+		query.Set("connect_timeout", strconv.Itoa(seconds))
+	} else {
+		query.Set("timeout", strconv.Itoa(seconds)+"s")
+	}
+	u.Host, u.RawQuery = proxy.Addr(), query.Encode()
+	f.url = u.String()
+	return proxy
+}
+
+// silent is a network on which nothing arrives. The server keeps the transactions of ended
+// processes, with their locks.
+var silent = wire.Network{Drop: true}
+
 // do runs a statement as the administrator.
 func (f *fixture) do(t *testing.T, query string) {
 	t.Helper()
 	_, err := f.admin.Exec(query)
 	require.NoError(t, err)
+}
+
+// createUser creates a user with the name of the database.
+func (f *fixture) createUser(t *testing.T, with string, grants ...string) {
+	t.Helper()
+	f.do(t, "CREATE USER "+f.database+" "+with)
+	f.leave = append(f.leave, "DROP USER "+f.database)
+	for _, grant := range grants {
+		f.do(t, "GRANT "+grant+" TO "+f.database)
+	}
 }
 
 // waiters waits until the server has exactly n waiters in the fixture's database.
@@ -201,9 +235,9 @@ func (f *fixture) waiters(t *testing.T, n int) {
 // killSessions ends all sessions in the fixture's database, as an administrator does.
 func (f *fixture) killSessions(t *testing.T) {
 	t.Helper()
-	query := "SELECT id FROM information_schema.processlist WHERE db = ?"
+	query, kill := "SELECT id FROM information_schema.processlist WHERE db = ?", "KILL %s"
 	if f.postgres {
-		query = "SELECT pid FROM pg_stat_activity WHERE datname = $1"
+		query, kill = "SELECT pid FROM pg_stat_activity WHERE datname = $1", "SELECT pg_terminate_backend(%s)"
 	}
 	rows, err := f.admin.Query(query, f.database)
 	require.NoError(t, err)
@@ -217,15 +251,7 @@ func (f *fixture) killSessions(t *testing.T) {
 	require.NoError(t, rows.Err())
 	require.NotEmpty(t, ids)
 	for _, id := range ids {
-		if f.postgres {
-			f.do(t, "SELECT pg_terminate_backend("+id+")")
-			continue
-		}
-		_, err := f.admin.Exec("KILL " + id)
-		var refused *mysql.MySQLError
-		if !errors.As(err, &refused) || refused.Number != 1094 { // it had already ended
-			require.NoError(t, err)
-		}
+		_, _ = f.admin.Exec(fmt.Sprintf(kill, id)) // or it had already ended
 	}
 }
 

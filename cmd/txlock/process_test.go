@@ -132,6 +132,14 @@ func (p *process) line(t *testing.T) string {
 	return p.stdout.Text()
 }
 
+// number waits for a line that is a number.
+func (p *process) number(t *testing.T) int {
+	t.Helper()
+	number, err := strconv.Atoi(p.line(t))
+	require.NoError(t, err)
+	return number
+}
+
 // send writes a line to standard input.
 func (p *process) send(t *testing.T, line string) {
 	t.Helper()
@@ -150,6 +158,13 @@ func (p *process) wait(t *testing.T) int {
 	require.NotContains(t, p.stderr.String(), "\x1b")
 	require.NotContains(t, p.stderr.String(), "DATA RACE")
 	return p.ProcessState.ExitCode()
+}
+
+// end has a role end with 0, and its txlock too.
+func (p *process) end(t *testing.T) {
+	t.Helper()
+	p.send(t, "0")
+	require.Zero(t, p.wait(t))
 }
 
 // run runs the command without input, and waits for its end.

@@ -4,7 +4,6 @@ package main_test
 
 import (
 	"errors"
-	"net/url"
 	"os"
 	"strconv"
 	"syscall"
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/eventually"
-	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // A release that the server does not confirm differs from a loss. A signal ends the wait for it.
@@ -22,25 +20,17 @@ func TestReleaseUnconfirmed(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
 	for _, last := range []struct{ code, want int }{{0, 76}, {3, 3}, {0, 128 + int(syscall.SIGINT)}} {
-		u, err := url.Parse(f.url)
-		require.NoError(t, err)
-		proxy, err := wire.Listen(u.Host)
-		require.NoError(t, err)
-		u.Host = proxy.Addr()
-		key := strconv.Itoa(last.want)
-		p := start(t, command([]string{"TXLOCK_DSN=" + u.String(), roleVariable + "=patient"}, "run", key, "--",
-			os.Args[0]))
-		require.Equal(t, "ready", p.line(t))
+		through := *f
+		proxy := through.proxied(t, 10)
+		p := through.play(t, "patient", strconv.Itoa(last.want))
 		p.send(t, "pid")
-		pid, err := strconv.Atoi(p.line(t))
-		require.NoError(t, err)
-		release := proxy.Hold()
+		pid := p.number(t)
+		proxy.Behave(silent)
 		p.send(t, strconv.Itoa(last.code))
 		gone(t, pid)
 		if last.want > 128 {
 			eventually.True(t, "the end by a signal", func() bool {
-				return errors.Is(
-					p.Process.Signal(syscall.SIGINT), os.ErrProcessDone)
+				return errors.Is(p.Process.Signal(syscall.SIGINT), os.ErrProcessDone)
 			})
 		}
 		require.Equal(t, last.want, p.wait(t))
@@ -48,8 +38,6 @@ func TestReleaseUnconfirmed(t *testing.T) {
 			require.Regexp(t, `^txlock: the release of \d+ was not confirmed, and it may have been lost meanwhile: `+
 				`.*; the command ended with code \d\n$`, p.stderr.String())
 		}
-		release()
-		require.NoError(t, proxy.Close())
 	}
 }
 
@@ -59,24 +47,16 @@ func TestReleaseUnanswered(t *testing.T) { each(t, releaseUnanswered) }
 // then, so the exit code is the command's.
 func releaseUnanswered(t *testing.T, e *engine) {
 	f := installed(t, e)
-	u, err := url.Parse(f.url)
-	require.NoError(t, err)
-	proxy, err := wire.Listen(u.Host)
-	require.NoError(t, err)
-	u.Host = proxy.Addr()
-	f.url = u.String()
+	proxy := f.proxied(t, 10)
 	p := f.play(t, "patient", "k", "--lease", "15s") // it sends a heartbeat within 2.5 s
-	release := proxy.Hold()
-	held, before := time.Now(), proxy.Bursts()
-	// After 3 s without a burst, the heartbeat was sent before the hold.
+	proxy.Behave(silent)
+	since, before := time.Now(), proxy.Bursts()
+	// After 3 s without a burst, the heartbeat was sent before the silence.
 	eventually.True(t, "a heartbeat", func() bool {
-		return proxy.Bursts() > before ||
-			time.Since(held) > 3*time.Second
+		return proxy.Bursts() > before || time.Since(since) > 3*time.Second
 	})
 	p.send(t, "5")
 	require.Equal(t, 5, p.wait(t), p.stderr)
 	require.Regexp(t, `^txlock: the release of k was not confirmed, and it may have been lost meanwhile: .*; `+
 		`the command ended with code 5\n$`, p.stderr.String())
-	release()
-	require.NoError(t, proxy.Close())
 }

@@ -28,16 +28,12 @@ func (f *fixture) sourceName(t *testing.T, address string) string {
 // withPassword is the fixture's URL for a user with a password.
 func (f *fixture) withPassword(t *testing.T) string {
 	t.Helper()
-	user := f.database
 	if f.postgres {
-		f.do(t, "CREATE ROLE "+user+" LOGIN SUPERUSER PASSWORD '"+secret+"'")
-		f.leave = append(f.leave, "DROP ROLE "+user)
+		f.createUser(t, "SUPERUSER PASSWORD '"+secret+"'")
 	} else {
-		f.do(t, "CREATE USER "+user+" IDENTIFIED BY '"+secret+"'")
-		f.do(t, "GRANT ALL ON *.* TO "+user)
-		f.leave = append(f.leave, "DROP USER "+user)
+		f.createUser(t, "IDENTIFIED BY '"+secret+"'", "ALL ON *.*")
 	}
-	return f.urlWith(t, url.UserPassword(user, secret))
+	return f.urlWith(t, url.UserPassword(f.database, secret))
 }
 
 func TestPassword(t *testing.T) { each(t, password) }

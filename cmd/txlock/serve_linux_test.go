@@ -19,8 +19,8 @@ import (
 // Viewers that ask and never read do not stay for ever, with what they have not read.
 func TestServeHangsUp(t *testing.T) {
 	t.Parallel()
-	p := installed(t, engines[0]).start(t, "serve", "--listen", "127.0.0.1:0")
-	address := strings.Trim(strings.TrimPrefix(p.line(t), "serving on http://"), "/")
+	_, address := installed(t, engines[0]).serve(t)
+	address = strings.Trim(strings.TrimPrefix(address, "http:"), "/")
 	ask := strings.Repeat("GET /style.css HTTP/1.1\r\nHost: localhost\r\n\r\n", 2000) // of 4 kB each
 	for range 10 {
 		dialer := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {

@@ -45,17 +45,23 @@ func TestServeRefuses(t *testing.T) {
 	}
 }
 
+// serve serves the page on a free port.
+func (f *fixture) serve(t *testing.T, flags ...string) (p *process, address string) {
+	t.Helper()
+	p = f.start(t, append([]string{"serve", "--listen", "127.0.0.1:0"}, flags...)...)
+	address, found := strings.CutPrefix(p.line(t), "serving on ")
+	require.True(t, found)
+	return p, address
+}
+
 func TestServe(t *testing.T) { each(t, serves) }
 
 func serves(t *testing.T, e *engine) {
 	f := installed(t, e)
-	holder := f.start(t, "run", "sku:42", "--", "sh", "-c", "echo held; cat")
-	require.Equal(t, "held", holder.line(t))
+	holder := f.play(t, "polite", "sku:42")
 	waiter := f.start(t, "run", "sku:42", "--", "true") // MariaDB lists what somebody waits for
 	const token = "0123456789abcdef"
-	p := f.start(t, "serve", "--listen", "127.0.0.1:0", "--token", token, "--allow-break", "--host", "locks.example")
-	address, found := strings.CutPrefix(p.line(t), "serving on ")
-	require.True(t, found)
+	p, address := f.serve(t, "--token", token, "--allow-break", "--host", "locks.example")
 
 	// ask returns the code and the body of an answer.
 	ask := func(path, host, given string, form url.Values) (int, string) {

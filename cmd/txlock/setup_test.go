@@ -85,16 +85,12 @@ func TestUnprivileged(t *testing.T) { each(t, unprivileged) }
 // log in has mistyped something.
 func unprivileged(t *testing.T, e *engine) {
 	f := installed(t, e)
-	user := f.database
 	if e.postgres {
-		f.do(t, "CREATE ROLE "+user+" LOGIN")
-		f.leave = append(f.leave, "DROP ROLE "+user)
+		f.createUser(t, "")
 	} else {
-		f.do(t, "CREATE USER "+user+" IDENTIFIED BY ''")
-		f.do(t, "GRANT INSERT ON "+f.database+".* TO "+user)
-		f.leave = append(f.leave, "DROP USER "+user)
+		f.createUser(t, "", "INSERT ON "+f.database+".*")
 	}
-	r := run(t, []string{"TXLOCK_DSN=" + f.urlWith(t, url.User(user))}, "run", "--no-token", "k", "--", "true")
+	r := run(t, []string{"TXLOCK_DSN=" + f.urlWith(t, url.User(f.database))}, "run", "--no-token", "k", "--", "true")
 	require.Equal(t, 77, r.code, r.stderr)
 	require.True(t, strings.HasSuffix(r.stderr, `; "txlock doctor" says which grant is missing`+"\n"), r.stderr)
 	r = run(t, []string{"TXLOCK_DSN=" + f.urlWith(t, url.User("nobody_here"))}, "run", "--no-token", "k", "--", "true")

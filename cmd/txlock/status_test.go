@@ -100,8 +100,7 @@ func status(t *testing.T, e *engine) {
 	for i, waiter := range waiters {
 		require.Regexp(t, fmt.Sprintf(`^  %d\. +waits .* process %d `, i+1, waiter.Process.Pid), lines[i+2])
 	}
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
+	holder.end(t)
 	for _, waiter := range waiters {
 		require.Equal(t, "mine", waiter.line(t))
 		require.NoError(t, waiter.stdin.Close())
@@ -122,8 +121,7 @@ func TestStatusOfHostileKey(t *testing.T) {
 	r := f.run(t, "run", "--try", key, "--", "true")
 	require.Equal(t, 75, r.code)
 	require.NotContains(t, r.stderr, "\a")
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
+	holder.end(t)
 }
 
 func TestSilentServer(t *testing.T) { each(t, silentServer) }
@@ -133,18 +131,17 @@ func silentServer(t *testing.T, e *engine) {
 	f := installed(t, e)
 	direct := f.url
 	holder := f.play(t, "patient", "k")
-	silence, end := f.mutable(t, 5)
+	proxy := f.proxied(t, 5)
 	s := f.typed(t, nil, "break", "k")
 	s.see(t, `End this session\? \[y/N\] `)
-	silence()
+	proxy.Behave(silent)
 	answered := time.Now()
 	s.key(t, "y\r")
 	require.Equal(t, 69, s.wait(t))
 	require.Less(t, time.Since(answered), soon, "5 s, and 1 s to close, for which pgx would take 6 s")
-	end()
+	require.NoError(t, proxy.Close())
 	s.see(t, "break k: no answer within 5s")
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
+	holder.end(t)
 
 	// ctrl-C ends a wait for a locked table.
 	f.url = direct
@@ -209,10 +206,10 @@ func TestWatchTrouble(t *testing.T) {
 	s.see(t, `\x1b\[\?1049l[^\x1b]*run "txlock install" once`)
 
 	require.Zero(t, f.run(t, "install", "--slots", "512").code)
-	silence, _ := f.mutable(t, 5)
+	proxy := f.proxied(t, 5)
 	s = f.typed(t, nil, "status", "--watch")
 	s.see(t, "no locks are held")
-	silence()
+	proxy.Behave(silent)
 	s.see(t, "cannot look, trying again: no answer within 5s")
 	s.key(t, "\x03")
 	require.Zero(t, s.wait(t))

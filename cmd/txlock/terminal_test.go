@@ -3,7 +3,6 @@
 package main_test
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -109,12 +108,11 @@ func TestStatusOnTerminal(t *testing.T) {
 	require.Zero(t, s.wait(t))
 	s.see(t, "held")
 	require.NotContains(t, s.seen.String(), "\x1b")
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
+	holder.end(t)
 }
 
-// The live screen uses the terminal's second screen, follows locks and size, and leaves the
-// terminal as it was.
+// The live screen uses the terminal's second screen, counts what does not fit, follows locks and
+// size, and leaves the terminal as it was.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	f := installed(t, engines[0])
@@ -125,11 +123,18 @@ func TestWatch(t *testing.T) {
 	s.see(t, "no locks are held")
 	holder := f.play(t, "patient", "watched")
 	s.see(t, "watched +.{0,10}held")
+	typed := []string{"run"}
+	for i := range 30 {
+		typed = append(typed, strconv.Itoa(i))
+	}
+	many := f.start(t, append(typed, "--", "cat")...)
+	s.see(t, `… \d+ more lines`)
+	require.NoError(t, many.stdin.Close())
+	require.Zero(t, many.wait(t))
 	before.Cols, before.Rows = 40, 10
 	require.NoError(t, pty.Setsize(s.tty, before))
 	s.see(t, "LOCK +STATE +SESSION[^\n]{0,20}…\x1b")
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
+	holder.end(t)
 	s.see(t, "no locks are held")
 	s.key(t, "\x03")
 	require.Zero(t, s.wait(t))
@@ -140,36 +145,6 @@ func TestWatch(t *testing.T) {
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 128+15, s.wait(t))
 	s.see(t, `\x1b\[\?1049l`)
-}
-
-// What does not fit on a terminal is counted, and awaited locks stay on top. A wide character takes
-// two columns.
-func TestWatchOfManyLocks(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[1]) // MySQL shows all keys of a session
-	arguments := []string{"run"}
-	for i := range 30 {
-		arguments = append(arguments, fmt.Sprintf("%s%d", strings.Repeat("鍵", 18), i))
-	}
-	holder := f.start(t, append(arguments, "--", "sh", "-c", "echo held; cat")...)
-	require.Equal(t, "held", holder.line(t))
-	holds := len(f.status(t).Locks) // some keys may share a slot
-	waiter := f.start(t, "run", arguments[20], "--", "true")
-	f.waiters(t, 1)
-	s := f.typed(t, nil, "status", "--watch")
-	s.see(t, fmt.Sprintf(`every 2s, ctrl-C quits.*\r\n.*\r\n.*LOCK.*\r\n.*%s….*held.*\r\n.*  1\..*waits`,
-		strings.Repeat("鍵", 12)))
-	// Of 24 lines, two are above the table and one is this one. The headings and 20 rows remain.
-	s.see(t, fmt.Sprintf("… %d more lines", holds+1-20))
-	s.key(t, "\x03")
-	require.Zero(t, s.wait(t))
-	screens := strings.ReplaceAll(s.seen.String(), "\x1b[H", "\r\n") // each screen is drawn from the first line
-	for _, line := range strings.Split(escape.ReplaceAllString(screens, ""), "\r\n") {
-		require.LessOrEqual(t, terminal.Columns(line), 80, line)
-	}
-	require.NoError(t, holder.stdin.Close())
-	require.Zero(t, holder.wait(t))
-	require.Zero(t, waiter.wait(t))
 }
 
 // Break asks first, and ends nothing without a yes.
@@ -218,8 +193,7 @@ func TestRunOnTerminal(t *testing.T) {
 	s.key(t, "\x03")
 	require.Equal(t, 130, s.wait(t))
 	f.waiters(t, 0)
-	holder.send(t, "0")
-	require.Zero(t, holder.wait(t))
+	holder.end(t)
 
 	// A loss ends what the command has started, although all of it shares txlock's process group.
 	s = f.typed(t, nil, "run", "k", "--grace", "200ms", "--", "sh", "-c",

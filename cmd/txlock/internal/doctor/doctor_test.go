@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -115,25 +114,6 @@ func TestHealthy(t *testing.T) {
 	})
 }
 
-func TestUnreachable(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	nobody := listener.Addr().String()
-	require.NoError(t, listener.Close())
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		nowhere := strings.Replace(e.DSN, e.Address(), nobody, 1)
-		findings, err := e.look(background, nowhere, "txlock_slots")
-		require.Error(t, err)
-		require.Empty(t, findings)
-		_, err = e.look(background, strings.Replace(e.DSN, "/txlock", "/no_such_database", 1), "txlock_slots")
-		require.ErrorContains(t, err, "no_such_database")
-		_, err = e.look(background, "\x00", "txlock_slots")
-		require.Error(t, err)
-		_, err = e.look(background, e.DSN, `a.b.c`)
-		require.ErrorContains(t, err, "a.b.c")
-	})
-}
-
 // A server that accepts connections and stays silent is given up when the time to connect is over.
 func TestSilent(t *testing.T) {
 	t.Parallel()
@@ -152,35 +132,17 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// If a server stops answering, the end of the context ends the examination, wherever it is.
-func TestCancelled(t *testing.T) {
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
-		ctx, cancel := context.WithCancel(background)
-		cancel()
-		_, err := e.look(ctx, s.dsn, s.table)
-		require.ErrorIs(t, err, context.Canceled)
-
-		s.lockTable(t)
-		ctx, cancel = context.WithCancel(background)
-		ended := s.begin(ctx)
-		s.eventually(t, 1, s.waiting())
-		cancel()
-		select {
-		case err := <-ended:
-			require.ErrorIs(t, err, context.Canceled)
-		case <-time.After(20 * time.Second):
-			require.Fail(t, "the examination goes on, for the table stays locked")
-		}
-	})
-}
-
 // If the session ends in the middle of an examination, that is an error, not a report with gaps.
+// TestSilentServer of the command shows that a signal ends one.
 func TestSessionEnds(t *testing.T) {
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
 		s.lockTable(t)
-		ended := s.begin(background)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := s.look(background, s.dsn, s.table)
+			ended <- err
+		}()
 		s.eventually(t, 1, s.waiting())
 		if e.postgres {
 			s.execute(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '%s'")

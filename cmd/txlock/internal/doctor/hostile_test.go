@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 )
 
 // The doctor runs nothing that somebody has made in the schema public, where it fits better than
@@ -33,5 +35,15 @@ func TestHostileNames(t *testing.T) {
 		require.NoError(t, s.admin.QueryRow("SELECT is_called FROM public.traps").Scan(&trapped))
 		require.False(t, trapped)
 		require.Equal(t, ailing(want), ailing(findings))
+	})
+}
+
+// A table of the lock table's name in another schema is named: whoever finds it first locks there.
+func TestNamesakes(t *testing.T) {
+	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
+		s := newSite(t, e, "CREATE SCHEMA tenant", "CREATE TABLE tenant.txlock_slots (slot int)")
+		found := find(t, s.examine(t), "table-namesakes")
+		require.Equal(t, doctor.Note, found.Severity)
+		require.Contains(t, found.Found, "tenant.txlock_slots")
 	})
 }
