@@ -2,114 +2,29 @@ package serve
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/require"
-
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects/mysql"
-	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/leaks"
-	"github.com/txlock/txlock/internal/test/servers"
 )
 
-var (
-	background = context.Background()
-	postgres18 *servers.Server
-	mariadb    *servers.Server
-)
+// The tests of the command, and those in internal/browser, have the page look at real servers.
+
+var background = context.Background()
 
 func TestMain(m *testing.M) {
-	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
-	code := servers.RunOn(ctx, []servers.Kind{servers.Postgres18, servers.MariaDB},
-		func(server *servers.Server) (io.Closer, error) {
-			if server.Kind == servers.MariaDB {
-				mariadb = server
-			} else {
-				postgres18 = server
-			}
-			return nil, nil
-		}, m.Run)
-	stop()
-	if code == 0 {
-		if err := leaks.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
+	code := m.Run()
+	if err := leaks.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
 	os.Exit(code)
-}
-
-// table is a lock table of this test alone.
-func table(t *testing.T) string {
-	return strings.ToLower(t.Name()) + fmt.Sprint(os.Getpid())
-}
-
-func onPostgres(t *testing.T) *txlock.Locker[pgx.Tx] {
-	t.Helper()
-	driver, err := postgres.Open(background, postgres18.DSN)
-	require.NoError(t, err)
-	locks := txlock.New(driver, txlock.WithTable(table(t)))
-	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-	require.NoError(t, locks.Install(background))
-	return locks
-}
-
-func onMariaDB(t *testing.T) *txlock.Locker[*sql.Tx] {
-	t.Helper()
-	driver, err := mysql.Open(background, mariadb.DSN)
-	require.NoError(t, err)
-	locks := txlock.New(driver, txlock.WithTable(table(t)))
-	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-	require.NoError(t, locks.Install(background))
-	return locks
-}
-
-// counting notes when the server is asked, and that it is asked by one call at a time.
-type counting struct {
-	Locks
-	mu      sync.Mutex
-	begun   []time.Time
-	running int
-	most    int
-}
-
-func (c *counting) Inspect(ctx context.Context, keys ...string) ([]txlock.Holding, error) {
-	c.mu.Lock()
-	c.begun = append(c.begun, time.Now())
-	c.running++
-	c.most = max(c.most, c.running)
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		c.running--
-		c.mu.Unlock()
-	}()
-	return c.Locks.Inspect(ctx, keys...)
-}
-
-func (c *counting) looks() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.begun)
-}
-
-func (c *counting) atOnce() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.most
 }
 
 // still is a picture that does not change, for what no server can be brought to show.
