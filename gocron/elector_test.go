@@ -2,18 +2,16 @@ package txlockgocron_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/go-co-op/gocron/v2"
-	"github.com/jonboulle/clockwork"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/dialects/mysql"
-	"github.com/txlock/txlock/dialects/postgres"
 	txlockgocron "github.com/txlock/txlock/gocron"
 	"github.com/txlock/txlock/internal/test/eventually"
 )
@@ -35,39 +33,19 @@ func (m *member) IsLeader(ctx context.Context) error {
 // elect starts an instance that campaigns.
 func (e *engine) elect(t *testing.T, election string) *member {
 	t.Helper()
-	label := newLabel()
-	dsn, err := e.dsn(label, 0)
-	require.NoError(t, err)
-	m := &member{instance: &instance{engine: e, label: label, log: &journal{}}, asked: make(chan error, 1000)}
-	if e.postgres {
-		driver, err := postgres.Open(context.Background(), dsn)
-		require.NoError(t, err)
-		electOn(t, m, txlock.New(driver, txlock.WithTable(e.table("txlock_slots"))), election)
-	} else {
-		_, err := e.admin.Exec("CREATE DATABASE IF NOT EXISTS " + label)
-		require.NoError(t, err)
-		t.Cleanup(func() { _, _ = e.admin.Exec("DROP DATABASE " + label) })
-		driver, err := mysql.Open(context.Background(), dsn)
-		require.NoError(t, err)
-		electOn(t, m, txlock.New(driver, txlock.WithTable(e.table("txlock_slots"))), election)
-	}
-	m.clock = clockwork.NewFakeClockAt(noon.Add(time.Second))
-	m.scheduler, err = gocron.NewScheduler(gocron.WithClock(m.clock), gocron.WithLocation(time.UTC),
-		gocron.WithDistributedElector(m), gocron.WithStopTimeout(patient))
-	require.NoError(t, err)
-	m.scheduler.Start()
-	t.Cleanup(func() { require.NoError(t, m.scheduler.Shutdown()) })
+	m := &member{instance: &instance{engine: e, label: newLabel(), log: &journal{}}, asked: make(chan error, 1000)}
+	require.NoError(t, e.open(m.label, 0,
+		func(locks *txlock.Locker[pgx.Tx]) error { return electOn(m, locks, election) },
+		func(locks *txlock.Locker[*sql.Tx]) error { return electOn(m, locks, election) }))
+	m.run(t, gocron.WithDistributedElector(m))
 	return m
 }
 
-func electOn[Tx any](t *testing.T, m *member, locks *txlock.Locker[Tx], election string) {
-	t.Helper()
-	var err error
+func electOn[Tx any](m *member, locks *txlock.Locker[Tx], election string) (err error) {
 	m.elector, err = txlockgocron.NewElector(locks.Election(election, m.label),
 		txlockgocron.WithLogger(slog.New(slog.NewTextHandler(m.log, nil))))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-	t.Cleanup(func() { require.NoError(t, m.elector.Close()) })
+	m.close = func() error { return errors.Join(m.elector.Close(), locks.Close()) }
+	return err
 }
 
 func (m *member) leads(t *testing.T) {

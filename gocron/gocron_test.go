@@ -9,7 +9,6 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/txlock/txlock"
 	txlockgocron "github.com/txlock/txlock/gocron"
 	"github.com/txlock/txlock/internal/test/eventually"
 )
@@ -43,21 +42,6 @@ func TestOncePerTick(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Without a minimum the problem shows: the job runs on each instance.
-func TestWithoutMinimum(t *testing.T) {
-	onEach(t, func(t *testing.T, e *engine) {
-		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(0)), e.start(t, txlockgocron.WithLockAtLeastFor(0))
-		job := first.label
-		require.NoError(t, first.add(job, everyMinute()))
-		require.NoError(t, second.add(job, everyMinute()))
-		first.ran(t)
-		second.ran(t)
-		runs, ticks := e.runs(t, job)
-		require.Equal(t, 2, runs)
-		require.Equal(t, 1, ticks)
-	})
 }
 
 // When the minimum is over, the next tick belongs to the instance that fires first.
@@ -123,42 +107,6 @@ func TestOneTimeJob(t *testing.T) {
 		first.ran(t)
 		eventually.True(t, "the job is removed", func() bool { return len(first.scheduler.Jobs()) == 0 })
 		second.missed(t)
-	})
-}
-
-// This test uses the real clock. Of two instances with a job every second, the first one to run it
-// runs it at each of its ticks.
-func TestRealClock(t *testing.T) {
-	onEach(t, func(t *testing.T, e *engine) {
-		const ticks = 4
-		both := [2]*instance{e.start(t), e.start(t)}
-		ran, missed := map[*instance]int{}, map[*instance]int{}
-		for _, i := range both {
-			real, err := gocron.NewScheduler(gocron.WithDistributedLocker(observed{i}))
-			require.NoError(t, err)
-			defer func() { require.NoError(t, real.Shutdown()) }()
-			_, err = real.NewJob(gocron.CronJob("* * * * * *", true), gocron.NewTask(func() {}),
-				gocron.WithName(both[0].label))
-			require.NoError(t, err)
-			real.Start()
-		}
-		for _, i := range both {
-			for range ticks {
-				if o := i.outcome(t); o.missed == nil {
-					require.NoError(t, o.unlocked)
-					ran[i]++
-				} else {
-					require.ErrorIs(t, o.missed, txlock.ErrNotAcquired)
-					missed[i]++
-				}
-			}
-		}
-		winner, loser := both[0], both[1]
-		if ran[winner] == 0 {
-			winner, loser = loser, winner
-		}
-		require.Equal(t, ticks, ran[winner])
-		require.Equal(t, ticks, missed[loser])
 	})
 }
 

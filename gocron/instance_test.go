@@ -3,6 +3,7 @@ package txlockgocron_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"github.com/jackc/pgx/v5"
 	"github.com/jonboulle/clockwork"
 	"github.com/stretchr/testify/require"
 
@@ -71,31 +73,40 @@ type unlocking func(ctx context.Context) error
 
 func (u unlocking) Unlock(ctx context.Context) error { return u(ctx) }
 
-// connect opens a Locker. Its database must exist.
-func (e *engine) connect(label string, connections int, options ...txlockgocron.Option) (*instance, error) {
-	ctx := context.Background()
+// open opens a pool in the database of an instance, for either of two functions.
+func (e *engine) open(label string, connections int, onPostgres func(*txlock.Locker[pgx.Tx]) error,
+	onMySQL func(*txlock.Locker[*sql.Tx]) error,
+) error {
 	dsn, err := e.dsn(label, connections)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	table := txlock.WithTable(e.table("txlock_slots"))
+	if e.postgres {
+		driver, err := postgres.Open(context.Background(), dsn)
+		if err != nil {
+			return err
+		}
+		return onPostgres(txlock.New(driver, table))
+	}
+	if _, err := e.admin.Exec("CREATE DATABASE IF NOT EXISTS " + label); err != nil {
+		return err
+	}
+	driver, err := mysql.Open(context.Background(), dsn)
+	if err != nil {
+		return err
+	}
+	return onMySQL(txlock.New(driver, table))
+}
+
+// connect opens a Locker.
+func (e *engine) connect(label string, connections int, options ...txlockgocron.Option) (*instance, error) {
 	i := &instance{engine: e, label: label, log: &journal{}, outcomes: make(chan outcome, 1000)}
 	options = append([]txlockgocron.Option{txlockgocron.WithLogger(slog.New(slog.NewTextHandler(i.log, nil)))},
 		options...)
-	if e.postgres {
-		driver, err := postgres.Open(ctx, dsn)
-		if err != nil {
-			return nil, err
-		}
-		return i, lockOn(i, txlock.New(driver, txlock.WithTable(e.table("txlock_slots"))), options)
-	}
-	if _, err := e.admin.Exec("CREATE DATABASE IF NOT EXISTS " + label); err != nil {
-		return nil, err
-	}
-	driver, err := mysql.Open(ctx, dsn)
-	if err != nil {
-		return nil, err
-	}
-	return i, lockOn(i, txlock.New(driver, txlock.WithTable(e.table("txlock_slots"))), options)
+	return i, e.open(label, connections,
+		func(locks *txlock.Locker[pgx.Tx]) error { return lockOn(i, locks, options) },
+		func(locks *txlock.Locker[*sql.Tx]) error { return lockOn(i, locks, options) })
 }
 
 func lockOn[Tx any](i *instance, locks *txlock.Locker[Tx], options []txlockgocron.Option) (err error) {
@@ -111,22 +122,28 @@ func (e *engine) start(t *testing.T, options ...txlockgocron.Option) *instance {
 	t.Helper()
 	i, err := e.connect(newLabel(), 0, options...)
 	require.NoError(t, err)
-	require.NoError(t, i.schedule())
-	t.Cleanup(func() {
-		require.NoError(t, i.scheduler.Shutdown())
-		_ = i.close() // the test may have killed some of its sessions
-		if !e.postgres {
-			_, err := e.admin.Exec("DROP DATABASE " + i.label)
-			require.NoError(t, err)
-		}
-	})
+	i.run(t, gocron.WithDistributedLocker(observed{i}))
 	return i
 }
 
-func (i *instance) schedule() (err error) {
+// run starts the scheduler of a program, and ends both with the test.
+func (i *instance) run(t *testing.T, with gocron.SchedulerOption) {
+	t.Helper()
+	require.NoError(t, i.schedule(with))
+	t.Cleanup(func() {
+		require.NoError(t, i.scheduler.Shutdown())
+		_ = i.close() // the test may have killed some of its sessions
+		if !i.postgres {
+			_, err := i.admin.Exec("DROP DATABASE " + i.label)
+			require.NoError(t, err)
+		}
+	})
+}
+
+func (i *instance) schedule(with gocron.SchedulerOption) (err error) {
 	i.clock = clockwork.NewFakeClockAt(noon.Add(time.Second))
-	i.scheduler, err = gocron.NewScheduler(gocron.WithClock(i.clock), gocron.WithLocation(time.UTC),
-		gocron.WithDistributedLocker(observed{i}), gocron.WithStopTimeout(patient))
+	i.scheduler, err = gocron.NewScheduler(gocron.WithClock(i.clock), gocron.WithLocation(time.UTC), with,
+		gocron.WithStopTimeout(patient))
 	if err == nil {
 		i.scheduler.Start()
 	}

@@ -92,7 +92,7 @@ func TestShutdown(t *testing.T) { // not parallel: it looks at all goroutines
 			before := goleak.IgnoreCurrent()
 			first, err := e.connect(newLabel(), 0, txlockgocron.WithLockAtLeastFor(time.Hour))
 			require.NoError(t, err)
-			require.NoError(t, first.schedule())
+			require.NoError(t, first.schedule(gocron.WithDistributedLocker(observed{first})))
 			job := first.label
 			require.NoError(t, first.add(job, everyMinute()))
 			require.NoError(t, first.add(job+" too", gocron.DurationJob(interval)))

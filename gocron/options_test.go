@@ -27,9 +27,6 @@ func TestBadOptions(t *testing.T) {
 	}
 	_, err := txlockgocron.New[pgx.Tx](nil)
 	require.ErrorContains(t, err, "nil locks")
-	elector, err := txlockgocron.NewElector(locks.Election("jobs", "me"), txlockgocron.WithPeriod("report", time.Hour))
-	require.ErrorContains(t, err, "WithLogger alone")
-	require.Nil(t, elector)
 }
 
 // Programs with different prefixes do not exclude each other.

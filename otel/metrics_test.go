@@ -160,6 +160,7 @@ func TestHoldsThatEnd(t *testing.T) {
 		e.killSessions(t)
 		<-lock.Context().Done()
 		ends("Lock lost txlock.ErrLost", codes.Error)
+		require.Equal(t, txlock.ErrLost.Error(), f.last(t).Status().Description)
 		require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
 		require.Zero(t, f.total(t, "txlock.held"), "Unlock does not count again")
 		require.ErrorIs(t, m.Do(background, func(context.Context, *sql.Tx) error { e.killSessions(t); return nil }),
@@ -236,38 +237,6 @@ func TestQueued(t *testing.T) {
 		require.NoError(t, <-done)
 		require.Empty(t, f.sums(t, "txlock.queued"))
 		require.Empty(t, f.sums(t, "txlock.waiting"))
-	})
-}
-
-// Two sessions each want the other's lock. One of the calls is a deadlock.
-func TestDeadlock(t *testing.T) {
-	onEveryEngine(t, func(t *testing.T, e *engine) {
-		f := newFixture(t, e)
-		a, b := f.locks.Mutex(f.key+"a"), f.locks.Mutex(f.key+"b")
-		first, err := a.Lock(background)
-		require.NoError(t, err)
-		second, err := b.Lock(background)
-		require.NoError(t, err)
-		crossed := make(chan error, 2)
-		cross := func(own *txlock.Lock, other *txlock.Mutex[*sql.Tx]) {
-			lock, err := other.Lock(own.Context())
-			if err == nil {
-				err = lock.Unlock(background)
-			}
-			_ = own.Unlock(background) // on MySQL and MariaDB the victim's session is lost
-			crossed <- err
-		}
-		go cross(first, b)
-		e.waiters(t, 1)
-		go cross(second, a)
-		require.ErrorIs(t, errors.Join(<-crossed, <-crossed), txlock.ErrDeadlock)
-		requests := f.sums(t, "txlock.requests")
-		require.Equal(t, map[string]int{
-			"Lock acquired": 2, "Lock nested acquired": 1,
-			"Lock nested deadlock txlock.ErrDeadlock": 1,
-		}, requests)
-		require.Zero(t, f.total(t, "txlock.held"))
-		f.noKey(t)
 	})
 }
 

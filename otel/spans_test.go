@@ -12,7 +12,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/txlock/txlock"
-	"github.com/txlock/txlock/internal/test/eventually"
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
@@ -121,33 +120,18 @@ func TestSpanOfLockTx(t *testing.T) {
 	})
 }
 
-// A lost Lock ends its span at the loss, before the Unlock. A lock of rows names their table.
-func TestSpanOfALoss(t *testing.T) {
+// A lock of rows names their table.
+func TestSpanOfRows(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
 		_, err := f.db.Exec("CREATE TABLE things (id INT PRIMARY KEY)")
-		require.NoError(t, err)
-		_, err = f.db.Exec("INSERT INTO things VALUES (42)")
 		require.NoError(t, err)
 		defer func() {
 			_, err := f.db.Exec("DROP TABLE things")
 			require.NoError(t, err)
 		}()
-		lock, err := f.locks.Rows("things", "id", 42).Lock(background)
-		require.NoError(t, err)
-		require.Empty(t, f.spans.Ended())
-		f.killSessions(t)
-		<-lock.Context().Done()
-		eventually.Every(t, "the end of the span", f.pollEvery, func() bool { return len(f.spans.Ended()) == 1 })
-		span := f.last(t)
-		require.Equal(t, "Lock things", span.Name())
-		require.Equal(t, "lost", value(span, "txlock.outcome"))
-		require.Equal(t, "txlock.ErrLost", value(span, "error.type"))
-		require.Equal(t, txlock.ErrLost.Error(), span.Status().Description)
-		require.ErrorIs(t, lock.Unlock(background), txlock.ErrLost)
-		require.Len(t, f.spans.Ended(), 1)
-
 		require.ErrorIs(t, f.locks.Rows("things", "id", 43).Do(background, nothing), txlock.ErrNoRow)
+		require.Equal(t, "Do things", f.last(t).Name())
 		require.Equal(t, "txlock.ErrNoRow", value(f.last(t), "error.type"))
 	})
 }
