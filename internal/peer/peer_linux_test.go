@@ -106,28 +106,6 @@ func TestOneWatcher(t *testing.T) {
 	require.Zero(t, called.Load())
 }
 
-func TestKeepAliveRestores(t *testing.T) {
-	conn, _ := pair(t, "tcp", "127.0.0.1:0")
-	restore := Conn{conn}.KeepAlive(time.Minute)
-	again := Conn{conn}.KeepAlive(time.Minute) // its former settings are those of the first KeepAlive
-	again()
-	restore()
-	restore = Conn{conn}.KeepAlive(2 * time.Second)
-	restore()
-}
-
-func BenchmarkWatch(b *testing.B) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(b, err)
-	defer listener.Close()
-	conn, err := net.Dial("tcp", listener.Addr().String())
-	require.NoError(b, err)
-	defer conn.Close()
-	for b.Loop() {
-		Conn{conn}.Watch(func() {})()
-	}
-}
-
 // A pooled connection outlives many watchers. None of them keeps a reference to it.
 func TestWatchersLeaveNothing(t *testing.T) {
 	look := func() (running bool, watched int) {

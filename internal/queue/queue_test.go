@@ -142,24 +142,6 @@ func TestBlindOnesFillThePlaces(t *testing.T) {
 	})
 }
 
-func TestPlacesAreLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := queue.New[string](background, 2)
-		var held []*place
-		for range 2 {
-			place := enter(background, l, "a").place(t)
-			place.GoOn(queue.Granted)
-			held = append(held, place)
-		}
-		third := enter(background, l, "a")
-		synctest.Wait()
-		require.True(t, third.waits())
-		held[0].GoOn(queue.Left)
-		third.place(t).GoOn(queue.Left)
-		held[1].GoOn(queue.Left)
-	})
-}
-
 func TestTryTakesOnlyAFreePlace(t *testing.T) {
 	l := queue.New[string](background, 1)
 	place := l.Enter("a", true)
