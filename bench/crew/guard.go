@@ -30,7 +30,7 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 	guarded := &Guarded{}
 	w.say(Message{Event: Asking})
 	transacted, told := false, false
-	err = client.Hold(ctx, []string{job.Key}, func(held context.Context, tx contest.Tx) error {
+	err = client.Hold(ctx, job.Key, func(held context.Context, tx contest.Tx) error {
 		transacted = tx != nil
 		number, err := desk.read(held, tx, job.Account)
 		if err != nil {

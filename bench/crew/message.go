@@ -41,11 +41,7 @@ type Books struct {
 // connection of its own, which is new.
 type Turns struct {
 	Entrants []Entrant
-	Keys     int  // see Key
-	AtOnce   int  // number of the keys that a call locks, chosen anew for each
-	Calls    int  // of each entrant
-	Allocs   bool // counts them behind the calls
-	Seed     uint64
+	Calls    int // of each entrant
 }
 
 // Contend is a share of the contenders for one key.
@@ -74,7 +70,7 @@ type Crowd struct {
 	Entrant   Entrant // its Contenders are the connections
 	Callers   int
 	Key       string
-	Free      string // a key that one more caller asks for; empty: none does
+	Free      string // a key that one more caller asks for
 	Hold      time.Duration
 	Rehearsal []string // keys to open the connections with
 	Board     string   // counts entries of the free key
@@ -128,9 +124,8 @@ type Message struct {
 
 // Turned is the result of Turns for one entrant.
 type Turned struct {
-	Error              string  `json:",omitempty"` // why it took no part
-	Latencies          []int64 // of all calls, in nanoseconds
-	Allocs, AllocBytes float64 // of one call, over all goroutines of the process
+	Error     string  `json:",omitempty"` // why it took no part
+	Latencies []int64 // of all calls, in nanoseconds
 }
 
 // Acquisition is one call of Hold. All times are from Now. The time of an event that did not happen

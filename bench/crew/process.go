@@ -122,28 +122,26 @@ func (p *Process) Signal(signal syscall.Signal) error { return p.command.Process
 // Kill kills the worker, and returns when it is gone.
 func (p *Process) Kill() {
 	_ = p.command.Process.Kill()
-	for {
-		select {
-		case <-p.messages:
-		case <-p.exited:
-			return
-		}
-	}
+	p.drain(nil)
 }
 
 // Close ends the worker: it ends when its input does.
 func (p *Process) Close() {
 	_ = p.input.Close()
-	timer := time.NewTimer(3 * time.Second)
-	defer timer.Stop()
+	if !p.drain(time.After(3 * time.Second)) {
+		p.Kill()
+	}
+}
+
+// drain reads messages until the worker is gone, or until the time is over.
+func (p *Process) drain(over <-chan time.Time) (gone bool) {
 	for {
 		select {
 		case <-p.messages:
 		case <-p.exited:
-			return
-		case <-timer.C:
-			p.Kill()
-			return
+			return true
+		case <-over:
+			return false
 		}
 	}
 }

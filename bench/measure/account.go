@@ -2,7 +2,6 @@ package measure
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/crew"
@@ -15,20 +14,8 @@ func (l *Lab) openAccounts(ctx context.Context) error {
 		if l.Testbed.Missing(server) != nil {
 			continue
 		}
-		db, err := database.SQL(ctx, server, l.Testbed.Address(server), 1)
-		if err != nil {
-			return err
-		}
-		for _, statement := range []string{
-			"DROP TABLE IF EXISTS bench_accounts",
-			"CREATE TABLE bench_accounts (name VARCHAR(100) PRIMARY KEY, number BIGINT NOT NULL)",
-		} {
-			if _, err := db.ExecContext(ctx, statement); err != nil {
-				_ = db.Close()
-				return fmt.Errorf("%s: %w", server, err)
-			}
-		}
-		if err := db.Close(); err != nil {
+		if err := database.Execute(ctx, server, l.Testbed.Address(server), "DROP TABLE IF EXISTS bench_accounts",
+			"CREATE TABLE bench_accounts (name VARCHAR(100) PRIMARY KEY, number BIGINT NOT NULL)"); err != nil {
 			return err
 		}
 	}

@@ -29,8 +29,8 @@ type scene struct {
 	account    *account
 	proxy      testbed.Proxy // between the holder's client and the server
 
-	holder, waiter, second *crew.Process // waiter waits for holder, second waits behind waiter
-	guarded                map[*crew.Process]crew.Guarded
+	holder, waiter *crew.Process // waiter waits for holder
+	guarded        map[*crew.Process]crew.Guarded
 
 	outcome results.FaultTrial
 	err     error
@@ -63,10 +63,7 @@ func (s *scene) stage(ctx context.Context) (err error) {
 	if s.holder, err = s.start(ctx, through, 1); err != nil {
 		return err
 	}
-	if s.waiter, err = s.start(ctx, s.job.Entrant, amounts); err != nil || s.fault != results.WaiterKilled {
-		return err
-	}
-	s.second, err = s.start(ctx, s.job.Entrant, amounts*amounts)
+	s.waiter, err = s.start(ctx, s.job.Entrant, amounts)
 	return err
 }
 
@@ -99,8 +96,6 @@ func (s *scene) play(ctx context.Context) (err error) {
 		s.outcome.Regained, err = s.silenceHolder(ctx, s.stop)
 	case results.HolderCutOff:
 		s.outcome.Regained, err = s.silenceHolder(ctx, s.cutOff)
-	case results.WaiterKilled:
-		s.outcome.Regained, err = s.killWaiter(ctx)
 	}
 	if err != nil {
 		return err
@@ -123,13 +118,10 @@ func (s *scene) play(ctx context.Context) (err error) {
 const amounts = 1000
 
 func (s *scene) amount(p *crew.Process) int64 {
-	switch p {
-	case s.holder:
+	if p == s.holder {
 		return 1
-	case s.waiter:
-		return amounts
 	}
-	return amounts * amounts
+	return amounts
 }
 
 // killHolder kills the holder, and returns how long the waiter takes to enter.
@@ -202,28 +194,7 @@ func (s *scene) silenceHolder(ctx context.Context, begin fault) (regained time.D
 	return regained, s.finish(ctx, s.waiter)
 }
 
-// killWaiter kills the waiter, lets the holder end, and returns how long the second waiter takes to
-// enter.
-func (s *scene) killWaiter(ctx context.Context) (time.Duration, error) {
-	if err := s.waiter.Signal(syscall.SIGKILL); err != nil {
-		return 0, err
-	}
-	crew.Wait(ctx, settle)
-	if err := s.holder.Tell(crew.OnIt); err != nil {
-		return 0, err
-	}
-	left, err := s.holder.Await(ctx, crew.Left, s.lab.Faults.Limit)
-	if err != nil {
-		return 0, err
-	}
-	regained, err := s.awaitInside(ctx, s.second, left.At)
-	if err != nil || regained < 0 {
-		return regained, err
-	}
-	return regained, errors.Join(s.awaitDone(ctx, s.holder, left), s.finish(ctx, s.second))
-}
-
-// queue lets the holder get the lock, and the others wait for it in order.
+// queue lets the holder get the lock, and the waiter wait for it.
 func (s *scene) queue(ctx context.Context) error {
 	if err := s.holder.Tell(crew.Go); err != nil {
 		return err
@@ -231,19 +202,12 @@ func (s *scene) queue(ctx context.Context) error {
 	if _, err := s.holder.Await(ctx, crew.Inside, s.lab.Faults.Limit); err != nil {
 		return fmt.Errorf("the first holder: %w", err)
 	}
-	for _, p := range []*crew.Process{s.waiter, s.second} {
-		if p == nil {
-			continue
-		}
-		if err := p.Tell(crew.Go); err != nil {
-			return err
-		}
-		if _, err := p.Await(ctx, crew.Asking, s.lab.Faults.Limit); err != nil {
-			return err
-		}
-		crew.Wait(ctx, settle)
+	if err := s.waiter.Tell(crew.Go); err != nil {
+		return err
 	}
-	return nil
+	_, err := s.waiter.Await(ctx, crew.Asking, s.lab.Faults.Limit)
+	crew.Wait(ctx, settle)
+	return err
 }
 
 // awaitInside returns how long after since a process entered, or -1 if that takes too long. If it
@@ -271,10 +235,6 @@ func (s *scene) await(ctx context.Context, p *crew.Process) error {
 	if err != nil {
 		return err
 	}
-	return s.awaitDone(ctx, p, left)
-}
-
-func (s *scene) awaitDone(ctx context.Context, p *crew.Process, left crew.Message) error {
 	m, err := p.Await(ctx, crew.Done, unlockLimit)
 	if crew.Late(err) {
 		s.outcome.Note = fmt.Sprintf("an unlock did not return within %v", unlockLimit)
@@ -287,7 +247,7 @@ func (s *scene) awaitDone(ctx context.Context, p *crew.Process, left crew.Messag
 }
 
 func (s *scene) end() {
-	for _, p := range []*crew.Process{s.holder, s.waiter, s.second} {
+	for _, p := range []*crew.Process{s.holder, s.waiter} {
 		if p != nil {
 			p.Kill()
 		}
