@@ -3,6 +3,7 @@
 package anydriver
 
 import (
+	"context"
 	"database/sql"
 	"database/sql/driver"
 	"time"
@@ -54,6 +55,33 @@ func traced(below driver.Driver) func(string) (*sql.DB, error) {
 func intercepted(below driver.Driver) func(string) (*sql.DB, error) {
 	wrapped := sqlmw.Driver(below, sqlmw.NullInterceptor{})
 	return func(dsn string) (*sql.DB, error) { return open(wrapped, dsn) }
+}
+
+// interceptor is told of each statement that passes.
+type interceptor struct {
+	sqlmw.NullInterceptor
+	before func(query string)
+	after  func(query string, err error)
+}
+
+// ConnExecContext implements sqlmw.Interceptor.
+func (i interceptor) ConnExecContext(ctx context.Context, conn driver.ExecerContext, query string,
+	args []driver.NamedValue,
+) (driver.Result, error) {
+	i.before(query)
+	result, err := conn.ExecContext(ctx, query, args)
+	i.after(query, err)
+	return result, err
+}
+
+// ConnQueryContext implements sqlmw.Interceptor.
+func (i interceptor) ConnQueryContext(ctx context.Context, conn driver.QueryerContext, query string,
+	args []driver.NamedValue,
+) (context.Context, driver.Rows, error) {
+	i.before(query)
+	rows, err := conn.QueryContext(ctx, query, args)
+	i.after(query, err)
+	return ctx, rows, err
 }
 
 func hidden(below driver.Driver) func(string) (*sql.DB, error) {

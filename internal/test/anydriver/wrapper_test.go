@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"sync"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -104,62 +103,23 @@ func TestWrapperSeesTheWork(t *testing.T) {
 			below, newDriver = []driver.Driver{stdlib.GetDefaultDriver(), &pq.Driver{}}, onPostgres
 		}
 		for _, d := range below {
-			seen := &witness{}
+			statements := make(chan string, 1000)
+			seen := interceptor{before: func(query string) { statements <- query }, after: func(string, error) {}}
 			c := testbed.SQLOnPool("witnessed", func(dsn string) (*sql.DB, error) {
 				return open(sqlmw.Driver(d, seen), dsn)
 			}, newDriver)
 			f := testbed.NewFixture(t, e, c)
 			require.NoError(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
-				seen.forget()
+				for len(statements) > 0 {
+					<-statements
+				}
 				if err := f.Exec(ctx, tx, "SELECT 1"); err != nil {
 					return err
 				}
 				_, err := f.Query(ctx, tx, "SELECT 2")
 				return err
 			}))
-			require.Equal(t, []string{"SELECT 1", "SELECT 2"}, seen.statements()[:2])
+			require.Equal(t, []string{"SELECT 1", "SELECT 2"}, []string{<-statements, <-statements})
 		}
 	}
-}
-
-// witness notes the statements that pass.
-type witness struct {
-	sqlmw.NullInterceptor
-	mu   sync.Mutex
-	seen []string
-}
-
-func (w *witness) note(query string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen = append(w.seen, query)
-}
-
-func (w *witness) forget() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.seen = nil
-}
-
-func (w *witness) statements() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.seen
-}
-
-// ConnExecContext implements sqlmw.Interceptor.
-func (w *witness) ConnExecContext(ctx context.Context, conn driver.ExecerContext, query string,
-	args []driver.NamedValue,
-) (driver.Result, error) {
-	w.note(query)
-	return conn.ExecContext(ctx, query, args)
-}
-
-// ConnQueryContext implements sqlmw.Interceptor.
-func (w *witness) ConnQueryContext(ctx context.Context, conn driver.QueryerContext, query string,
-	args []driver.NamedValue,
-) (context.Context, driver.Rows, error) {
-	w.note(query)
-	rows, err := conn.QueryContext(ctx, query, args)
-	return ctx, rows, err
 }
