@@ -186,7 +186,7 @@ func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Co
 	lab.Tell = show.step
 	for _, c := range contestants {
 		found.Contestants = append(found.Contestants, results.Contestant{
-			Name: c.Name, Group: string(c.Group), Server: string(c.Server), Waits: string(c.Waits), Remark: c.Remark,
+			Name: c.Name, Server: string(c.Server), Waits: string(c.Waits), Remark: c.Remark,
 			ByHand: c.ByHand,
 		})
 	}

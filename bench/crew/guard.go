@@ -49,7 +49,7 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 		return err
 	})
 	if err != nil {
-		guarded.Told, guarded.Error = true, err.Error()
+		guarded.Told = true
 		// A write in the lock's own transaction was rolled back. A write of its own transaction
 		// stands, whatever is reported later.
 		guarded.Written = guarded.Written && !transacted

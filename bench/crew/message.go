@@ -141,8 +141,7 @@ type Guarded struct {
 	// transaction.
 	Written bool
 	// Told: the caller got an error.
-	Told  bool
-	Error string
+	Told bool
 }
 
 // Crowded is the result of Crowd.

@@ -107,9 +107,7 @@ func (s *scene) play(ctx context.Context) (err error) {
 			s.outcome.Lost++
 		}
 	}
-	if g := s.guarded[s.holder]; g.Told {
-		s.outcome.Told, s.outcome.Note = true, impersonal(g.Error)
-	}
+	s.outcome.Told = s.guarded[s.holder].Told
 	return err
 }
 
@@ -237,7 +235,6 @@ func (s *scene) await(ctx context.Context, p *crew.Process) error {
 	}
 	m, err := p.Await(ctx, crew.Done, unlockLimit)
 	if crew.Late(err) {
-		s.outcome.Note = fmt.Sprintf("an unlock did not return within %v", unlockLimit)
 		m, err = left, nil
 	}
 	if err == nil {

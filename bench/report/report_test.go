@@ -3,7 +3,6 @@ package report
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -38,15 +37,8 @@ func generated() results.Run {
 		Network: results.Network{Delay: distance},
 	}
 	for i, name := range []string{lock, noQueue, combine, hand, sale, polling} {
-		group := contest.InSQL
-		switch {
-		case strings.HasPrefix(name, "txlock"):
-			group = contest.TxLock
-		case name != polling:
-			group = contest.ByHand
-		}
 		run.Contestants = append(run.Contestants, results.Contestant{
-			Name: name, Group: string(group), Server: string(contest.PostgreSQL), Waits: "polls",
+			Name: name, Server: string(contest.PostgreSQL), Waits: "polls",
 			Remark: "a remark", ByHand: map[string]string{lock: hand}[name],
 		})
 		slower := time.Duration(i + 1)

@@ -63,7 +63,7 @@ type Server struct {
 }
 
 // Contestant is what the tables say of a contestant besides its figures.
-type Contestant struct{ Name, Group, Server, Waits, Remark, ByHand string }
+type Contestant struct{ Name, Server, Waits, Remark, ByHand string }
 
 // Missing is a contestant that could not take part in one measurement or, if Measurement is empty,
 // in any, or whose calls failed. Measurement begins with the name of the measurement.
@@ -144,5 +144,4 @@ type FaultTrial struct {
 	// Told is whether the holder got an error: from its work, whose context had ended, or from the
 	// unlock or commit.
 	Told bool
-	Note string // anything unexpected
 }
