@@ -1,8 +1,12 @@
 // Bench measures locks side by side, on real servers of this machine:
 //
-//	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE]
+//	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE] [-seed N]
+//	bench report FILE
+//	bench page FILE FOLDER [NOTE]
 //
-// It writes results, and beside them a report.
+// The first form measures, and writes results and a report. The second writes the report of
+// existing results again. The third writes benchmarks.md and its pictures into a folder, with a
+// note on what has changed since.
 package main
 
 import (
@@ -12,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -41,6 +46,20 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
+	switch {
+	case len(args) == 2 && args[0] == "report":
+		found, err := results.Read(args[1])
+		if err != nil {
+			return err
+		}
+		return writeReport(args[1], found)
+	case (len(args) == 3 || len(args) == 4) && args[0] == "page":
+		found, err := results.Read(args[1])
+		if err != nil {
+			return err
+		}
+		return writePage(found, args[1], args[2], strings.Join(args[3:], ""))
+	}
 	o, err := parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -52,10 +71,35 @@ func run(ctx context.Context, args []string) error {
 	if found == nil || ctx.Err() != nil {
 		return err
 	}
-	r, page := report.New(*found), strings.TrimSuffix(o.out, ".json")+".md"
+	return errors.Join(err, found.Write(o.out), writeReport(o.out, found))
+}
+
+// writeReport writes the report beside the file of results, and prints its table.
+func writeReport(path string, found *results.Run) error {
+	r := report.New(*found)
+	if err := r.Write(filepath.Dir(path), strings.TrimSuffix(filepath.Base(path), ".json")); err != nil {
+		return err
+	}
 	fmt.Println(r.Glance())
-	fmt.Fprintf(os.Stderr, "results: %s\nreport:  %s\n", o.out, page)
-	return errors.Join(err, found.Write(o.out), r.Write(page))
+	fmt.Fprintf(os.Stderr, "results: %s\nreport:  %s\n", path, strings.TrimSuffix(path, ".json")+".md")
+	return nil
+}
+
+// writePage writes a page with links to the file of results, and to the report beside it.
+func writePage(found *results.Run, path, folder, note string) error {
+	from, err := filepath.Abs(folder)
+	if err != nil {
+		return err
+	}
+	to, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	source, err := filepath.Rel(from, to)
+	if err != nil {
+		return err
+	}
+	return report.New(*found).Page(folder, strings.TrimSuffix(source, ".json"), note)
 }
 
 // options are what the command line asks for.
@@ -73,6 +117,7 @@ func parse(args []string) (o options, err error) {
 	some := flags.String("measure", strings.Join(names(), ","), "measure only these `names`")
 	flags.StringVar(&o.out, "out", "", "`file` for the results, JSON; the report is beside it (default "+
 		"results/DATE-MODE.json)")
+	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "of everything that is random")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -89,6 +134,7 @@ func parse(args []string) (o options, err error) {
 	if *full {
 		o.plan = measure.Full()
 	}
+	o.plan.Seed = *seed
 	if o.out == "" {
 		o.out = fmt.Sprintf("results/%s-%s.json", time.Now().UTC().Format(time.DateOnly), o.plan.Mode)
 	}
@@ -121,7 +167,9 @@ type measurement struct {
 }
 
 var measurements = []measurement{
+	{"turns", (*measure.Lab).MeasureTurns},
 	{"uncontended", (*measure.Lab).MeasureUncontended},
+	{"growth", (*measure.Lab).MeasureGrowth},
 	{"contended", (*measure.Lab).MeasureContended},
 	{"faults", (*measure.Lab).MeasureFaults},
 	{"network", (*measure.Lab).MeasureNetwork},
@@ -155,7 +203,7 @@ func choose(list string) (chosen []measurement, err error) {
 // error it also returns what was measured before.
 func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Contestant, chosen []measurement,
 ) (found *results.Run, err error) {
-	found = &results.Run{Started: time.Now().UTC(), Mode: plan.Mode, Settings: plan.Settings()}
+	found = &results.Run{Started: time.Now().UTC(), Mode: plan.Mode, Seed: plan.Seed, Settings: plan.Settings()}
 	if found.Machine, err = testbed.DescribeMachine(); err != nil {
 		return nil, err
 	}
@@ -186,7 +234,7 @@ func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Co
 	lab.Tell = show.step
 	for _, c := range contestants {
 		found.Contestants = append(found.Contestants, results.Contestant{
-			Name: c.Name, Server: string(c.Server), Waits: string(c.Waits), Remark: c.Remark,
+			Name: c.Name, Group: string(c.Group), Server: string(c.Server), Waits: string(c.Waits), Remark: c.Remark,
 			ByHand: c.ByHand,
 		})
 	}

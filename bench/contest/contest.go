@@ -65,7 +65,9 @@ type Part uint
 
 // The measurements.
 const (
-	Times      Part = 1 << iota // what a free lock costs, near and far
+	Turns      Part = 1 << iota // beside the same statements by hand
+	Times                       // what a free lock costs, near and far
+	Growth                      // with more keys, and over more distance
 	Contention                  // the hand-off of a contended lock
 	Faults                      // what becomes of data when something breaks
 	Crowd                       // one process with more callers than connections
@@ -89,9 +91,10 @@ type Contestant struct {
 	// Parts are the measurements that it takes part in.
 	Parts Part
 
-	// Prepare creates what the contestant needs on the server; nil: nothing. It is called once,
-	// before any Open.
-	Prepare func(ctx context.Context, env Environment) error
+	// Prepare creates what the contestant needs on the server, and removes leftovers of earlier
+	// runs; nil: nothing. It is called once, before any Open. Keys are all keys that will be
+	// locked, for contestants with a row for each key.
+	Prepare func(ctx context.Context, env Environment, keys []string) error
 	// Open connects a client. Each process has its own.
 	Open func(ctx context.Context, env Environment) (Client, error)
 }
@@ -122,11 +125,11 @@ type Tx any
 // Client is the client of a contestant in one process. Several goroutines may call its methods at a
 // time.
 type Client interface {
-	// Hold waits until it has locked the key, runs work, and unlocks. It waits until ctx ends, even
-	// if the library limits tries by default. With a Tx of its own it commits after work. It
-	// returns errors of work and of unlocking. The library may run work more than once, each time
-	// in a new transaction.
-	Hold(ctx context.Context, key string, work Work) error
+	// Hold waits until it has locked all keys, which are sorted and different, runs work, and
+	// unlocks. It waits until ctx ends, even if the library limits tries by default. With a Tx of
+	// its own it commits after work. It returns errors of work and of unlocking. The library may
+	// run work more than once, each time in a new transaction.
+	Hold(ctx context.Context, keys []string, work Work) error
 	// Close ends connections and background goroutines.
 	Close() error
 }

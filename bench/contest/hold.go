@@ -2,8 +2,30 @@ package contest
 
 import (
 	"context"
+	"errors"
 	"time"
 )
+
+// Lock locks one key, and returns the function that unlocks it. The returned context is for the
+// work: it ends when the lock is lost.
+type Lock func(ctx context.Context, key string) (held context.Context, unlock Unlock, err error)
+
+// Unlock unlocks. It must not depend on the context of the work, which may have ended.
+type Unlock func() error
+
+// HoldEach is [Client.Hold] for a library whose lock has one key. It locks one key after another.
+// All clients have the same order, which avoids deadlocks.
+func HoldEach(ctx context.Context, keys []string, lock Lock, work Work) (err error) {
+	held := ctx
+	for _, key := range keys {
+		var unlock Unlock
+		if held, unlock, err = lock(held, key); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, unlock()) }()
+	}
+	return work(held, nil)
+}
 
 // Poll tries again until it succeeds, fails, or ctx ends.
 func Poll(ctx context.Context, every time.Duration, try func() (done bool, err error)) error {

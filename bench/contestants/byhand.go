@@ -25,7 +25,7 @@ import (
 type hand struct {
 	server contest.Server
 	name   string
-	beside string // the client of txlock that it is compared with
+	beside []string // the clients of txlock that it is compared with
 	uses   []use
 	open   func(u use) opening
 }
@@ -34,25 +34,39 @@ type hand struct {
 type opening = func(ctx context.Context, env contest.Environment) (contest.Client, error)
 
 var hands = []hand{
-	{contest.PostgreSQL, "pgx.Batch", "postgres.Open", []use{useLock, useDo, useExec}, openBatch},
 	{
-		contest.PostgreSQL, "database/sql on PostgreSQL", "postgres.NewSQL",
+		contest.PostgreSQL, "pgx.Batch",
+		[]string{"postgres.Open", "postgres.New"},
+		[]use{useLock, useDo, useLockTx, useExec},
+		openBatch,
+	},
+	{
+		contest.PostgreSQL, "database/sql on PostgreSQL",
+		[]string{"postgres.NewSQL"},
 		[]use{useLock, useDo, useLockTx},
 		openByOne(contest.PostgreSQL),
 	},
-	{contest.MySQL, "one query on MySQL", "mysql.Open", []use{useLock, useDo, useExec}, openOneQuery},
 	{
-		contest.MySQL, "database/sql on MySQL", "mysql.New",
-		[]use{useLock, useDo, useLockTx},
-		openByOne(contest.MySQL),
-	},
-	{
-		contest.MariaDB, "one query on MariaDB", "mysql.Open on MariaDB",
+		contest.MySQL, "one query on MySQL",
+		[]string{"mysql.Open"},
 		[]use{useLock, useDo, useExec},
 		openOneQuery,
 	},
 	{
-		contest.MariaDB, "database/sql on MariaDB", "mysql.New on MariaDB",
+		contest.MySQL, "database/sql on MySQL",
+		[]string{"mysql.New"},
+		[]use{useLock, useDo, useLockTx},
+		openByOne(contest.MySQL),
+	},
+	{
+		contest.MariaDB, "one query on MariaDB",
+		[]string{"mysql.Open on MariaDB"},
+		[]use{useLock, useDo, useExec},
+		openOneQuery,
+	},
+	{
+		contest.MariaDB, "database/sql on MariaDB",
+		[]string{"mysql.New on MariaDB"},
 		[]use{useLock, useDo, useLockTx},
 		openByOne(contest.MariaDB),
 	},
@@ -64,8 +78,8 @@ func init() {
 			c := contest.Contestant{
 				Name: h.of(u), Group: contest.ByHand, Server: h.server, Waits: contest.Queued,
 				Remark: "the promise of txlock " + string(u) + ", without the library",
-				Parts:  contest.Times, Open: h.open(u),
-				Prepare: func(ctx context.Context, env contest.Environment) error {
+				Parts:  contest.Turns, Open: h.open(u),
+				Prepare: func(ctx context.Context, env contest.Environment, _ []string) error {
 					if u == useExec {
 						if err := createCounter(ctx, h.server, env); err != nil {
 							return err
@@ -74,8 +88,11 @@ func init() {
 					return seedSlots(ctx, h.server, env)
 				},
 			}
+			if u != useExec {
+				c.Parts |= contest.Times
+			}
 			if u == useLock && !strings.HasPrefix(h.name, "database/sql") {
-				c.Parts |= contest.Contention | contest.Crowd
+				c.Parts |= contest.Growth | contest.Contention | contest.Crowd
 			}
 			contest.Register(c)
 		}
@@ -87,7 +104,7 @@ func (h hand) of(u use) string { return fmt.Sprintf("by hand: %s, %s", u, h.name
 // byHandName is the name of the contestant to compare a use of a client of txlock with.
 func byHandName(u use, client string) string {
 	for _, h := range hands {
-		if h.beside == client {
+		if slices.Contains(h.beside, client) {
 			return h.of(u)
 		}
 	}
@@ -108,18 +125,20 @@ func seedSlots(ctx context.Context, server contest.Server, env contest.Environme
 		there == dialects.DefaultSlots {
 		return nil
 	}
-	statements := []string{
-		"DROP TABLE IF EXISTS " + slotTable,
-		"CREATE TABLE " + slotTable + " (slot INT PRIMARY KEY, slots INT NOT NULL)",
-	}
 	rows := make([]string, dialects.DefaultSlots)
 	for i := range rows {
 		rows[i] = fmt.Sprintf("(%d, %d)", i, len(rows))
 	}
-	for some := range slices.Chunk(rows, 10_000) {
-		statements = append(statements, "INSERT INTO "+slotTable+" VALUES "+strings.Join(some, ", "))
+	if err := run(ctx, db, "DROP TABLE IF EXISTS "+slotTable,
+		"CREATE TABLE "+slotTable+" (slot INT PRIMARY KEY, slots INT NOT NULL)"); err != nil {
+		return err
 	}
-	return pools.Execute(ctx, server, env.Address, statements...)
+	for some := range slices.Chunk(rows, 10_000) {
+		if err := run(ctx, db, "INSERT INTO "+slotTable+" VALUES "+strings.Join(some, ", ")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // The counter is what an Exec changes.
@@ -129,9 +148,23 @@ const (
 )
 
 func createCounter(ctx context.Context, server contest.Server, env contest.Environment) error {
-	return pools.Execute(ctx, server, env.Address, "DROP TABLE IF EXISTS "+counterTable,
+	db, err := pools.SQL(ctx, server, env.Address, 1)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return run(ctx, db, "DROP TABLE IF EXISTS "+counterTable,
 		"CREATE TABLE "+counterTable+" (id INT PRIMARY KEY, n BIGINT NOT NULL)",
 		"INSERT INTO "+counterTable+" VALUES (1, 0)")
+}
+
+func run(ctx context.Context, db *sql.DB, statements ...string) error {
+	for _, statement := range statements {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%.60s: %w", statement, err)
+		}
+	}
+	return nil
 }
 
 // slotOf is the slot of a key, and whereSlot finds its row as txlock does: only in a table with as
@@ -146,13 +179,13 @@ var lockPostgres = "SELECT slot FROM " + slotTable + " WHERE slot = $1" + whereS
 
 // holding is a client that has nothing of its own to close but its pool.
 type holding struct {
-	hold  func(ctx context.Context, key string, work contest.Work) error
+	hold  func(ctx context.Context, keys []string, work contest.Work) error
 	close func()
 }
 
 // Hold implements contest.Client.
-func (h holding) Hold(ctx context.Context, key string, work contest.Work) error {
-	return h.hold(ctx, key, work)
+func (h holding) Hold(ctx context.Context, keys []string, work contest.Work) error {
+	return h.hold(ctx, keys, work)
 }
 
 // Close implements contest.Client.
@@ -168,13 +201,29 @@ func openBatch(u use) opening {
 		if err != nil {
 			return nil, err
 		}
-		return holding{func(ctx context.Context, key string, work contest.Work) error {
-			return holdInBatch(ctx, pool, u, key, work)
+		return holding{func(ctx context.Context, keys []string, work contest.Work) error {
+			if u == useLockTx {
+				return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+					var batch pgx.Batch
+					queueLocks(&batch, keys)
+					if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+						return err
+					}
+					return work(ctx, nil)
+				})
+			}
+			return holdInBatch(ctx, pool, u, keys, work)
 		}, pool.Close}, nil
 	}
 }
 
-func holdInBatch(ctx context.Context, pool *pgxpool.Pool, u use, key string, work contest.Work) error {
+func queueLocks(batch *pgx.Batch, keys []string) {
+	for _, key := range keys {
+		batch.Queue(lockPostgres, slotOf(key), hashed(key))
+	}
+}
+
+func holdInBatch(ctx context.Context, pool *pgxpool.Pool, u use, keys []string, work contest.Work) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return err
@@ -182,7 +231,7 @@ func holdInBatch(ctx context.Context, pool *pgxpool.Pool, u use, key string, wor
 	defer conn.Release()
 	var batch pgx.Batch
 	batch.Queue("begin")
-	batch.Queue(lockPostgres, slotOf(key), hashed(key))
+	queueLocks(&batch, keys)
 	if u == useExec {
 		batch.Queue(count)
 		batch.Queue("commit")
@@ -207,26 +256,28 @@ func openByOne(server contest.Server) func(use) opening {
 			if err != nil {
 				return nil, err
 			}
-			return holding{func(ctx context.Context, key string, work contest.Work) error {
-				return holdByOne(ctx, server, db, u, key, work)
+			return holding{func(ctx context.Context, keys []string, work contest.Work) error {
+				return holdByOne(ctx, server, db, u, keys, work)
 			}, func() { _ = db.Close() }}, nil
 		}
 	}
 }
 
-func holdByOne(ctx context.Context, server contest.Server, db *sql.DB, u use, key string, work contest.Work) error {
+func holdByOne(ctx context.Context, server contest.Server, db *sql.DB, u use, keys []string, work contest.Work) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() // is what ends a Lock
-	if server == contest.PostgreSQL {
-		err = tx.QueryRowContext(ctx, lockPostgres, slotOf(key), hashed(key)).Scan(new(int))
-	} else {
-		err = tx.QueryRowContext(ctx, lockMySQL(key)).Scan(new(int))
-	}
-	if err != nil {
-		return err
+	for _, key := range keys {
+		if server == contest.PostgreSQL {
+			err = tx.QueryRowContext(ctx, lockPostgres, slotOf(key), hashed(key)).Scan(new(int))
+		} else {
+			err = tx.QueryRowContext(ctx, lockMySQL([]string{key})).Scan(new(int))
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if err := work(ctx, nil); err != nil || u == useLock {
 		return err
@@ -234,9 +285,14 @@ func holdByOne(ctx context.Context, server contest.Server, db *sql.DB, u use, ke
 	return tx.Commit()
 }
 
-// lockMySQL locks the row of a key.
-func lockMySQL(key string) string {
-	return fmt.Sprintf("SELECT slot FROM %s WHERE slot = %d%s FOR UPDATE", slotTable, slotOf(key), whereSlot)
+// lockMySQL locks the rows of keys in one statement, in the order of the slots.
+func lockMySQL(keys []string) string {
+	slots := make([]string, len(keys))
+	for i, key := range keys {
+		slots[i] = fmt.Sprint(slotOf(key))
+	}
+	return "SELECT slot FROM " + slotTable + " WHERE slot IN (" + strings.Join(slots, ", ") + ")" + whereSlot +
+		" ORDER BY slot FOR UPDATE"
 }
 
 // openOneQuery sends all that goes together in one query, on connections on which transactions
@@ -246,23 +302,20 @@ func openOneQuery(u use) opening {
 	behind := map[use]string{useDo: "; SAVEPOINT work", useExec: "; " + count + "; COMMIT"}[u]
 	end := map[use]string{useLock: "ROLLBACK", useDo: "RELEASE SAVEPOINT work; COMMIT"}[u]
 	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-		config, err := mysql.ParseDSN(env.Address)
+		db, err := mysqlPool(ctx, env, func(config *mysql.Config) {
+			config.MultiStatements = true
+			config.Params = map[string]string{"autocommit": "0"}
+		})
 		if err != nil {
 			return nil, err
 		}
-		config.MultiStatements = true
-		config.Params = map[string]string{"autocommit": "0"}
-		db, err := pools.SQL(ctx, contest.MySQL, config.FormatDSN(), env.Contenders)
-		if err != nil {
-			return nil, err
-		}
-		return holding{func(ctx context.Context, key string, work contest.Work) error {
+		return holding{func(ctx context.Context, keys []string, work contest.Work) error {
 			conn, err := db.Conn(ctx)
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			if err := query(ctx, conn, lockMySQL(key)+behind); err != nil || end == "" {
+			if err := query(ctx, conn, lockMySQL(keys)+behind); err != nil || end == "" {
 				return err
 			}
 			ending := end

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -40,18 +40,24 @@ type table struct {
 }
 
 func TestContestants(t *testing.T) {
+	var keys []string
+	for id := range contest.All() {
+		for _, name := range []string{"a", "b", "both", "error", "wait"} {
+			keys = append(keys, keyOf(id, name))
+		}
+	}
 	for id, c := range contest.All() {
-		if !c.In(contest.Standard | contest.Crowd) {
+		if !c.In(contest.Turns | contest.Standard | contest.Crowd) {
 			continue // only sells
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			env := contest.Environment{Address: addresses[c.Server], Lease: lease, Contenders: callers}
 			if c.Prepare != nil {
-				if err := c.Prepare(t.Context(), env); err != nil {
+				if err := c.Prepare(t.Context(), env, keys); err != nil {
 					t.Fatal("prepare:", err)
 				}
 			}
-			works := !strings.Contains(c.Name, "Exec, ") // which has a statement instead of work
+			works := c.In(contest.Times | contest.Crowd)
 			if works {
 				t.Parallel() // not before Prepare: some contestants share a table
 			}
@@ -76,7 +82,8 @@ func TestContestants(t *testing.T) {
 			}
 			t.Run("excludes", subject.excludes)
 			t.Run("returns errors", subject.returnsErrors)
-			t.Run("gives up", subject.turnsAway)
+			t.Run("gives up", func(t *testing.T) { subject.turnsAway(t, "wait") })
+			t.Run("locks several", func(t *testing.T) { subject.turnsAway(t, "a", "b") })
 		})
 	}
 }
@@ -85,23 +92,31 @@ func TestContestants(t *testing.T) {
 func keyOf(id int, name string) string { return fmt.Sprintf("%03d %s", id, name) }
 
 // hold reports an error if the lock is not granted.
-func (s *table) hold(t *testing.T, client int, key string, work contest.Work) {
+func (s *table) hold(t *testing.T, client int, names []string, work contest.Work) {
 	t.Helper()
-	if err := s.clients[client].Hold(s.ctx, keyOf(s.id, key), work); err != nil {
-		t.Errorf("hold %q: %v", key, err)
+	var keys []string
+	for _, name := range names {
+		keys = append(keys, keyOf(s.id, name))
+	}
+	if err := s.clients[client].Hold(s.ctx, keys, work); err != nil {
+		t.Errorf("hold %q: %v", keys, err)
 	}
 }
 
-// excludes increments a counter under one key.
+// excludes increments a counter under one key. Half of the callers lock a second key as well.
 func (s *table) excludes(t *testing.T) {
 	const rounds = 5
 	var inside atomic.Int32
 	var read int64
 	var group sync.WaitGroup
 	for caller := range callers {
+		keys := []string{"both"}
+		if caller%3 == 0 {
+			keys = []string{"a", "both"}
+		}
 		group.Go(func() {
 			for range rounds {
-				s.hold(t, caller%2, "count", func(ctx context.Context, tx contest.Tx) error {
+				s.hold(t, caller%2, keys, func(ctx context.Context, tx contest.Tx) error {
 					if inside.Add(1) != 1 {
 						t.Error("two are inside")
 					}
@@ -113,7 +128,7 @@ func (s *table) excludes(t *testing.T) {
 		})
 	}
 	group.Wait()
-	s.hold(t, 0, "count", func(ctx context.Context, tx contest.Tx) (err error) {
+	s.hold(t, 0, []string{"both"}, func(ctx context.Context, tx contest.Tx) (err error) {
 		read, err = s.add(ctx, tx)
 		return err
 	})
@@ -157,7 +172,7 @@ func (s *table) returnsErrors(t *testing.T) {
 	refused := errors.New("refused")
 	for client := range s.clients {
 		ctx, end := context.WithCancel(s.ctx)
-		err := s.clients[client].Hold(ctx, keyOf(s.id, "error"), func(context.Context, contest.Tx) error {
+		err := s.clients[client].Hold(ctx, []string{keyOf(s.id, "error")}, func(context.Context, contest.Tx) error {
 			if client == 1 {
 				end() // the lock must be unlocked all the same
 			}
@@ -171,42 +186,47 @@ func (s *table) returnsErrors(t *testing.T) {
 	}
 }
 
-// isFree checks that both clients get the key, one after the other, sooner than the lease of a
+// isFree checks that both clients get the keys, one after the other, sooner than the lease of a
 // forgotten lock would end.
-func (s *table) isFree(t *testing.T, key string) {
+func (s *table) isFree(t *testing.T, keys ...string) {
 	t.Helper()
 	for client := range s.clients {
 		start := time.Now()
-		s.hold(t, client, key, func(context.Context, contest.Tx) error { return nil })
+		s.hold(t, client, keys, func(context.Context, contest.Tx) error { return nil })
 		if took := time.Since(start); took > lease/2 {
-			t.Errorf("locked %q only after %v", key, took)
+			t.Errorf("locked %q only after %v", keys, took)
 		}
 	}
 }
 
-// turnsAway lets callers wait for a held key until their contexts end.
-func (s *table) turnsAway(t *testing.T) {
-	s.hold(t, 0, "wait", func(ctx context.Context, _ contest.Tx) error {
+// turnsAway lets callers wait for held keys until their contexts end.
+func (s *table) turnsAway(t *testing.T, keys ...string) {
+	s.hold(t, 0, keys, func(ctx context.Context, _ contest.Tx) error {
 		var group sync.WaitGroup
 		for client := range s.clients {
-			group.Go(func() { s.wait(t, client) })
+			for _, key := range keys {
+				group.Go(func() { s.wait(t, client, key) })
+			}
 		}
 		group.Wait()
 		return context.Cause(ctx)
 	})
-	s.isFree(t, "wait")
+	for _, key := range slices.Backward(keys) {
+		s.isFree(t, key)
+	}
+	s.isFree(t, keys...)
 }
 
-func (s *table) wait(t *testing.T, client int) {
+func (s *table) wait(t *testing.T, client int, key string) {
 	ctx, cancel := context.WithTimeout(s.ctx, 400*time.Millisecond)
 	defer cancel()
-	err := s.clients[client].Hold(ctx, keyOf(s.id, "wait"), func(context.Context, contest.Tx) error {
-		t.Error("it was locked twice")
+	err := s.clients[client].Hold(ctx, []string{keyOf(s.id, key)}, func(context.Context, contest.Tx) error {
+		t.Errorf("%q was locked twice", key)
 		return nil
 	})
 	ended, _ := ctx.Deadline()
 	if late := time.Since(ended); err == nil || late < 0 || late > soon {
-		t.Errorf("a wait ended %v after its context, with %v", late, err)
+		t.Errorf("a wait for %q ended %v after its context, with %v", key, late, err)
 	}
 }
 
@@ -219,7 +239,7 @@ func (s *table) counts(t *testing.T) {
 	defer db.Close()
 	var group sync.WaitGroup
 	for caller := range callers {
-		group.Go(func() { s.hold(t, caller%2, "a", nil) })
+		group.Go(func() { s.hold(t, caller%2, []string{"a"}, nil) })
 	}
 	group.Wait()
 	var n int

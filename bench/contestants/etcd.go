@@ -18,10 +18,13 @@ import (
 func init() {
 	contest.Register(contest.Contestant{
 		Name: "etcd concurrency", Group: contest.OnEtcd, Server: contest.Etcd, Waits: contest.Notified,
-		Remark: "leases of whole seconds; the server raises them to 2 s at least",
-		Parts:  contest.Standard, Open: openEtcd,
+		Remark:  "leases of whole seconds; the server raises them to 2 s at least",
+		Parts:   contest.Standard,
+		Prepare: prepareEtcd, Open: openEtcd,
 	})
 }
+
+const etcdPrefix = "txlock-bench/"
 
 // etcd has a session for each caller, on one connection. For a Mutex, two callers with the same
 // session would be the same owner, and both would hold it.
@@ -33,12 +36,32 @@ type etcd struct {
 
 var errSessionEnded = errors.New("the session ended")
 
-func openEtcd(ctx context.Context, env contest.Environment) (contest.Client, error) {
+func connectEtcd(env contest.Environment) (*clientv3.Client, error) {
 	// The default logger would print each request that fails or is cancelled, besides the returned
 	// error.
 	server, err := clientv3.New(clientv3.Config{Endpoints: []string{env.Address}, Logger: zap.NewNop()})
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd at %s: %w", env.Address, err)
+	}
+	return server, nil
+}
+
+func prepareEtcd(ctx context.Context, env contest.Environment, _ []string) error {
+	server, err := connectEtcd(env)
+	if err != nil {
+		return err
+	}
+	_, err = server.Delete(ctx, etcdPrefix, clientv3.WithPrefix())
+	if err := errors.Join(err, server.Close()); err != nil {
+		return fmt.Errorf("remove the locks that an earlier run left in etcd: %w", err)
+	}
+	return nil
+}
+
+func openEtcd(ctx context.Context, env contest.Environment) (contest.Client, error) {
+	server, err := connectEtcd(env)
+	if err != nil {
+		return nil, err
 	}
 	client := &etcd{
 		server: server, ttl: max(1, int(math.Ceil(env.Lease.Seconds()))),
@@ -68,7 +91,7 @@ func (c *etcd) newSession(ctx context.Context) (*concurrency.Session, error) {
 }
 
 // Hold implements contest.Client.
-func (c *etcd) Hold(ctx context.Context, key string, work contest.Work) (err error) {
+func (c *etcd) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	session, err := c.take(ctx)
 	if err != nil {
 		return err
@@ -77,12 +100,9 @@ func (c *etcd) Hold(ctx context.Context, key string, work contest.Work) (err err
 	held, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	defer context.AfterFunc(session.Ctx(), func() { end(errSessionEnded) })()
-	mutex := concurrency.NewMutex(session, "txlock-bench/"+url.PathEscape(key))
-	if err := mutex.Lock(held); err != nil {
-		return gaveUp(held, session, key, err)
-	}
-	defer func() { err = errors.Join(err, unlockEtcd(held, session, key, mutex)) }()
-	return work(held, nil)
+	return contest.HoldEach(held, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
+		return lockEtcd(ctx, session, key)
+	}, work)
 }
 
 // take waits for an unused session, and replaces it if it has ended.
@@ -100,6 +120,14 @@ func (c *etcd) take(ctx context.Context) (*concurrency.Session, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+}
+
+func lockEtcd(ctx context.Context, session *concurrency.Session, key string) (context.Context, contest.Unlock, error) {
+	mutex := concurrency.NewMutex(session, etcdPrefix+url.PathEscape(key))
+	if err := mutex.Lock(ctx); err != nil {
+		return nil, nil, gaveUp(ctx, session, key, err)
+	}
+	return ctx, func() error { return unlockEtcd(ctx, session, key, mutex) }, nil
 }
 
 // gaveUp closes the session after a failed lock. A cancelled request may have left a key in the

@@ -17,7 +17,7 @@ import (
 func init() {
 	contest.Register(contest.Contestant{
 		Name: "pg_advisory_lock", Group: contest.InSQL, Server: contest.PostgreSQL, Waits: contest.Queued,
-		Parts:  contest.Standard | contest.Crowd | contest.HotRow,
+		Parts:  contest.Standard | contest.Growth | contest.Crowd | contest.HotRow,
 		Remark: "on a connection of its own; does not tell the work of a lost session",
 		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 			pool, err := pools.Pool(ctx, env.Address, env.Contenders)
@@ -27,7 +27,7 @@ func init() {
 	for _, server := range []contest.Server{contest.MySQL, contest.MariaDB} {
 		contest.Register(contest.Contestant{
 			Name: fmt.Sprintf("GET_LOCK, %s", server), Group: contest.InSQL, Server: server, Waits: contest.Queued,
-			Parts:  contest.Standard | contest.Crowd | contest.HotRow,
+			Parts:  contest.Standard | contest.Growth | contest.Crowd | contest.HotRow,
 			Remark: "on a connection of its own; does not tell the work of a lost session",
 			Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 				db, err := pools.SQL(ctx, server, env.Address, env.Contenders)
@@ -48,18 +48,19 @@ func hashed(key string) int64 {
 type advisory struct{ pool *pgxpool.Pool }
 
 // Hold implements contest.Client.
-func (c advisory) Hold(ctx context.Context, key string, work contest.Work) (err error) {
+func (c advisory) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Release() // drops the connection if it was closed
-	id := hashed(key)
-	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", id); err != nil {
-		return fmt.Errorf("pg_advisory_lock of %q: %w", key, err)
-	}
-	defer func() { err = errors.Join(err, unlockAdvisory(ctx, conn, key, id)) }()
-	return work(ctx, nil)
+	return contest.HoldEach(ctx, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
+		id := hashed(key)
+		if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", id); err != nil {
+			return nil, nil, fmt.Errorf("pg_advisory_lock of %q: %w", key, err)
+		}
+		return ctx, func() error { return unlockAdvisory(ctx, conn, key, id) }, nil
+	}, work)
 }
 
 func unlockAdvisory(ctx context.Context, conn *pgxpool.Conn, key string, id int64) error {
@@ -91,24 +92,26 @@ type getLock struct{ *sql.DB }
 const getLockSeconds = 1_000_000
 
 // Hold implements contest.Client.
-func (c getLock) Hold(ctx context.Context, key string, work contest.Work) (err error) {
+func (c getLock) Hold(ctx context.Context, keys []string, work contest.Work) error {
 	conn, err := c.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
 	defer conn.Close()
-	if err := call(ctx, conn, "SELECT GET_LOCK(?, ?)", key, getLockSeconds); err != nil {
-		return fmt.Errorf("GET_LOCK of %q: %w", key, err)
-	}
-	defer func() {
-		ctx, cancel := contest.Unlocking(ctx)
-		defer cancel()
-		if failed := call(ctx, conn, "SELECT RELEASE_LOCK(?)", key); failed != nil {
-			drop(conn)
-			err = errors.Join(err, fmt.Errorf("RELEASE_LOCK of %q: %w", key, failed))
+	return contest.HoldEach(ctx, keys, func(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
+		if err := call(ctx, conn, "SELECT GET_LOCK(?, ?)", key, getLockSeconds); err != nil {
+			return nil, nil, fmt.Errorf("GET_LOCK of %q: %w", key, err)
 		}
-	}()
-	return work(ctx, nil)
+		return ctx, func() error {
+			ctx, cancel := contest.Unlocking(ctx)
+			defer cancel()
+			if err := call(ctx, conn, "SELECT RELEASE_LOCK(?)", key); err != nil {
+				drop(conn)
+				return fmt.Errorf("RELEASE_LOCK of %q: %w", key, err)
+			}
+			return nil
+		}, nil
+	}, work)
 }
 
 // call calls a function that returns 1 for success, 0 for none, and NULL for an error.

@@ -67,11 +67,21 @@ func createRows(server contest.Server) error {
 	if addresses[server] == "" {
 		return nil // it did not start, and failed says why
 	}
+	db, err := database.SQL(context.Background(), server, addresses[server], 1)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
 	statements := []string{
 		"DROP TABLE IF EXISTS bench_test", "CREATE TABLE bench_test (id INT PRIMARY KEY, value INT NOT NULL)",
 	}
 	for id := range contest.All() {
 		statements = append(statements, fmt.Sprintf("INSERT INTO bench_test VALUES (%d, 0)", id))
 	}
-	return database.Execute(context.Background(), server, addresses[server], statements...)
+	for _, statement := range statements {
+		if _, err := db.Exec(statement); err != nil {
+			return fmt.Errorf("%s: %s: %w", server, statement, err)
+		}
+	}
+	return nil
 }

@@ -46,6 +46,7 @@ type client struct {
 
 var clients = []client{
 	{contest.PostgreSQL, "postgres.Open", openPostgres, []use{useLock, useDo, useExec}, true},
+	{contest.PostgreSQL, "postgres.New", openPostgresPool, []use{useLock, useDo, useLockTx, useExec}, false},
 	{contest.PostgreSQL, "postgres.NewSQL", openPostgresSQL, []use{useLock, useDo, useLockTx}, false},
 	{contest.MySQL, "mysql.Open", openMySQL, []use{useLock, useDo, useExec}, true},
 	{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock, useDo, useLockTx}, false},
@@ -55,15 +56,18 @@ var clients = []client{
 
 // parts are the measurements in which a use takes part with the clients that take part everywhere.
 var parts = map[use]contest.Part{
-	useLock: contest.Standard | contest.Crowd,
+	useLock: contest.Standard | contest.Growth | contest.Crowd,
 	useDo:   contest.Standard | contest.HotRow,
 }
 
 func init() {
 	for _, client := range clients {
 		for _, u := range client.uses {
-			c := client.contestant("txlock "+string(u), remarks[u], contest.Times)
+			c := client.contestant("txlock "+string(u), remarks[u], contest.Turns)
 			c.ByHand = byHandName(u, client.name)
+			if u != useExec {
+				c.Parts |= contest.Times
+			}
 			if client.main {
 				c.Parts |= parts[u]
 			}
@@ -103,7 +107,7 @@ func (c client) register(of contest.Contestant, f form, change func(contest.Clie
 		}
 		return opened, err
 	}
-	of.Prepare = func(ctx context.Context, env contest.Environment) error {
+	of.Prepare = func(ctx context.Context, env contest.Environment, _ []string) error {
 		opened, err := c.open(ctx, env, f)
 		if err != nil {
 			return err
@@ -135,15 +139,15 @@ func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, f f
 // newSQLLibrary is newLibrary for a driver on db.
 func newSQLLibrary(driver dialects.Driver[*sql.Tx], db *sql.DB, env contest.Environment, f form) library[*sql.Tx] {
 	l := newLibrary(driver, env, f, db.Close)
-	l.transact = func(ctx context.Context, do func(*sql.Tx) error) error { return transact(ctx, db, do) }
+	l.transact = func(ctx context.Context, do func(*sql.Tx) error) error { return transactSQL(ctx, db, do) }
 	return l
 }
 
 func (l library[Tx]) install(ctx context.Context) error { return l.locks.Install(ctx) }
 
 // Hold implements contest.Client. An Exec has an UPDATE instead of the work.
-func (l library[Tx]) Hold(ctx context.Context, key string, work contest.Work) (err error) {
-	mutex := l.locks.Mutex(key)
+func (l library[Tx]) Hold(ctx context.Context, keys []string, work contest.Work) (err error) {
+	mutex := l.locks.Mutex(keys...)
 	switch l.use {
 	case useDo:
 		return mutex.Do(ctx, func(ctx context.Context, tx Tx) error { return work(ctx, tx) })
@@ -197,6 +201,19 @@ func (f form) connections(env contest.Environment) int {
 		return env.Contenders + 1
 	}
 	return env.Contenders
+}
+
+func openPostgresPool(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
+	pool, err := pools.Pool(ctx, env.Address, f.connections(env))
+	if err != nil {
+		return nil, err
+	}
+	l := newLibrary[pgx.Tx](postgres.New(pool), env, f, func() error {
+		pool.Close()
+		return nil
+	})
+	l.transact = func(ctx context.Context, do func(pgx.Tx) error) error { return pgx.BeginFunc(ctx, pool, do) }
+	return l, nil
 }
 
 func openPostgresSQL(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {

@@ -84,18 +84,14 @@ type executing[Tx any] struct {
 
 // Sell implements contest.Seller.
 func (c executing[Tx]) Sell(ctx context.Context, order int64) error {
-	first, second := "?", "?"
-	if c.server == contest.PostgreSQL {
-		first, second = "$1", "$2"
-	}
 	_, err := c.locks.Rows(contest.StockTable, "article", contest.Article).Exec(ctx,
 		txlock.Statement{
-			SQL: "UPDATE " + contest.StockTable + " SET stock = stock - 1 WHERE article = " + first +
-				" AND stock > 0",
+			SQL: write(c.server, "UPDATE "+contest.StockTable+
+				" SET stock = stock - 1 WHERE article = ? AND stock > 0", 0),
 			Args: []any{contest.Article}, Rows: 1,
 		},
 		txlock.Statement{
-			SQL:  "INSERT INTO " + contest.SalesTable + " (id, article) VALUES (" + first + ", " + second + ")",
+			SQL:  write(c.server, "INSERT INTO "+contest.SalesTable+" (id, article) VALUES (?, ?)", 0),
 			Args: []any{order, contest.Article},
 		})
 	return err

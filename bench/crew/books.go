@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/database"
@@ -14,23 +15,38 @@ import (
 // desk works on a database: in the lock's own transaction if there is one, otherwise in a
 // transaction of its own.
 type desk struct {
-	db     *sql.DB
-	number func(int) string // placeholder of an argument in a statement
+	pool   *pgxpool.Pool    // PostgreSQL
+	db     *sql.DB          // MySQL and MariaDB
+	number func(int) string // placeholder of an argument in a statement of database/sql
 }
 
 // openDesk opens a connection for each worker.
 func openDesk(ctx context.Context, books Books, workers int) (*desk, error) {
-	db, err := database.SQL(ctx, books.Server, books.Address, workers)
+	if books.Server != contest.PostgreSQL {
+		db, err := database.SQL(ctx, books.Server, books.Address, workers)
+		if err != nil {
+			return nil, err
+		}
+		return &desk{db: db, number: func(int) string { return "?" }}, nil
+	}
+	pool, err := database.Pool(ctx, books.Address, workers)
 	if err != nil {
 		return nil, err
 	}
-	if books.Server == contest.PostgreSQL {
-		return &desk{db, func(n int) string { return fmt.Sprintf("$%d", n) }}, nil
-	}
-	return &desk{db, func(int) string { return "?" }}, nil
+	return &desk{
+		pool:   pool,
+		number: func(n int) string { return fmt.Sprintf("$%d", n) },
+	}, nil
 }
 
-func (d *desk) close() { _ = d.db.Close() }
+func (d *desk) close() {
+	if d.pool != nil {
+		d.pool.Close()
+	}
+	if d.db != nil {
+		_ = d.db.Close()
+	}
+}
 
 // read reads the number of an account.
 func (d *desk) read(ctx context.Context, tx contest.Tx, account string) (number int64, err error) {
@@ -41,7 +57,11 @@ func (d *desk) read(ctx context.Context, tx contest.Tx, account string) (number 
 	case *sql.Tx:
 		err = tx.QueryRowContext(ctx, query, account).Scan(&number)
 	case nil:
-		err = d.db.QueryRowContext(ctx, query, account).Scan(&number)
+		if d.pool != nil {
+			err = d.pool.QueryRow(ctx, query, account).Scan(&number)
+		} else {
+			err = d.db.QueryRowContext(ctx, query, account).Scan(&number)
+		}
 	}
 	return number, err
 }
@@ -60,7 +80,11 @@ func (d *desk) exec(ctx context.Context, tx contest.Tx, statement string, argume
 	case *sql.Tx:
 		_, err = tx.ExecContext(ctx, statement, arguments...)
 	case nil:
-		_, err = d.db.ExecContext(ctx, statement, arguments...)
+		if d.pool != nil {
+			_, err = d.pool.Exec(ctx, statement, arguments...)
+		} else {
+			_, err = d.db.ExecContext(ctx, statement, arguments...)
+		}
 	}
 	return err
 }

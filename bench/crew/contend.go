@@ -35,10 +35,13 @@ func (w *worker) contend(job Contend) (report Message, err error) {
 	for i := range contenders {
 		contenders[i] = &contender{job: job, number: job.First + i, client: client, board: board}
 	}
-	ctx, wait, err := w.start(client, job.Rehearsal)
-	if err != nil {
+	if err := rehearse(client, job.Rehearsal); err != nil {
 		return report, err
 	}
+	if err := w.begin(); err != nil {
+		return report, err
+	}
+	ctx, wait := w.untilStopped()
 	var group sync.WaitGroup
 	for _, c := range contenders {
 		start := rand.N(Ramp)
@@ -66,7 +69,7 @@ func rehearse(client contest.Client, keys []string) error {
 		var group sync.WaitGroup
 		for i, key := range keys {
 			group.Go(func() {
-				failed[i] = client.Hold(context.Background(), key, func(context.Context, contest.Tx) error {
+				failed[i] = client.Hold(context.Background(), []string{key}, func(context.Context, contest.Tx) error {
 					time.Sleep(time.Millisecond) // the other callers hold theirs at the same time
 					return nil
 				})
@@ -95,10 +98,12 @@ func (c *contender) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		a := Acquisition{Contender: c.number, Asked: Now()}
 		var entry int64
-		err := c.client.Hold(ctx, c.job.Key, func(context.Context, contest.Tx) error {
+		err := c.client.Hold(ctx, []string{c.job.Key}, func(context.Context, contest.Tx) error {
 			a.In = Now()
 			entry = c.board.enter()
-			time.Sleep(c.job.Hold)
+			if c.job.Hold > 0 {
+				time.Sleep(c.job.Hold)
+			}
 			a.Out = Now()
 			return nil
 		})

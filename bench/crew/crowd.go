@@ -24,10 +24,13 @@ func (w *worker) crowd(job Crowd) (report Message, err error) {
 		return report, err
 	}
 	defer board.Close()
-	ctx, wait, err := w.start(client, job.Rehearsal)
-	if err != nil {
+	if err := rehearse(client, job.Rehearsal); err != nil {
 		return report, err
 	}
+	if err := w.begin(); err != nil {
+		return report, err
+	}
+	ctx, wait := w.untilStopped()
 	c := &crowded{job: job, client: client, board: board}
 	var group sync.WaitGroup
 	for range job.Callers {
@@ -66,6 +69,7 @@ type crowded struct {
 
 // call asks for the key that all want, until ctx ends.
 func (c *crowded) call(ctx context.Context) {
+	keys := []string{c.job.Key}
 	work := func(context.Context, contest.Tx) error {
 		if !c.inside.CompareAndSwap(false, true) {
 			c.overlaps.Add(1)
@@ -73,12 +77,14 @@ func (c *crowded) call(ctx context.Context) {
 		if c.window.open.Load() {
 			c.entered.Add(1)
 		}
-		time.Sleep(c.job.Hold)
+		if c.job.Hold > 0 {
+			time.Sleep(c.job.Hold)
+		}
 		c.inside.Store(false)
 		return nil
 	}
 	for ctx.Err() == nil {
-		c.note(ctx, c.client.Hold(ctx, c.job.Key, work))
+		c.note(ctx, c.client.Hold(ctx, keys, work))
 	}
 }
 
@@ -96,9 +102,12 @@ const pause = 5 * time.Millisecond
 
 // askFree asks for the free key from time to time, until ctx ends. The board counts its entries.
 func (c *crowded) askFree(ctx context.Context) {
+	if c.job.Free == "" {
+		return
+	}
 	for ctx.Err() == nil {
 		asked, entered := Now(), int64(0)
-		err := c.client.Hold(ctx, c.job.Free, func(context.Context, contest.Tx) error {
+		err := c.client.Hold(ctx, []string{c.job.Free}, func(context.Context, contest.Tx) error {
 			entered = Now()
 			c.board.enter()
 			return nil

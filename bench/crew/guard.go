@@ -30,7 +30,7 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 	guarded := &Guarded{}
 	w.say(Message{Event: Asking})
 	transacted, told := false, false
-	err = client.Hold(ctx, job.Key, func(held context.Context, tx contest.Tx) error {
+	err = client.Hold(ctx, []string{job.Key}, func(held context.Context, tx contest.Tx) error {
 		transacted = tx != nil
 		number, err := desk.read(held, tx, job.Account)
 		if err != nil {
@@ -49,7 +49,7 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 		return err
 	})
 	if err != nil {
-		guarded.Told = true
+		guarded.Told, guarded.Error = true, err.Error()
 		// A write in the lock's own transaction was rolled back. A write of its own transaction
 		// stands, whatever is reported later.
 		guarded.Written = guarded.Written && !transacted

@@ -41,7 +41,11 @@ type Books struct {
 // connection of its own, which is new.
 type Turns struct {
 	Entrants []Entrant
-	Calls    int // of each entrant
+	Keys     int  // see Key
+	AtOnce   int  // number of the keys that a call locks, chosen anew for each
+	Calls    int  // of each entrant
+	Allocs   bool // counts them behind the calls
+	Seed     uint64
 }
 
 // Contend is a share of the contenders for one key.
@@ -70,7 +74,7 @@ type Crowd struct {
 	Entrant   Entrant // its Contenders are the connections
 	Callers   int
 	Key       string
-	Free      string // a key that one more caller asks for
+	Free      string // a key that one more caller asks for; empty: none does
 	Hold      time.Duration
 	Rehearsal []string // keys to open the connections with
 	Board     string   // counts entries of the free key
@@ -124,8 +128,9 @@ type Message struct {
 
 // Turned is the result of Turns for one entrant.
 type Turned struct {
-	Error     string  `json:",omitempty"` // why it took no part
-	Latencies []int64 // of all calls, in nanoseconds
+	Error              string  `json:",omitempty"` // why it took no part
+	Latencies          []int64 // of all calls, in nanoseconds
+	Allocs, AllocBytes float64 // of one call, over all goroutines of the process
 }
 
 // Acquisition is one call of Hold. All times are from Now. The time of an event that did not happen
@@ -141,7 +146,8 @@ type Guarded struct {
 	// transaction.
 	Written bool
 	// Told: the caller got an error.
-	Told bool
+	Told  bool
+	Error string
 }
 
 // Crowded is the result of Crowd.

@@ -122,26 +122,28 @@ func (p *Process) Signal(signal syscall.Signal) error { return p.command.Process
 // Kill kills the worker, and returns when it is gone.
 func (p *Process) Kill() {
 	_ = p.command.Process.Kill()
-	p.drain(nil)
+	for {
+		select {
+		case <-p.messages:
+		case <-p.exited:
+			return
+		}
+	}
 }
 
 // Close ends the worker: it ends when its input does.
 func (p *Process) Close() {
 	_ = p.input.Close()
-	if !p.drain(time.After(3 * time.Second)) {
-		p.Kill()
-	}
-}
-
-// drain reads messages until the worker is gone, or until the time is over.
-func (p *Process) drain(over <-chan time.Time) (gone bool) {
+	timer := time.NewTimer(3 * time.Second)
+	defer timer.Stop()
 	for {
 		select {
 		case <-p.messages:
 		case <-p.exited:
-			return true
-		case <-over:
-			return false
+			return
+		case <-timer.C:
+			p.Kill()
+			return
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/txlock/txlock/bench/contest"
 )
 
@@ -21,10 +23,13 @@ func (w *worker) sell(job Sell) (report Message, err error) {
 		return report, err
 	}
 	defer desk.close()
-	ctx, wait, err := w.start(client, job.Rehearsal)
-	if err != nil {
+	if err := rehearse(client, job.Rehearsal); err != nil {
 		return report, err
 	}
+	if err := w.begin(); err != nil {
+		return report, err
+	}
+	ctx, wait := w.untilStopped()
 	sellers := make([]*seller, job.Callers)
 	s := &sale{job: job, sell: salesOf(client, desk)}
 	var group sync.WaitGroup
@@ -53,7 +58,7 @@ func salesOf(client contest.Client, desk *desk) func(ctx context.Context, order 
 		return own.Sell
 	}
 	return func(ctx context.Context, order int64) error {
-		return client.Hold(ctx, "hot", func(held context.Context, tx contest.Tx) error {
+		return client.Hold(ctx, []string{"hot"}, func(held context.Context, tx contest.Tx) error {
 			return desk.sell(held, tx, order)
 		})
 	}
@@ -101,6 +106,9 @@ func (s *seller) run(ctx context.Context) {
 func (d *desk) sell(ctx context.Context, tx contest.Tx, order int64) error {
 	if tx != nil {
 		return d.bookSale(ctx, tx, order)
+	}
+	if d.pool != nil {
+		return pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error { return d.bookSale(ctx, tx, order) })
 	}
 	own, err := d.db.BeginTx(ctx, nil)
 	if err != nil {

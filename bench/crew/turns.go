@@ -3,6 +3,9 @@ package crew
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"runtime"
+	"slices"
 	"time"
 
 	"github.com/txlock/txlock/bench/contest"
@@ -11,7 +14,7 @@ import (
 const (
 	// warmUp is the number of calls that prepare statements and fill caches.
 	warmUp = 8
-	// counted is the number of calls over which round trips are counted.
+	// counted is the number of calls over which round trips and allocations are counted.
 	counted = 32
 	// patient bounds all calls of a round, which would hang forever if a lock was left behind.
 	patient = 25 * time.Second
@@ -30,7 +33,10 @@ func (w *worker) turns(job Turns) (report Message, err error) {
 	report.Turned = make([]Turned, len(job.Entrants))
 	callers := make([]*caller, len(job.Entrants))
 	for i, entrant := range job.Entrants {
-		callers[i] = &caller{turned: &report.Turned[i]}
+		callers[i] = &caller{
+			keys: job.Keys, atOnce: job.AtOnce, turned: &report.Turned[i],
+			random: rand.New(rand.NewPCG(job.Seed, uint64(i))),
+		}
 		callers[i].open(ctx, entrant)
 		defer callers[i].close()
 	}
@@ -39,12 +45,20 @@ func (w *worker) turns(job Turns) (report Message, err error) {
 			c.measure(ctx)
 		}
 	}
+	for _, c := range callers {
+		if job.Allocs {
+			c.allocations(ctx)
+		}
+	}
 	return report, w.expect(Stop)
 }
 
 // caller is an entrant of turns.
 type caller struct {
 	client contest.Client // nil if it could not be opened
+	keys   int
+	atOnce int
+	random *rand.Rand
 	turned *Turned
 }
 
@@ -73,24 +87,54 @@ func (c *caller) measure(ctx context.Context) {
 	if c.turned.Error != "" {
 		return
 	}
+	chosen := c.choose() // not a part of the call
 	before := Now()
-	err := c.call(ctx)
+	err := call(ctx, c.client, chosen)
 	c.turned.Latencies = append(c.turned.Latencies, Now()-before)
 	c.failed(err)
 }
 
-// call locks and unlocks a key that nobody else wants.
-func (c *caller) call(ctx context.Context) error {
-	return c.client.Hold(ctx, Key(0), func(context.Context, contest.Tx) error { return nil })
+// choose is a new choice of the keys, sorted.
+func (c *caller) choose() (chosen []string) {
+	numbers := make(map[int]bool)
+	for len(chosen) < c.atOnce {
+		if number := c.random.IntN(c.keys); !numbers[number] {
+			numbers[number] = true
+			chosen = append(chosen, Key(number))
+		}
+	}
+	slices.Sort(chosen)
+	return chosen
+}
+
+func call(ctx context.Context, client contest.Client, keys []string) error {
+	return client.Hold(ctx, keys, func(context.Context, contest.Tx) error { return nil })
 }
 
 func (c *caller) repeat(ctx context.Context, times int) error {
 	for range times {
-		if err := c.call(ctx); err != nil {
+		if err := call(ctx, c.client, c.choose()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// allocations counts those of a call, over all goroutines of the process.
+func (c *caller) allocations(ctx context.Context) {
+	if c.turned.Error != "" {
+		return
+	}
+	chosen := c.choose()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for range counted {
+		c.failed(call(ctx, c.client, chosen))
+	}
+	runtime.ReadMemStats(&after)
+	c.turned.Allocs = float64(after.Mallocs-before.Mallocs) / counted
+	c.turned.AllocBytes = float64(after.TotalAlloc-before.TotalAlloc) / counted
 }
 
 // RoundTrips returns the average number of round trips of a call. trips returns the number on the
@@ -105,7 +149,7 @@ func RoundTrips(ctx context.Context, of contest.Contestant, env contest.Environm
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	c := caller{client: client}
+	c := caller{client: client, keys: 1, atOnce: 1, random: rand.New(rand.NewPCG(0, 0))}
 	if err := c.repeat(ctx, warmUp); err != nil {
 		return 0, err
 	}

@@ -112,24 +112,16 @@ func (w *worker) expect(order Order) error {
 	return nil
 }
 
-// start rehearses, begins, and returns a context that ends with the order to stop. wait returns
-// when that order was read.
-func (w *worker) start(client contest.Client, rehearsal []string) (
-	ctx context.Context, wait func() error, err error,
-) {
-	if err := rehearse(client, rehearsal); err != nil {
-		return nil, nil, err
-	}
-	if err := w.begin(); err != nil {
-		return nil, nil, err
-	}
+// untilStopped returns a context that ends with the order to stop. wait returns when that order was
+// read.
+func (w *worker) untilStopped() (ctx context.Context, wait func() error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan error, 1)
 	go func() {
 		defer cancel()
 		stopped <- w.expect(Stop)
 	}()
-	return ctx, func() error { return <-stopped }, nil
+	return ctx, func() error { return <-stopped }
 }
 
 // open opens a client of the contestant.

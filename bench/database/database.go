@@ -63,21 +63,6 @@ func SQL(ctx context.Context, server contest.Server, address string, callers int
 	return db, nil
 }
 
-// Execute runs statements on a connection of its own.
-func Execute(ctx context.Context, server contest.Server, address string, statements ...string) error {
-	db, err := SQL(ctx, server, address, 1)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	for _, statement := range statements {
-		if _, err := db.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("%s: %.60s: %w", server, statement, err)
-		}
-	}
-	return nil
-}
-
 func open(server contest.Server, address string) (*sql.DB, error) {
 	if server == contest.PostgreSQL {
 		config, err := pgx.ParseConfig(address)

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/crew"
@@ -14,8 +15,20 @@ func (l *Lab) openAccounts(ctx context.Context) error {
 		if l.Testbed.Missing(server) != nil {
 			continue
 		}
-		if err := database.Execute(ctx, server, l.Testbed.Address(server), "DROP TABLE IF EXISTS bench_accounts",
-			"CREATE TABLE bench_accounts (name VARCHAR(100) PRIMARY KEY, number BIGINT NOT NULL)"); err != nil {
+		db, err := database.SQL(ctx, server, l.Testbed.Address(server), 1)
+		if err != nil {
+			return err
+		}
+		for _, statement := range []string{
+			"DROP TABLE IF EXISTS bench_accounts",
+			"CREATE TABLE bench_accounts (name VARCHAR(100) PRIMARY KEY, number BIGINT NOT NULL)",
+		} {
+			if _, err := db.ExecContext(ctx, statement); err != nil {
+				_ = db.Close()
+				return fmt.Errorf("%s: %w", server, err)
+			}
+		}
+		if err := db.Close(); err != nil {
 			return err
 		}
 	}

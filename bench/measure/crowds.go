@@ -15,7 +15,7 @@ var hotKey, freeKey = crew.Key(1), crew.Key(2)
 // MeasureCrowds measures one process with more callers of one key than it has connections: what
 // becomes of the caller of another key, how many sessions the callers take at the server, and how
 // often they get their key.
-func (l *Lab) MeasureCrowds(ctx context.Context) (err error) {
+func (l *Lab) MeasureCrowds(ctx context.Context) error {
 	var all []*results.Crowd
 	for _, c := range l.in(contest.Crowd) {
 		for _, callers := range l.Crowds.Callers {
@@ -24,8 +24,24 @@ func (l *Lab) MeasureCrowds(ctx context.Context) (err error) {
 			})
 		}
 	}
-	l.run.Crowds, err = collect(ctx, l, "crowds", l.Crowds.Rounds, all,
-		func(c *results.Crowd) (string, *[]results.CrowdRound) { return c.Contestant, &c.Rounds }, l.crowd)
+	err := rounds(ctx, l, "crowds", l.Crowds.Rounds, all, func(crowd *results.Crowd) error {
+		c, err := contest.Find(crowd.Contestant)
+		if err != nil {
+			return err
+		}
+		round, err := l.crowd(ctx, c, *crowd)
+		if err != nil {
+			l.missing(c, "crowds", err)
+			return nil
+		}
+		crowd.Rounds = append(crowd.Rounds, round)
+		return nil
+	})
+	for _, crowd := range all {
+		if len(crowd.Rounds) > 0 {
+			l.run.Crowds = append(l.run.Crowds, *crowd)
+		}
+	}
 	return err
 }
 
@@ -35,7 +51,7 @@ func (l *Lab) crowd(ctx context.Context, c contest.Contestant, crowd results.Cro
 ) {
 	job := crew.Crowd{
 		Entrant: l.entrant(c, lease, crowd.Connections), Callers: crowd.Callers, Key: hotKey, Free: freeKey,
-		Hold: crowd.Hold, Board: l.board.Path(), Rehearsal: rehearsal(0, crowd.Connections),
+		Hold: crowd.Hold, Board: l.board.Path(), Rehearsal: rehearsal(crowd.Connections),
 	}
 	l.board.Clear()
 	reports, err := l.crew.Run(ctx, []crew.Job{{Crowd: &job}}, func() {
@@ -44,6 +60,10 @@ func (l *Lab) crowd(ctx context.Context, c contest.Contestant, crowd results.Cro
 		busy := make(chan int, 1)
 		go func() { busy <- l.watchSessions(watched, c.Server) }()
 		l.await(ctx, l.Crowds.Window)
+		var err error
+		if round.Open, err = l.Testbed.Connections(c.Server); err != nil {
+			l.missing(c, "crowds, connections of the server", err)
+		}
 		stop()
 		round.Busy = <-busy
 	})
@@ -59,10 +79,10 @@ func (l *Lab) crowd(ctx context.Context, c contest.Contestant, crowd results.Cro
 	return round, nil
 }
 
-// rehearsal is a key for each connection, of which others have so many before it.
-func rehearsal(before, connections int) (some []string) {
+// rehearsal is a key for each connection.
+func rehearsal(connections int) (some []string) {
 	for number := range connections {
-		some = append(some, crew.Key(keys-1-before-number))
+		some = append(some, crew.Key(keys-1-number))
 	}
 	return some
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-// faultKey is the key of one fault. Each contestant has its own, because several share their locks,
-// and their faults happen at the same time.
 func faultKey(c contest.Contestant, fault string, trial int) string {
 	return fmt.Sprintf("%s: %s %d", c.Name, fault, trial)
 }
@@ -25,7 +23,7 @@ func (l *Lab) MeasureFaults(ctx context.Context) error {
 	var scenes []*scene
 	for trial := range l.Faults.Trials {
 		for _, fault := range results.FaultNames {
-			for _, c := range shuffled(l.in(contest.Faults)) {
+			for _, c := range l.shuffled(l.in(contest.Faults)) {
 				scenes = append(scenes, l.newScene(c, fault, trial))
 			}
 		}

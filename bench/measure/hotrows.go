@@ -19,7 +19,9 @@ func (l *Lab) MeasureHotRows(ctx context.Context) (err error) {
 	return err
 }
 
-func (l *Lab) hotRows(ctx context.Context, measurement string, plan HotRowsPlan) ([]results.HotRow, error) {
+func (l *Lab) hotRows(ctx context.Context, measurement string, plan HotRowsPlan) (measured []results.HotRow,
+	err error,
+) {
 	var all []*results.HotRow
 	for _, c := range l.in(contest.HotRow) {
 		for _, callers := range plan.Callers {
@@ -29,11 +31,25 @@ func (l *Lab) hotRows(ctx context.Context, measurement string, plan HotRowsPlan)
 			})
 		}
 	}
-	return collect(ctx, l, measurement, plan.Rounds, all,
-		func(h *results.HotRow) (string, *[]results.HotRowRound) { return h.Contestant, &h.Rounds },
-		func(ctx context.Context, c contest.Contestant, h results.HotRow) (results.HotRowRound, error) {
-			return l.sell(ctx, c, h, plan.For)
-		})
+	err = rounds(ctx, l, measurement, plan.Rounds, all, func(h *results.HotRow) error {
+		c, err := contest.Find(h.Contestant)
+		if err != nil {
+			return err
+		}
+		round, err := l.sell(ctx, c, *h, plan.For)
+		if err != nil {
+			l.missing(c, measurement, err)
+			return nil
+		}
+		h.Rounds = append(h.Rounds, round)
+		return nil
+	})
+	for _, h := range all {
+		if len(h.Rounds) > 0 {
+			measured = append(measured, *h)
+		}
+	}
+	return measured, err
 }
 
 // sell opens a new shop, and has its article sold.
@@ -44,7 +60,7 @@ func (l *Lab) sell(ctx context.Context, c contest.Contestant, h results.HotRow, 
 	for i := range jobs {
 		jobs[i].Sell = &crew.Sell{
 			Entrant: l.entrant(c, lease, h.Connections), Callers: h.Callers, First: i * h.Callers,
-			Of: h.Processes * h.Callers, Rehearsal: rehearsal(0, h.Connections),
+			Of: h.Processes * h.Callers, Rehearsal: rehearsal(h.Connections),
 		}
 	}
 	store, err := openStore(ctx, jobs[0].Sell.Entrant.Books)
@@ -82,15 +98,22 @@ type store struct{ db *sql.DB }
 const opening = 1_000_000_000
 
 func openStore(ctx context.Context, books crew.Books) (store, error) {
-	if err := database.Execute(ctx, books.Server, books.Address,
-		"DROP TABLE IF EXISTS "+contest.StockTable, "DROP TABLE IF EXISTS "+contest.SalesTable,
-		"CREATE TABLE "+contest.StockTable+" (article INT PRIMARY KEY, stock BIGINT NOT NULL)",
-		"CREATE TABLE "+contest.SalesTable+" (id BIGINT PRIMARY KEY, article INT NOT NULL)",
-		fmt.Sprintf("INSERT INTO %s VALUES (%d, %d)", contest.StockTable, contest.Article, opening)); err != nil {
+	db, err := database.SQL(ctx, books.Server, books.Address, 1)
+	if err != nil {
 		return store{}, err
 	}
-	db, err := database.SQL(ctx, books.Server, books.Address, 1)
-	return store{db}, err
+	for _, statement := range []string{
+		"DROP TABLE IF EXISTS " + contest.StockTable, "DROP TABLE IF EXISTS " + contest.SalesTable,
+		"CREATE TABLE " + contest.StockTable + " (article INT PRIMARY KEY, stock BIGINT NOT NULL)",
+		"CREATE TABLE " + contest.SalesTable + " (id BIGINT PRIMARY KEY, article INT NOT NULL)",
+		fmt.Sprintf("INSERT INTO %s VALUES (%d, %d)", contest.StockTable, contest.Article, opening),
+	} {
+		if _, err := db.ExecContext(ctx, statement); err != nil {
+			_ = db.Close()
+			return store{}, fmt.Errorf("%s: %w", books.Server, err)
+		}
+	}
+	return store{db}, nil
 }
 
 // audit returns what is wrong. A sale that the end interrupted may be booked or not.

@@ -28,13 +28,15 @@ type Lab struct {
 	trips    map[string]float64 // round trips of an uncontended cycle, by contestant
 	crew     *crew.Crew
 	board    *crew.Board
+	random   *rand.Rand
 
 	mu  sync.Mutex
 	run *results.Run
 }
 
-// keys is the number of numbered keys.
-const keys = 1000
+// keys is the number of numbered keys that are prepared. With more only locks are measured that
+// need no row for a key.
+const keys = 10_000
 
 // Setup prepares contestants and starts a crew. Contestants that cannot take part are noted as
 // missing.
@@ -43,7 +45,8 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 ) (*Lab, error) {
 	lab := &Lab{
 		Plan: plan, Testbed: bed, Tell: func(string, int, int) {}, run: run,
-		sessions: make(map[contest.Server]*testbed.Sessions), trips: make(map[string]float64),
+		random: rand.New(rand.NewPCG(plan.Seed, 1)), sessions: make(map[contest.Server]*testbed.Sessions),
+		trips: make(map[string]float64),
 	}
 	err := lab.open(ctx, folder)
 	if err == nil {
@@ -73,10 +76,14 @@ func (l *Lab) open(ctx context.Context, folder string) (err error) {
 }
 
 func (l *Lab) prepare(ctx context.Context, contestants []contest.Contestant) {
+	var numbered []string
+	for number := range keys {
+		numbered = append(numbered, crew.Key(number))
+	}
 	for _, c := range contestants {
 		err := l.Testbed.Missing(c.Server)
 		if err == nil && c.Prepare != nil {
-			err = c.Prepare(ctx, l.environment(c, lease, 4))
+			err = c.Prepare(ctx, l.environment(c, lease, 4), append(slices.Clone(numbered), l.faultKeys(c)...))
 		}
 		if err != nil {
 			l.missing(c, "", err)
@@ -97,6 +104,17 @@ func (l *Lab) Close() {
 	if l.board != nil {
 		_ = l.board.Close()
 	}
+}
+
+// faultKeys are the keys of one contestant's faults. Each contestant has its own, because several
+// share their locks, and their faults happen at the same time.
+func (l *Lab) faultKeys(c contest.Contestant) (all []string) {
+	for _, fault := range results.FaultNames {
+		for trial := range l.Faults.Trials {
+			all = append(all, faultKey(c, fault, trial))
+		}
+	}
+	return all
 }
 
 func (l *Lab) environment(c contest.Contestant, lease time.Duration, contenders int) contest.Environment {
@@ -125,9 +143,9 @@ func (l *Lab) books(c contest.Contestant) crew.Books {
 }
 
 // shuffled returns the contestants in a new random order.
-func shuffled(of []contest.Contestant) []contest.Contestant {
+func (l *Lab) shuffled(of []contest.Contestant) []contest.Contestant {
 	order := make([]contest.Contestant, len(of))
-	for i, j := range rand.Perm(len(of)) {
+	for i, j := range l.random.Perm(len(of)) {
 		order[i] = of[j]
 	}
 	return order
@@ -170,7 +188,7 @@ func impersonal(text string) string { return placeOnMachine.ReplaceAllString(tex
 func rounds[Cell any](ctx context.Context, l *Lab, name string, count int, all []Cell, measure func(Cell) error) error {
 	total, done := count*len(all), 0
 	for range count {
-		for _, i := range rand.Perm(len(all)) {
+		for _, i := range l.random.Perm(len(all)) {
 			l.Tell(name, done, total)
 			done++
 			if err := measure(all[i]); err != nil {
@@ -183,32 +201,4 @@ func rounds[Cell any](ctx context.Context, l *Lab, name string, count int, all [
 	}
 	l.Tell(name, total, total)
 	return nil
-}
-
-// collect measures each setting once in each round, and returns those of which a round succeeded.
-// of returns the contestant of a setting, and its rounds.
-func collect[Setting, Round any](ctx context.Context, l *Lab, name string, count int, all []*Setting,
-	of func(*Setting) (contestant string, rounds *[]Round),
-	measure func(context.Context, contest.Contestant, Setting) (Round, error),
-) (measured []Setting, err error) {
-	err = rounds(ctx, l, name, count, all, func(s *Setting) error {
-		contestant, done := of(s)
-		c, err := contest.Find(contestant)
-		if err != nil {
-			return err
-		}
-		round, err := measure(ctx, c, *s)
-		if err != nil {
-			l.missing(c, name, err)
-			return nil
-		}
-		*done = append(*done, round)
-		return nil
-	})
-	for _, s := range all {
-		if _, done := of(s); len(*done) > 0 {
-			measured = append(measured, *s)
-		}
-	}
-	return measured, err
 }

@@ -48,7 +48,7 @@ type promises struct{ contest.Client }
 
 func (p promises) Sell(ctx context.Context, _ int64) error {
 	refused := errors.New("refused")
-	err := p.Hold(ctx, "", func(context.Context, contest.Tx) error { return refused })
+	err := p.Hold(ctx, nil, func(context.Context, contest.Tx) error { return refused })
 	if errors.Is(err, refused) {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (p promises) Sell(ctx context.Context, _ int64) error {
 
 type everybody struct{}
 
-func (everybody) Hold(ctx context.Context, _ string, work contest.Work) error {
+func (everybody) Hold(ctx context.Context, _ []string, work contest.Work) error {
 	return work(ctx, nil)
 }
 
@@ -85,7 +85,13 @@ const rounds = 3
 // brief is a plan that takes little time.
 func brief() measure.Plan {
 	plan := measure.Short()
-	plan.Uncontended = measure.TurnsPlan{Rounds: 2, Calls: 3}
+	plan.Seed = 1
+	plan.Turns = measure.TurnsPlan{Rounds: 2, Calls: 3}
+	plan.Uncontended = measure.TurnsPlan{Rounds: 2, Calls: 3, Allocs: true}
+	plan.Growth = measure.GrowthPlan{
+		KeysOfALock: []int{1, 100}, KeysInUse: []int{1, 10}, RoundTrips: []time.Duration{10 * time.Millisecond},
+		Rounds: 1, Calls: 10,
+	}
 	plan.Contended.Settings = []measure.ContendedSetting{{Contenders: 16, Rejoin: results.AfterNext}}
 	plan.Contended.Rounds = rounds
 	// Even the shares of a queue are not equal until each of the 16 contenders has entered a few
@@ -117,15 +123,32 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	require.NoError(t, err)
 	defer lab.Close()
 
+	t.Run("turns", func(t *testing.T) {
+		require.NoError(t, lab.MeasureTurns(ctx))
+		require.Len(t, run.Turns, 1)
+		turns := run.Turns[0]
+		require.Equal(t, lock, turns.Contestant)
+		require.Equal(t, byHand, turns.With)
+		require.Len(t, turns.Rounds, 2)
+		require.Len(t, turns.WithRounds, 2)
+		require.Positive(t, results.Ratio(turns.Rounds, turns.WithRounds).Center)
+	})
 	t.Run("uncontended", func(t *testing.T) {
 		require.NoError(t, lab.MeasureUncontended(ctx))
 		u := of(t, run.Uncontended, func(u results.Uncontended) bool { return u.Contestant == ours })
 		require.InDelta(t, 2, u.RoundTrips, 0.1)
 		require.Equal(t, 6, u.Calls)
 		require.GreaterOrEqual(t, u.P99, u.P50)
-		hand := of(t, run.Uncontended, func(u results.Uncontended) bool { return u.Contestant == byHand })
-		require.Len(t, hand.Rounds, 2)
-		require.Positive(t, results.Ratio(u.Rounds, hand.Rounds).Center)
+		require.Positive(t, u.Allocs)
+	})
+	t.Run("growth", func(t *testing.T) {
+		require.NoError(t, lab.MeasureGrowth(ctx))
+		points := func(by string) []results.Point {
+			return of(t, run.Growth, func(g results.Growth) bool { return g.Contestant == lock && g.By == by }).Points
+		}
+		require.Greater(t, points(results.KeysOfALock)[1].P50, points(results.KeysOfALock)[0].P50, "100 keys, not one")
+		require.Len(t, points(results.KeysInUse), 2)
+		require.Greater(t, points(results.Distance)[0].P50, 20*time.Millisecond, "two round trips")
 	})
 	t.Run("contended", func(t *testing.T) {
 		require.NoError(t, lab.MeasureContended(ctx))
@@ -138,6 +161,10 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		require.Positive(t, slices.Min(figures(noLock, overlaps)))
 		failed := func(r results.ContendedRound) float64 { return float64(r.Failed) }
 		require.Zero(t, slices.Max(figures(ours, failed)))
+		connections := func(r results.ContendedRound) float64 { return float64(r.Connections) }
+		require.GreaterOrEqual(t, slices.Min(figures(ours, connections)), 16.0)
+		processor := func(r results.ContendedRound) float64 { return float64(r.ServerCPU) }
+		require.Positive(t, slices.Max(figures(ours, processor)))
 		handOff := func(r results.ContendedRound) float64 { return float64(r.HandOffP50) }
 		require.Less(t, slices.Min(figures(ours, handOff)), slices.Min(figures(polling, handOff)))
 		utilisation := func(r results.ContendedRound) float64 { return r.Utilisation }

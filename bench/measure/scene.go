@@ -29,8 +29,8 @@ type scene struct {
 	account    *account
 	proxy      testbed.Proxy // between the holder's client and the server
 
-	holder, waiter *crew.Process // waiter waits for holder
-	guarded        map[*crew.Process]crew.Guarded
+	holder, waiter, second *crew.Process // waiter waits for holder, second waits behind waiter
+	guarded                map[*crew.Process]crew.Guarded
 
 	outcome results.FaultTrial
 	err     error
@@ -63,7 +63,10 @@ func (s *scene) stage(ctx context.Context) (err error) {
 	if s.holder, err = s.start(ctx, through, 1); err != nil {
 		return err
 	}
-	s.waiter, err = s.start(ctx, s.job.Entrant, amounts)
+	if s.waiter, err = s.start(ctx, s.job.Entrant, amounts); err != nil || s.fault != results.WaiterKilled {
+		return err
+	}
+	s.second, err = s.start(ctx, s.job.Entrant, amounts*amounts)
 	return err
 }
 
@@ -96,6 +99,8 @@ func (s *scene) play(ctx context.Context) (err error) {
 		s.outcome.Regained, err = s.silenceHolder(ctx, s.stop)
 	case results.HolderCutOff:
 		s.outcome.Regained, err = s.silenceHolder(ctx, s.cutOff)
+	case results.WaiterKilled:
+		s.outcome.Regained, err = s.killWaiter(ctx)
 	}
 	if err != nil {
 		return err
@@ -107,7 +112,9 @@ func (s *scene) play(ctx context.Context) (err error) {
 			s.outcome.Lost++
 		}
 	}
-	s.outcome.Told = s.guarded[s.holder].Told
+	if g := s.guarded[s.holder]; g.Told {
+		s.outcome.Told, s.outcome.Note = true, impersonal(g.Error)
+	}
 	return err
 }
 
@@ -116,10 +123,13 @@ func (s *scene) play(ctx context.Context) (err error) {
 const amounts = 1000
 
 func (s *scene) amount(p *crew.Process) int64 {
-	if p == s.holder {
+	switch p {
+	case s.holder:
 		return 1
+	case s.waiter:
+		return amounts
 	}
-	return amounts
+	return amounts * amounts
 }
 
 // killHolder kills the holder, and returns how long the waiter takes to enter.
@@ -192,7 +202,28 @@ func (s *scene) silenceHolder(ctx context.Context, begin fault) (regained time.D
 	return regained, s.finish(ctx, s.waiter)
 }
 
-// queue lets the holder get the lock, and the waiter wait for it.
+// killWaiter kills the waiter, lets the holder end, and returns how long the second waiter takes to
+// enter.
+func (s *scene) killWaiter(ctx context.Context) (time.Duration, error) {
+	if err := s.waiter.Signal(syscall.SIGKILL); err != nil {
+		return 0, err
+	}
+	crew.Wait(ctx, settle)
+	if err := s.holder.Tell(crew.OnIt); err != nil {
+		return 0, err
+	}
+	left, err := s.holder.Await(ctx, crew.Left, s.lab.Faults.Limit)
+	if err != nil {
+		return 0, err
+	}
+	regained, err := s.awaitInside(ctx, s.second, left.At)
+	if err != nil || regained < 0 {
+		return regained, err
+	}
+	return regained, errors.Join(s.awaitDone(ctx, s.holder, left), s.finish(ctx, s.second))
+}
+
+// queue lets the holder get the lock, and the others wait for it in order.
 func (s *scene) queue(ctx context.Context) error {
 	if err := s.holder.Tell(crew.Go); err != nil {
 		return err
@@ -200,12 +231,19 @@ func (s *scene) queue(ctx context.Context) error {
 	if _, err := s.holder.Await(ctx, crew.Inside, s.lab.Faults.Limit); err != nil {
 		return fmt.Errorf("the first holder: %w", err)
 	}
-	if err := s.waiter.Tell(crew.Go); err != nil {
-		return err
+	for _, p := range []*crew.Process{s.waiter, s.second} {
+		if p == nil {
+			continue
+		}
+		if err := p.Tell(crew.Go); err != nil {
+			return err
+		}
+		if _, err := p.Await(ctx, crew.Asking, s.lab.Faults.Limit); err != nil {
+			return err
+		}
+		crew.Wait(ctx, settle)
 	}
-	_, err := s.waiter.Await(ctx, crew.Asking, s.lab.Faults.Limit)
-	crew.Wait(ctx, settle)
-	return err
+	return nil
 }
 
 // awaitInside returns how long after since a process entered, or -1 if that takes too long. If it
@@ -233,8 +271,13 @@ func (s *scene) await(ctx context.Context, p *crew.Process) error {
 	if err != nil {
 		return err
 	}
+	return s.awaitDone(ctx, p, left)
+}
+
+func (s *scene) awaitDone(ctx context.Context, p *crew.Process, left crew.Message) error {
 	m, err := p.Await(ctx, crew.Done, unlockLimit)
 	if crew.Late(err) {
+		s.outcome.Note = fmt.Sprintf("an unlock did not return within %v", unlockLimit)
 		m, err = left, nil
 	}
 	if err == nil {
@@ -244,7 +287,7 @@ func (s *scene) await(ctx context.Context, p *crew.Process) error {
 }
 
 func (s *scene) end() {
-	for _, p := range []*crew.Process{s.holder, s.waiter} {
+	for _, p := range []*crew.Process{s.holder, s.waiter, s.second} {
 		if p != nil {
 			p.Kill()
 		}

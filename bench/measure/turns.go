@@ -16,6 +16,7 @@ import (
 func (l *Lab) turns(ctx context.Context, name string, entrants []contest.Contestant, job crew.Turns) (
 	found []crew.Turned, err error,
 ) {
+	job.Seed = l.random.Uint64()
 	for _, c := range entrants {
 		job.Entrants = append(job.Entrants, l.entrant(c, lease, 1))
 	}
@@ -38,33 +39,57 @@ func (l *Lab) turns(ctx context.Context, name string, entrants []contest.Contest
 	return reports[0].Turned, nil
 }
 
+// MeasureTurns measures each contestant of txlock in turns with the same promise by hand.
+func (l *Lab) MeasureTurns(ctx context.Context) error {
+	type pair struct {
+		contestants []contest.Contestant
+		found       *results.Turns
+	}
+	var pairs []pair
+	entrants := l.in(contest.Turns)
+	for _, c := range entrants {
+		at := slices.IndexFunc(entrants, func(e contest.Contestant) bool { return e.Name == c.ByHand })
+		if at >= 0 {
+			pairs = append(pairs, pair{
+				[]contest.Contestant{c, entrants[at]},
+				&results.Turns{Contestant: c.Name, With: c.ByHand},
+			})
+		}
+	}
+	err := rounds(ctx, l, "turns", l.Turns.Rounds, pairs, func(p pair) error {
+		turned, err := l.turns(ctx, "turns", p.contestants, crew.Turns{Keys: 1, AtOnce: 1, Calls: l.Turns.Calls})
+		if err == nil && turned[0].Latencies != nil && turned[1].Latencies != nil {
+			p.found.Rounds = append(p.found.Rounds, results.Quantile(turned[0].Latencies, 0.5))
+			p.found.WithRounds = append(p.found.WithRounds, results.Quantile(turned[1].Latencies, 0.5))
+		}
+		return err
+	})
+	for _, p := range pairs {
+		if len(p.found.Rounds) > 0 {
+			l.run.Turns = append(l.run.Turns, *p.found)
+		}
+	}
+	return err
+}
+
 // MeasureUncontended measures one client that locks a key that nobody else wants.
 func (l *Lab) MeasureUncontended(ctx context.Context) (err error) {
 	l.run.Uncontended, err = l.uncontended(ctx, "uncontended", l.Uncontended)
 	return err
 }
 
-// uncontended has the contestants of a server take turns, and one server come after the other, so
-// many rounds.
 func (l *Lab) uncontended(ctx context.Context, name string, plan TurnsPlan) (all []results.Uncontended, err error) {
-	groups, latencies, medians := l.byServer(contest.Times), make(map[string][]int64), make(map[string][]float64)
-	err = rounds(ctx, l, name, plan.Rounds, groups, func(group []contest.Contestant) error {
-		group = shuffled(group)
-		turned, err := l.turns(ctx, name, group, crew.Turns{Calls: plan.Calls})
-		for i, one := range turned {
-			of := group[i].Name
-			latencies[of] = append(latencies[of], one.Latencies...)
-			medians[of] = append(medians[of], results.Quantile(one.Latencies, 0.5))
-		}
-		return err
+	groups := l.byServer(contest.Times)
+	found, err := l.timed(ctx, name, plan.Rounds, groups, crew.Turns{
+		Keys: 1, AtOnce: 1, Calls: plan.Calls, Allocs: plan.Allocs,
 	})
 	for _, c := range slices.Concat(groups...) {
-		if found := latencies[c.Name]; len(found) > 0 {
+		if one := found[c.Name]; len(one.Latencies) > 0 {
 			all = append(all, results.Uncontended{
-				Contestant: c.Name, Calls: len(found), Rounds: medians[c.Name],
-				P50:        time.Duration(results.Quantile(found, 0.5)),
-				P99:        time.Duration(results.Quantile(found, 0.99)),
-				RoundTrips: l.roundTrips(ctx, c),
+				Contestant: c.Name, Calls: len(one.Latencies),
+				P50:        time.Duration(results.Quantile(one.Latencies, 0.5)),
+				P99:        time.Duration(results.Quantile(one.Latencies, 0.99)),
+				RoundTrips: l.roundTrips(ctx, c), Allocs: one.Allocs, AllocBytes: one.AllocBytes,
 			})
 		}
 	}
@@ -92,6 +117,76 @@ func (l *Lab) roundTrips(ctx context.Context, c contest.Contestant) float64 {
 	}
 	l.trips[c.Name] = trips
 	return trips
+}
+
+// MeasureGrowth measures how the time of a lock grows with its keys, with the keys that are in use,
+// and with the distance to the server.
+func (l *Lab) MeasureGrowth(ctx context.Context) error {
+	p := l.Growth
+	for _, keys := range p.KeysOfALock {
+		job := crew.Turns{Keys: keys, AtOnce: keys, Calls: p.Calls}
+		if err := l.grow(ctx, results.KeysOfALock, float64(keys), p.Rounds, job); err != nil {
+			return err
+		}
+	}
+	for _, keys := range p.KeysInUse {
+		job := crew.Turns{Keys: keys, AtOnce: 1, Calls: p.Calls}
+		if err := l.grow(ctx, results.KeysInUse, float64(keys), p.Rounds, job); err != nil {
+			return err
+		}
+	}
+	for _, trip := range p.RoundTrips {
+		job := crew.Turns{Keys: 1, AtOnce: 1, Calls: farCalls}
+		if err := l.away(trip/2, func() error {
+			return l.grow(ctx, results.Distance, float64(trip), 1, job)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// farCalls is the number of calls where each takes long, and as long as the one before.
+const farCalls = 5
+
+// grow adds a point to the lines of all contestants.
+func (l *Lab) grow(ctx context.Context, by string, x float64, count int, job crew.Turns) error {
+	groups := l.byServer(contest.Growth)
+	found, err := l.timed(ctx, "growth, "+by, count, groups, job)
+	for _, c := range slices.Concat(groups...) {
+		if len(found[c.Name].Latencies) == 0 {
+			continue
+		}
+		at := slices.IndexFunc(l.run.Growth, func(g results.Growth) bool {
+			return g.Contestant == c.Name && g.By == by
+		})
+		if at < 0 {
+			at = len(l.run.Growth)
+			l.run.Growth = append(l.run.Growth, results.Growth{Contestant: c.Name, By: by})
+		}
+		l.run.Growth[at].Points = append(l.run.Growth[at].Points, results.Point{
+			X: x, P50: time.Duration(results.Quantile(found[c.Name].Latencies, 0.5)),
+		})
+	}
+	return err
+}
+
+// timed has the contestants of a server take turns, and one server come after the other, so many
+// rounds. It returns what each found in all rounds, and the allocations of the last.
+func (l *Lab) timed(ctx context.Context, name string, count int, groups [][]contest.Contestant, job crew.Turns) (
+	map[string]crew.Turned, error,
+) {
+	found := make(map[string]crew.Turned)
+	err := rounds(ctx, l, name, count, groups, func(group []contest.Contestant) error {
+		group = l.shuffled(group)
+		turned, err := l.turns(ctx, name, group, job)
+		for i, one := range turned {
+			one.Latencies = append(found[group[i].Name].Latencies, one.Latencies...)
+			found[group[i].Name] = one
+		}
+		return err
+	})
+	return found, err
 }
 
 // byServer are the contestants that take part, by their servers.

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -69,6 +70,22 @@ func interval(i results.Interval) string {
 	}
 }
 
+// spread is the range of some ratios, or of some durations that it formats.
+func spread(all []float64, format func(float64) string) string {
+	if len(all) == 0 {
+		return nothing
+	}
+	low, high := format(slices.Min(all)), format(slices.Max(all))
+	if low == high {
+		return low
+	}
+	return low + " to " + high
+}
+
+func twoDigits(x float64) string { return fmt.Sprintf("%.2f", x) }
+
+func nanoseconds(x float64) string { return duration(time.Duration(x)) }
+
 func digits(x float64) string {
 	switch {
 	case x >= 99.95:
@@ -88,4 +105,25 @@ func grouped(whole string) string {
 		whole = whole[:i] + "\u202f" + whole[i:]
 	}
 	return whole
+}
+
+// tick formats a value for an axis. Such values are round, so it is short.
+func tick(x float64) string {
+	if x >= 1000 {
+		return grouped(strconv.FormatFloat(x, 'f', 0, 64))
+	}
+	return strconv.FormatFloat(x, 'g', 4, 64)
+}
+
+// tickTime formats nanoseconds for an axis.
+func tickTime(x float64) string {
+	for _, unit := range []struct {
+		size float64
+		name string
+	}{{1e9, " s"}, {1e6, " ms"}, {1e3, " µs"}} {
+		if x >= unit.size {
+			return tick(x/unit.size) + unit.name
+		}
+	}
+	return tick(x) + " ns"
 }

@@ -1,10 +1,11 @@
-// Package report turns the results of a run of the benchmark into Markdown.
+// Package report turns the results of a run of the benchmark into Markdown and plots.
 package report
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/template"
 	"time"
@@ -12,8 +13,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
-//go:embed report.gotmpl
-var markdown string
+//go:embed *.gotmpl
+var files embed.FS
 
 // Report is the report of a run.
 type Report struct {
@@ -30,14 +31,45 @@ func New(run results.Run) *Report {
 	return r
 }
 
-// Write writes all figures into a file.
-func (r *Report) Write(path string) error {
-	page, err := template.New("report").Parse(markdown)
+// text is what a template gets.
+type text struct {
+	*Report
+	Source string // of the file with all figures, without its ending
+	Note   string // on what has changed since the run
+	Plots  []plotted
+}
+
+// Write writes all figures into folder/name.md, and the plots beside it.
+func (r *Report) Write(folder, name string) error {
+	plots, err := draw(folder, name, r.growth())
+	if err != nil {
+		return err
+	}
+	return fill(filepath.Join(folder, name+".md"), "report.gotmpl", text{Report: r, Plots: plots})
+}
+
+// Page writes benchmarks.md into a folder, and its plots beside it. The source, without its ending,
+// is that of the files that Write and results.Run.Write have written, seen from there.
+func (r *Report) Page(folder, source, note string) error {
+	plots, err := draw(folder, "benchmarks", r.growth())
+	if err != nil {
+		return err
+	}
+	if pools := r.pools(); len(pools.lines) > 0 {
+		if _, err := draw(folder, "", []chart{pools}); err != nil {
+			return err
+		}
+	}
+	return fill(filepath.Join(folder, "benchmarks.md"), "page.gotmpl", text{r, source, note, plots})
+}
+
+func fill(path, name string, with text) error {
+	templates, err := template.ParseFS(files, "*.gotmpl")
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	var b strings.Builder
-	if err := page.Execute(&b, r); err != nil {
+	if err := templates.ExecuteTemplate(&b, name, with); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	return os.WriteFile(path, []byte(b.String()), 0o644)
@@ -49,13 +81,31 @@ func (r *Report) Date() string { return r.Started.Format("2 January 2006") }
 // Duration is how long the run took.
 func (r *Report) Duration() string { return r.Took.Round(time.Second).String() }
 
+// Versions are those of the servers, without what a packager has added.
+func (r *Report) Versions() string {
+	var all []string
+	for _, s := range r.Servers {
+		version, _, _ := strings.Cut(s.Version, "-")
+		all = append(all, strings.TrimSpace(s.Name+" "+version))
+	}
+	return strings.Join(all, ", ")
+}
+
 // Trip is the round trip of the measurements over a network.
-func (r *Report) Trip() string { return (2 * r.Network.Delay).String() }
+func (r *Report) Trip() string { return tickTime(float64(2 * r.Network.Delay)) }
 
 // Contenders are the most that one setting had.
 func (r *Report) Contenders() (most int) {
 	for _, c := range r.Contended {
 		most = max(most, c.Contenders)
+	}
+	return most
+}
+
+// Callers are the most of a crowd.
+func (r *Report) Callers() (most int) {
+	for _, c := range r.Crowds {
+		most = max(most, c.Callers)
 	}
 	return most
 }
@@ -68,12 +118,53 @@ func (r *Report) Buyers() (most int) {
 	return most
 }
 
-// Lost is the number of updates that a contestant lost in all faults.
-func (r *Report) Lost(contestant string) (lost int) {
+// Ratios are the times of a use of txlock in turns, as multiples of the same by hand, on clients
+// whose names contain a text.
+func (r *Report) Ratios(use, client string) string {
+	var all []float64
+	for _, t := range r.Turns {
+		if strings.HasPrefix(t.Contestant, "txlock "+use+",") && strings.Contains(t.Contestant, client) {
+			all = append(all, results.Ratio(t.Rounds, t.WithRounds).Center)
+		}
+	}
+	return spread(all, twoDigits)
+}
+
+// FreeKey is the wait for a free key beside the largest crowd, of contestants with this beginning
+// of their names, with the queue in the process or without.
+func (r *Report) FreeKey(beginning string, queue bool) string {
+	var all []float64
+	for _, c := range r.Crowds {
+		if c.Callers == r.Callers() && strings.HasPrefix(c.Contestant, beginning) &&
+			strings.HasSuffix(c.Contestant, ", no queue") != queue {
+			all = append(all, float64(sumUpCrowd(c).p50))
+		}
+	}
+	return spread(all, nanoseconds)
+}
+
+// Lost is the number of updates that contestants with this beginning of their names lost in all
+// faults.
+func (r *Report) Lost(beginning string) (lost int) {
 	for _, f := range r.Faults {
-		if f.Contestant == contestant {
+		if strings.HasPrefix(f.Contestant, beginning) {
 			lost += lostIn(f)
 		}
 	}
 	return lost
+}
+
+// Times says how many times as much as the transaction by hand a use sells.
+func (r *Report) Times(use string, far bool) string {
+	all := r.HotRows
+	if far {
+		all = r.Network.HotRows
+	}
+	var factors []float64
+	for _, h := range all {
+		if strings.HasPrefix(h.Contestant, "txlock "+use+",") && (far || h.Callers == r.Buyers()) {
+			factors = append(factors, r.toHand(h, all))
+		}
+	}
+	return spread(factors, digits)
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,27 +27,41 @@ const (
 // generated is a run with made-up figures.
 func generated() results.Run {
 	run := results.Run{
-		Started: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Took: 42 * time.Minute, Mode: "full",
+		Started: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Took: 42 * time.Minute, Mode: "full", Seed: 4711,
 		Machine:  results.Machine{CPU: "Some Processor", Kernel: "Linux 6.12", Go: "go1.26.0", Cores: 2},
-		Settings: []results.Setting{{Name: "crowds", Value: "some rounds"}},
+		Settings: []results.Setting{{Name: "growth", Value: "some rounds"}},
 		Servers: []results.Server{{
 			Name: "PostgreSQL", Version: "18.1", Origin: "container",
 			Durability: []results.Setting{{Name: "fsync", Value: "on"}},
 		}},
 		Missing: []results.Missing{{Contestant: "GET_LOCK, Other", Reason: "the server cannot be started: no image"}},
+		Turns: []results.Turns{{
+			Contestant: lock, With: hand,
+			Rounds: []float64{110e3, 120e3, 130e3}, WithRounds: []float64{100e3, 100e3, 100e3},
+		}},
 		Network: results.Network{Delay: distance},
 	}
 	for i, name := range []string{lock, noQueue, combine, hand, sale, polling} {
+		group := contest.InSQL
+		switch {
+		case strings.HasPrefix(name, "txlock"):
+			group = contest.TxLock
+		case name != polling:
+			group = contest.ByHand
+		}
 		run.Contestants = append(run.Contestants, results.Contestant{
-			Name: name, Server: string(contest.PostgreSQL), Waits: "polls",
-			Remark: "a remark", ByHand: map[string]string{lock: hand}[name],
+			Name: name, Group: string(group), Server: string(contest.PostgreSQL), Waits: "polls", Remark: "a remark",
 		})
 		slower := time.Duration(i + 1)
 		free := results.Uncontended{Contestant: name, P50: 100 * us * slower, P99: 300 * us * slower, RoundTrips: 2}
-		free.Rounds = map[string][]float64{lock: {110e3, 120e3, 130e3}, hand: {100e3, 100e3, 100e3}}[name]
 		run.Uncontended = append(run.Uncontended, free)
 		free.P50 += 2 * ms
 		run.Network.Uncontended = append(run.Network.Uncontended, free)
+		for _, by := range results.Axes {
+			run.Growth = append(run.Growth, results.Growth{Contestant: name, By: by, Points: []results.Point{
+				{X: 1, P50: 100 * us * slower}, {X: 100, P50: 200 * us * slower},
+			}})
+		}
 		for _, contenders := range []int{2, 64} {
 			run.Contended = append(run.Contended, results.Contended{
 				Contestant: name, Contenders: contenders, Rejoin: results.AfterNext, Rounds: []results.ContendedRound{{
@@ -74,35 +89,71 @@ func generated() results.Run {
 	return run
 }
 
-// written is what a report writes.
-func written(t *testing.T, run results.Run) string {
+// written are the files that a report writes, by their names.
+func written(t *testing.T, write func(folder string) error) map[string]string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "run.md")
-	require.NoError(t, New(run).Write(path))
-	content, err := os.ReadFile(path)
+	folder, files := t.TempDir(), make(map[string]string)
+	require.NoError(t, write(folder))
+	entries, err := os.ReadDir(folder)
 	require.NoError(t, err)
-	for _, wrong := range []string{"NaN", "Inf", "%!", "<no value>"} {
-		require.NotContains(t, string(content), wrong)
+	for _, entry := range entries {
+		content, err := os.ReadFile(filepath.Join(folder, entry.Name()))
+		require.NoError(t, err)
+		files[entry.Name()] = string(content)
+		for _, wrong := range []string{"NaN", "Inf", "%!", "<no value>"} {
+			require.NotContains(t, string(content), wrong, entry.Name())
+		}
 	}
-	return string(content)
+	return files
 }
 
 func TestReportHasAll(t *testing.T) {
 	t.Parallel()
-	page := written(t, generated())
+	r := New(generated())
+	files := written(t, func(folder string) error { return r.Write(folder, "run") })
 	for _, text := range []string{
-		lock, noQueue, combine, hand, sale, `a \| lock that polls`, "Some Processor", "fsync = on",
+		lock, noQueue, combine, hand, sale, `a \| lock that polls`, "4711", "Some Processor", "fsync = on",
 		"some rounds", "the server cannot be started: no image",
 		"1.20 (1.10–1.30)", "not within 10.0 s, **2 lost**, holder told",
-		"**1002 sales, but 999 pieces are gone**", "1ms away", "hand-off p50, 64 contenders", "5.00 ×",
+		"**1002 sales, but 999 pieces are gone**", "1 ms away", "hand-off p50, 64 contenders", "5.00 ×",
+		"(run-keys-in-use.svg)",
+	} {
+		require.Contains(t, files["run.md"], text)
+	}
+	require.Len(t, files, 5)
+	for name, content := range files {
+		if strings.HasSuffix(name, ".svg") {
+			require.Contains(t, content, lock, name)
+			require.Contains(t, content, "200 µs", name)
+		}
+	}
+}
+
+func TestPageIsWrittenByTheProgram(t *testing.T) {
+	t.Parallel()
+	r := New(generated())
+	files := written(t, func(folder string) error { return r.Page(folder, "../results/run", "One thing has changed.") })
+	page := files["benchmarks.md"]
+	for _, text := range []string{
+		"(../results/run.md)", "One thing has changed.", "`Lock` takes 1.20 ×", "170 µs (p50)", "it takes 340 µs",
+		"sells 1.67 times", "(benchmarks-contenders.svg)", "1 July 2026",
 	} {
 		require.Contains(t, page, text)
+	}
+	require.Contains(t, files["pools.svg"], noQueue)
+	require.NotContains(t, files["pools.svg"], hand)
+	for _, line := range strings.Split(page, "\n") {
+		if !strings.HasPrefix(line, "|") {
+			require.LessOrEqual(t, len([]rune(line)), 120, line)
+		}
 	}
 }
 
 func TestWhatWasNotMeasuredIsSaid(t *testing.T) {
 	t.Parallel()
-	require.Contains(t, written(t, results.Run{}), "Not measured in this run.")
+	files := written(t, func(folder string) error { return New(results.Run{}).Write(folder, "run") })
+	require.Len(t, files, 1, "no plot without a line")
+	require.Contains(t, files["run.md"], "Not measured in this run.")
 }
 
 func TestAHandOffThatTheEndCutOffIsALeast(t *testing.T) {
@@ -125,4 +176,6 @@ func TestNumbersHaveThreeDigits(t *testing.T) {
 	require.Equal(t, "143\u202f440", number(143440))
 	require.Equal(t, "8.1 %", share(0.081))
 	require.Equal(t, "71 %", share(0.71))
+	require.Equal(t, "1.10 to 1.39", spread([]float64{1.39, 1.1, 1.2}, twoDigits))
+	require.Equal(t, nothing, spread(nil, twoDigits))
 }

@@ -28,7 +28,9 @@ type contended struct {
 	results.Contended
 	p50, p99                     time.Duration
 	perSecond, utilisation, jain float64
+	serverCPU                    time.Duration // of one acquisition
 	longestWait                  time.Duration // of all rounds
+	connections                  int
 	overlaps, failed             int
 	atLeast                      bool // the end of the run cut off most of the hand-offs
 }
@@ -51,25 +53,29 @@ func sumUpContended(c results.Contended) contended {
 		jain:        median(c.Rounds, func(r round) float64 { return r.Jain }),
 		perSecond:   median(c.Rounds, func(r round) float64 { return perSecond(r.Acquisitions, r.Took) }),
 	}
-	handOffs, cut := 0, 0
+	var processor time.Duration
+	acquisitions, handOffs, cut := 0, 0, 0
 	for _, r := range c.Rounds {
+		processor += r.ServerCPU
+		acquisitions += r.Acquisitions
 		handOffs += r.HandOffs
 		cut += r.Cut
-		s.longestWait = max(s.longestWait, r.LongestWait)
+		s.connections, s.longestWait = max(s.connections, r.Connections), max(s.longestWait, r.LongestWait)
 		s.overlaps += r.Overlaps
 		s.failed += r.Failed
 	}
 	s.atLeast = 2*cut >= max(1, handOffs)
+	s.serverCPU = processor / time.Duration(max(1, acquisitions))
 	return s
 }
 
 // crowd summarises a crowd over its rounds.
 type crowd struct {
-	p50, p99 time.Duration // of the wait for the free key
-	cut      bool          // the end cut a wait off
-	hot      float64       // how often a caller got the hot key, in a second
-	busy     int
-	failed   int
+	p50, p99   time.Duration // of the wait for the free key
+	cut        bool          // the end cut a wait off
+	hot        float64       // how often a caller got the hot key, in a second
+	busy, open int
+	failed     int
 }
 
 // free formats the wait for the free key.
@@ -89,7 +95,7 @@ func sumUpCrowd(c results.Crowd) crowd {
 	}
 	for _, r := range c.Rounds {
 		s.cut = s.cut || r.Cut
-		s.busy = max(s.busy, r.Busy)
+		s.busy, s.open = max(s.busy, r.Busy), max(s.open, r.Open)
 		s.failed += r.Failed
 	}
 	return s

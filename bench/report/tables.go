@@ -87,12 +87,9 @@ func (r *Report) most(name string, rejoin results.Rejoin) (most contended, found
 // InTurns has txlock beside the same statements by hand.
 func (r *Report) InTurns() string {
 	t := table{head: []string{"contestant", "p50", "by hand", "ratio (interval)"}}
-	for _, one := range r.Uncontended {
-		if name := r.contestants[one.Contestant].ByHand; name != "" {
-			hand := find(r.Uncontended, name)
-			t.add(one.Contestant, duration(one.P50), duration(hand.P50),
-				interval(results.Ratio(one.Rounds, hand.Rounds)))
-		}
+	for _, one := range r.Turns {
+		t.add(one.Contestant, nanoseconds(results.Median(one.Rounds).Center),
+			nanoseconds(results.Median(one.WithRounds).Center), interval(results.Ratio(one.Rounds, one.WithRounds)))
 	}
 	return t.String()
 }
@@ -100,12 +97,34 @@ func (r *Report) InTurns() string {
 // Free has all contestants without contention, near and far.
 func (r *Report) Free() string {
 	t := table{text: 2, head: []string{
-		"contestant", "p50", "p99", "round trips", "p50, " + r.Trip() + " away", "waiter", "remark",
+		"contestant", "p50", "p99", "round trips", "allocations", "bytes", "p50, " + r.Trip() + " away",
+		"waiter", "remark",
 	}}
 	for _, u := range r.Uncontended {
 		c := r.contestants[u.Contestant]
-		t.add(u.Contestant, duration(u.P50), duration(u.P99), number(u.RoundTrips),
-			duration(find(r.Network.Uncontended, u.Contestant).P50), c.Waits, c.Remark)
+		t.add(u.Contestant, duration(u.P50), duration(u.P99), number(u.RoundTrips), number(u.Allocs),
+			number(u.AllocBytes), duration(find(r.Network.Uncontended, u.Contestant).P50), c.Waits, c.Remark)
+	}
+	return t.String()
+}
+
+// Growing has the times of a lock when something grows.
+func (r *Report) Growing(by string) string {
+	t := table{head: []string{by}}
+	for _, g := range r.Growth {
+		if g.By != by {
+			continue
+		}
+		row := []string{g.Contestant}
+		t.head = t.head[:1]
+		for _, p := range g.Points {
+			label := tick
+			if by == results.Distance {
+				label = tickTime
+			}
+			t.head, row = append(t.head, label(p.X)), append(row, duration(p.P50))
+		}
+		t.add(row...)
 	}
 	return t.String()
 }
@@ -114,13 +133,13 @@ func (r *Report) Free() string {
 func (r *Report) Waiting() string {
 	t := table{head: []string{
 		"contestant", "contenders", "ask again", "hand-off p50", "p99", "in use", "locks/s", "fair (Jain)",
-		"longest wait", "overlaps", "failed",
+		"longest wait", "server's time", "connections", "overlaps", "failed",
 	}}
 	for _, c := range r.Contended {
 		s := sumUpContended(c)
 		t.add(c.Contestant, count(c.Contenders), string(c.Rejoin), s.handOff(s.p50), s.handOff(s.p99),
-			share(s.utilisation), number(s.perSecond), number(s.jain), duration(s.longestWait), count(s.overlaps),
-			count(s.failed))
+			share(s.utilisation), number(s.perSecond), number(s.jain), duration(s.longestWait), duration(s.serverCPU),
+			count(s.connections), count(s.overlaps), count(s.failed))
 	}
 	return t.String()
 }
@@ -128,11 +147,11 @@ func (r *Report) Waiting() string {
 // InCrowds has the free key beside the callers of another.
 func (r *Report) InCrowds() string {
 	t := table{head: []string{
-		"contestant", "callers", "free key p50", "p99", "hot key, locks/s", "busy sessions", "failed",
+		"contestant", "callers", "free key p50", "p99", "hot key, locks/s", "busy sessions", "connections", "failed",
 	}}
 	for _, c := range r.Crowds {
 		s := sumUpCrowd(c)
-		t.add(c.Contestant, count(c.Callers), s.free(s.p50), s.free(s.p99), number(s.hot), count(s.busy),
+		t.add(c.Contestant, count(c.Callers), s.free(s.p50), s.free(s.p99), number(s.hot), count(s.busy), count(s.open),
 			count(s.failed))
 	}
 	return t.String()

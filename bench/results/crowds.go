@@ -31,6 +31,7 @@ type CrowdRound struct {
 	// Busy is the largest number of sessions that were seen in a transaction or at work, the free
 	// key's among them. It is 0 on servers that are no databases.
 	Busy     int
+	Open     int // connections at the server
 	Overlaps int // number of entries while another was inside
 	Failed   int // number of calls that returned an error
 }

@@ -2,18 +2,14 @@
 // statistics.
 package results
 
-import (
-	"encoding/json"
-	"os"
-	"path/filepath"
-	"time"
-)
+import "time"
 
 // Run has all results of one run of the benchmark.
 type Run struct {
 	Started time.Time
 	Took    time.Duration
 	Mode    string // "short" or "full"
+	Seed    uint64
 	Machine Machine
 	// Settings describe how thoroughly the run measured: rounds, times, lease and poll interval, as
 	// text.
@@ -23,24 +19,14 @@ type Run struct {
 	Contestants []Contestant
 	Missing     []Missing
 
+	Turns       []Turns
 	Uncontended []Uncontended
+	Growth      []Growth
 	Contended   []Contended
 	Faults      []Fault
 	Network     Network
 	Crowds      []Crowd
 	HotRows     []HotRow
-}
-
-// Write writes the results to a file, and creates its folder.
-func (r *Run) Write(path string) error {
-	text, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
 // Machine describes the machine of the run.
@@ -63,20 +49,50 @@ type Server struct {
 }
 
 // Contestant is what the tables say of a contestant besides its figures.
-type Contestant struct{ Name, Server, Waits, Remark, ByHand string }
+type Contestant struct{ Name, Group, Server, Waits, Remark, ByHand string }
 
 // Missing is a contestant that could not take part in one measurement or, if Measurement is empty,
 // in any, or whose calls failed. Measurement begins with the name of the measurement.
 type Missing struct{ Contestant, Measurement, Reason string }
 
-// Uncontended is one client that locks and unlocks a key that nobody else wants, call by call in
-// turns with the others of its server.
+// Turns is a contestant of txlock and the same promise by hand, call by call in turns. Rounds are
+// the medians of the rounds, in nanoseconds. Each round has new connections.
+type Turns struct {
+	Contestant, With   string
+	Rounds, WithRounds []float64
+}
+
+// Uncontended is one client that locks and unlocks a key that nobody else wants.
 type Uncontended struct {
 	Contestant string
 	Calls      int
 	P50, P99   time.Duration // over all calls
-	Rounds     []float64     // the medians of the rounds, in nanoseconds; 0: it failed
 	RoundTrips float64       // per call, counted on the wire
+	Allocs     float64       // per call
+	AllocBytes float64       // per call
+}
+
+// Growth is the time of a lock that nobody else wants, when something grows.
+type Growth struct {
+	Contestant string
+	By         string // one of Axes
+	Points     []Point
+}
+
+// What grows.
+const (
+	KeysOfALock = "keys of one lock"
+	KeysInUse   = "keys in use"
+	Distance    = "round trip"
+)
+
+// Axes are all that grows, in the order of the report.
+var Axes = []string{KeysOfALock, KeysInUse, Distance}
+
+// Point is a median where so much has grown: keys, or nanoseconds.
+type Point struct {
+	X   float64
+	P50 time.Duration
 }
 
 // Rejoin is when a contender that has released the lock asks for it again.
@@ -107,7 +123,9 @@ type ContendedRound struct {
 	// HandOffs is the number of hand-offs. Cut is how many of them the end of the run cut off.
 	// These count with the time that had passed, so their real times are at least that.
 	HandOffs, Cut int
-	Utilisation   float64       // share of the time in which the lock was held
+	Utilisation   float64 // share of the time in which the lock was held
+	ServerCPU     time.Duration
+	Connections   int
 	LongestWait   time.Duration // includes those that still wait at the end
 	// Jain is the fairness of the contenders' numbers of acquisitions. 1 is as equal as possible
 	// with that many acquisitions; 1/n means that one contender has all.
@@ -128,15 +146,17 @@ const (
 	HolderKilled  = "holder killed"
 	HolderStopped = "holder stopped"
 	HolderCutOff  = "network silent"
+	WaiterKilled  = "waiter killed"
 )
 
 // FaultNames are the faults, in the order of the tables.
-var FaultNames = []string{HolderKilled, HolderStopped, HolderCutOff}
+var FaultNames = []string{HolderKilled, HolderStopped, HolderCutOff, WaiterKilled}
 
 // FaultTrial is one trial of a fault.
 type FaultTrial struct {
-	// Regained is how long after the fault the next contender entered. It is negative if that took
-	// longer than Limit, after which the fault was ended.
+	// Regained is how long after the fault the next contender entered, or after the release if the
+	// fault did not hit the holder. It is negative if that took longer than Limit, after which the
+	// fault was ended.
 	Regained, Limit time.Duration
 	// Lost is the number of updates that were reported as done, but are missing from the database
 	// at the end or are in it more than once.
@@ -144,4 +164,5 @@ type FaultTrial struct {
 	// Told is whether the holder got an error: from its work, whose context had ended, or from the
 	// unlock or commit.
 	Told bool
+	Note string // anything unexpected
 }

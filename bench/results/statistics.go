@@ -38,11 +38,11 @@ func Median(sample []float64) Interval {
 
 // Ratio is the median of a[i]/b[i]. The two values of a pair were measured side by side, so
 // whatever disturbs the machine for a while affects both and cancels out. Ratio leaves out pairs in
-// which a value is missing or not positive.
+// which a value is missing, or b's is not positive.
 func Ratio(a, b []float64) Interval {
 	var ratios []float64
 	for i := range min(len(a), len(b)) {
-		if a[i] > 0 && b[i] > 0 {
+		if b[i] > 0 {
 			ratios = append(ratios, a[i]/b[i])
 		}
 	}

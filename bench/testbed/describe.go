@@ -1,15 +1,15 @@
 package testbed
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"time"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/database"
@@ -37,22 +37,23 @@ func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error
 	return all, nil
 }
 
-// What ships is not queried.
-var (
-	asRedisShips = []results.Setting{{Name: "durability", Value: "as it ships: saved now and then"}}
-	asEtcdShips  = []results.Setting{{Name: "durability", Value: "as it ships: flushed at each change"}}
-)
+// asItShips is the durability of etcd, which has no query for it.
+var asItShips = []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}}
 
 func describe(ctx context.Context, server contest.Server, address string) (
 	version string, durability []results.Setting, err error,
 ) {
 	switch server {
 	case contest.Redis:
-		version, err := talk(ctx, address, "INFO server\r\nQUIT\r\n", "redis_version:")
-		return version, asRedisShips, err
+		return describeRedis(ctx, address)
 	case contest.Etcd:
-		version, err := versionOfEtcd(ctx, address)
-		return version, asEtcdShips, err
+		text, err := get(ctx, address+"/version")
+		if err != nil {
+			return "", nil, err
+		}
+		var numbers struct{ Etcdserver string }
+		err = json.Unmarshal([]byte(text), &numbers)
+		return numbers.Etcdserver, asItShips, err
 	case contest.PostgreSQL:
 		return describeSQL(ctx, server, address, "SHOW server_version", "SELECT name, setting FROM pg_settings "+
 			"WHERE name IN ('fsync', 'synchronous_commit', 'wal_sync_method', 'full_page_writes') ORDER BY name")
@@ -89,8 +90,29 @@ func describeSQL(ctx context.Context, server contest.Server, address, version, s
 	return strings.Fields(number)[0], all, rows.Err()
 }
 
-// talk sends a request to a server that closes the connection after its answer. It returns the rest
-// of the line that begins with a prefix.
+func describeRedis(ctx context.Context, address string) (version string, durability []results.Setting, err error) {
+	info, err := talk(ctx, address, "INFO server\r\nQUIT\r\n", "redis_version:")
+	if err != nil {
+		return "", nil, err
+	}
+	for _, name := range []string{"appendonly", "save"} {
+		value, err := talk(ctx, address, "CONFIG GET "+name+"\r\nQUIT\r\n", "")
+		if err != nil {
+			return "", nil, err
+		}
+		// The answer is an array of two texts, each after a line with its length. The last line is
+		// the answer to QUIT.
+		lines := strings.Split(strings.TrimSpace(value), "\r\n")
+		if len(lines) < 6 {
+			return "", nil, fmt.Errorf("CONFIG GET %s: %q", name, value)
+		}
+		durability = append(durability, results.Setting{Name: name, Value: lines[4]})
+	}
+	return info, durability, nil
+}
+
+// talk sends a request to a server that closes the connection after its answer. It returns the
+// answer or, with a prefix, the rest of the line that begins with it.
 func talk(ctx context.Context, address, request, prefix string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -107,26 +129,32 @@ func talk(ctx context.Context, address, request, prefix string) (string, error) 
 		return "", err
 	}
 	text, err := io.ReadAll(conn)
-	if err != nil {
-		return "", err
+	if err != nil || prefix == "" {
+		return string(text), err
 	}
-	for line := range strings.Lines(string(text)) {
-		if value, found := strings.CutPrefix(line, prefix); found {
-			return strings.TrimSpace(value), nil
+	for lines := bufio.NewScanner(strings.NewReader(string(text))); lines.Scan(); {
+		if value, found := strings.CutPrefix(lines.Text(), prefix); found {
+			return value, nil
 		}
 	}
 	return "", fmt.Errorf("%s: no %q in the answer %q", address, prefix, text)
 }
 
-func versionOfEtcd(ctx context.Context, address string) (string, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
+// get reads a page.
+func get(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return "", err
 	}
-	defer client.Close()
-	status, err := client.Status(ctx, address)
+	request.Close = true // does not keep the connection
+	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return "", err
 	}
-	return status.Version, nil
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return string(text), err
 }

@@ -19,12 +19,14 @@ var redis = servers.Software{
 	Find:     servers.ProgramOf("redis-server"),
 	Run: func(folder string, port int) servers.Run {
 		return servers.Run{
-			Arguments: []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", folder},
-			DSN:       fmt.Sprintf("127.0.0.1:%d", port),
+			Arguments: []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", folder}, DSN: local(port),
 		}
 	},
 	Answers: func(ctx context.Context, dsn string) error {
-		_, err := talk(ctx, dsn, "PING\r\nQUIT\r\n", "+PONG")
-		return err
+		return answers(talk(ctx, dsn, "PING\r\nQUIT\r\n", "+PONG"))
 	},
 }
+
+func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
+
+func answers(_ string, err error) error { return err }

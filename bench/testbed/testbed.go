@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/internal/test/servers"
@@ -76,6 +77,9 @@ func (t *Testbed) Address(server contest.Server) string {
 	}
 	return ""
 }
+
+// CPU returns the processor time that a running server has used so far.
+func (t *Testbed) CPU(server contest.Server) (time.Duration, error) { return t.running[server].CPU() }
 
 // Stop stops all servers.
 func (t *Testbed) Stop() (err error) {
