@@ -79,14 +79,15 @@ func (l *Locker[Tx]) untilClose(ctx context.Context, done func()) (wait context.
 func (m *Mutex[Tx]) nameHolder(request dialects.Request, wait context.Context, failed error) error {
 	l, err := m.locker, m.waitError(wait, failed)
 	switch {
-	case request.Try || !isOver(wait) || !errors.Is(failed, ErrNotAcquired):
+	case request.Try || !isOver(wait) || !errors.Is(err, ErrNotAcquired):
 		return err
 	case l.isHeldHere(request, time.Now()):
 		return fmt.Errorf("%w; another call of this Locker holds it, and this one has not its context", err)
 	}
 	inspector, shows := l.driver.(dialects.Inspector)
 	found := l.found.Load()
-	if errors.Is(wait.Err(), context.Canceled) || request.Slots == 0 || !shows || found == nil || !l.naming.TryLock() {
+	waited := errors.Is(failed, ErrNotAcquired) && !errors.Is(wait.Err(), context.Canceled) // and not for a connection
+	if !waited || request.Slots == 0 || !shows || found == nil || !l.naming.TryLock() {
 		return err
 	}
 	defer l.naming.Unlock()

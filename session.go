@@ -27,9 +27,8 @@ type session[Tx any] struct {
 	place  *place
 	do     context.Context  // of the Do that began it; nil: a Lock did
 	last   []dialects.Query // run with COMMIT
-
-	first [1]locked // what it was begun for
-	since time.Time // it has that
+	first  [1]locked        // what it was begun for
+	since  time.Time        // it has that
 	// held is that, behind what it has locked later; guarded by calls. In the session of a Do it is
 	// that alone: a savepoint that is rolled back, of ours or of the work's own, may take away what
 	// comes later.
@@ -176,8 +175,8 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Wo
 		time.AfterFunc(heartbeat.Early, l.watch)
 	}
 	l.mu.Unlock()
-	// Close ends the sessions that it finds behind the end of closing. A grant that comes behind
-	// the end of the wait may be old: an interrupt that was under way was waited for.
+	// Close ends the sessions that it finds behind the end of closing. A grant behind the end of
+	// the wait may be old: an interrupt that was under way was waited for.
 	if err = cmp.Or(context.Cause(l.closing), wait.Err()); err != nil {
 		_ = s.finish(ctx, false)
 	}

@@ -71,8 +71,7 @@ var (
 	// plain has no comment, no second statement, and in quotes nothing that is read outside.
 	plain = regexp.MustCompile(`(?i)^(insert|update|delete|replace)\s([\w\s.,()<>=!+*?-]|` + "`\\w+`" +
 		`|'[^'\\()?]*')*$`)
-	unclear = regexp.MustCompile(`(?i)--|\b(returning|get_lock|row_count|found_rows)\b`)
-
+	unclear  = regexp.MustCompile(`(?i)--|\b(returning|get_lock|row_count|found_rows)\b`)
 	lists    = regexp.MustCompile(`(?i)\b(values|in)\s*\(([^()]|\(\))*\)(\s*,\s*\(([^()]|\(\))*\))*`)
 	elements = regexp.MustCompile(`[(,]\s*\?(\s*,\s*\?)*\s*[,)]`)
 	operands = regexp.MustCompile(`(?i)[<>=]\s*([\w.` + "`" + `]+\s*[+-]\s*)?\?(\s*$|\s*[,)]|\s+(and|or|where|on)\b)`)
@@ -123,7 +122,8 @@ func (s *session) landed(results [][][]string, failed error) (affected []int64, 
 	switch judged := number == server.SeveralRows; {
 	case failed == nil && done == len(list):
 		return affected, nil
-	case errors.Is(failed, driver.ErrBadConn), errors.Is(failed, library.ErrPktTooLarge): // nothing was sent
+	case errors.Is(failed, driver.ErrBadConn), errors.Is(failed, sql.ErrConnDone),
+		errors.Is(failed, library.ErrPktTooLarge): // nothing was sent
 		return nil, failed
 	case number == 0, server.Ended(failed): // without an error, a KILL QUERY fell between two statements
 		s.Destroy()

@@ -181,8 +181,8 @@ func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
 }
 
 // early is how long nobody interrupts a script with a savepoint in front: a cancel before that is
-// set would cost the transaction. Only one that begins together with the script could overtake it.
-const early = 5 * time.Millisecond
+// set would cost the transaction. On a busy machine one that begins with it might overtake it.
+const early = 50 * time.Millisecond
 
 // interrupted runs statements in a savepoint, and ends them on the server when ctx ends first. Told
 // says that the server knows the deadline.

@@ -74,7 +74,7 @@ func Classify(err error, request dialects.Request) error {
 		return fmt.Errorf("this node of a Galera cluster takes no statements, because it does not reach the majority "+
 			"of the nodes, or has not caught up with them: connect to another: %w", err)
 	case NoSuchTable, UnknownColumn, UnknownDatabase:
-		if request.Ours {
+		if !request.Callers {
 			return locktable.NotInstalled(request.Table, err)
 		}
 	case 0, ServerShutdown, ConnectionKilled, SessionKilled:

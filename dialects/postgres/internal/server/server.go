@@ -270,7 +270,7 @@ func Classify(err error, request dialects.Request) error {
 		switch {
 		case of != "" && errors.Is(fenceless, dialects.ErrNotInstalled):
 			return fenceless
-		case request.Slots > 0 || request.Ours:
+		case !request.Callers:
 			return locktable.NotInstalled(request.Table, err)
 		}
 	}
