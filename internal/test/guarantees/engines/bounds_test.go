@@ -18,7 +18,6 @@ import (
 
 // Within bounds the wait for all keys of an Exec together. PostgreSQL bounds that for each.
 func TestExecOfSeveralKeysIsBounded(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		const limit = 4 * time.Second
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
@@ -44,7 +43,6 @@ func TestExecOfSeveralKeysIsBounded(t *testing.T) {
 // A long lock_timeout of the session's keeps no wait from beginning again, so that its snapshot
 // goes.
 func TestLongLimitOnWaits(t *testing.T) {
-	t.Parallel()
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		held := testbed.Lock(t, f.Locks.Mutex(f.Key("k")))
