@@ -232,7 +232,7 @@ func TestPostgresTimeoutsCut(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, l.Close()) })
 			return l
 		}
-		const limit = "1000" // ms; the limit also applies to connecting and beginning, which are much faster
+		const limit = "3000" // ms; the limit also applies to connecting and beginning, which are much faster
 		plain := locks()
 		held, err := plain.Mutex("a").Lock(background)
 		require.NoError(t, err)
