@@ -52,7 +52,7 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			require.ErrorContains(t, err, "2 of 2 are in use")
 			err = answer(t, func() error { _, err := m.TryLock(ctx); return err })
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			return 3 * (time.Since(start) - limit) // nobody is asked who holds it
+			return 3 * (time.Since(start) - limit) // in a third of promptly: nobody is asked who holds it
 		})
 	}
 	// A cancelled waiter in a full pool returns at once as well, though no connection is left for
