@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
@@ -179,16 +181,6 @@ func (m *Mutex[Tx]) limitWait(ctx context.Context) (wait context.Context, cancel
 	return wait, cancel, nil
 }
 
-// bounded makes a call that Within bounds.
-func (m *Mutex[Tx]) bounded(ctx context.Context, verb string, call func(context.Context) error) error {
-	wait, cancel, err := m.limitWait(ctx)
-	if err == nil {
-		defer cancel()
-		err = m.waitError(wait, call(wait))
-	}
-	return m.wrap(verb, err)
-}
-
 // nothing is not a literal in a generic function, which would be allocated at each call.
 var nothing context.CancelFunc = func() {}
 
@@ -221,52 +213,137 @@ func joinErrors(err, further error) error {
 	return fmt.Errorf("%w (%w)", err, further)
 }
 
-// waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when the wait is
-// over, but for those that say more.
-func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {
-	m.locker.invalidate(err)
-	certain := []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade}
-	if err == nil || isOfWork(err) || slices.ContainsFunc(certain, func(c error) bool { return errors.Is(err, c) }) {
-		return err
-	}
-	ended := wait.Err()
-	if ended == nil && isOver(wait) {
-		ended = context.DeadlineExceeded
-	}
-	switch {
-	case m.locker.closing.Err() != nil && errors.Is(context.Cause(wait), ErrClosed):
-		return ErrClosed
-	case ended == nil && m.locker.closing.Err() != nil && !errors.Is(err, ErrClosed):
-		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words
-	case ended != nil && !errors.Is(err, ErrNotAcquired):
-		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
-	}
-	return joinErrors(err, ended)
+// Lock waits for the lock and returns it held. ctx and Within limit the wait only, never the
+// holding. After an error nothing is held, also when the lock was granted while ctx ended. Every
+// Lock needs its Unlock: one that the program has lost sight of stays held until the Locker is
+// closed or the program ends; the log warns when the garbage collector finds it.
+func (m *Mutex[Tx]) Lock(ctx context.Context) (*Lock, error) {
+	return m.lock(ctx, "Lock", false)
 }
 
-// isOver tells whether a wait has ended. The server's clock, or a busy machine, may be ahead of the
-// timer of its context.
-func isOver(wait context.Context) bool {
-	deadline, limited := wait.Deadline()
-	return wait.Err() != nil || limited && !time.Now().Before(deadline)
+func (m *Mutex[Tx]) lock(ctx context.Context, verb string, try bool) (lock *Lock, err error) {
+	var trace *trace
+	if m.locker != nil && m.locker.config.tracer != nil {
+		ctx, trace = m.startTrace(ctx, verb, true)
+	}
+	if lock, err = m.hold(ctx, try); err != nil {
+		err = m.wrap(verb, err)
+		trace.answer(err)
+		return nil, err
+	}
+	if lock.trace = trace; trace != nil {
+		told := false
+		defer func() {
+			if !told { // the Tracer panicked, and nobody has the lock that could unlock it
+				_ = lock.session.leave(ctx)
+			}
+		}()
+		trace.answer(nil)
+		held := lock.Context()
+		trace.unfollow = context.AfterFunc(held, func() { trace.end(unlessReleased(context.Cause(held))) })
+		told = true
+	}
+	return lock, nil
 }
 
-// maxRows bounds one Mutex. On PostgreSQL each of its rows has a queue lock, and the server has
-// room for max_locks_per_transaction (64) of each connection. MariaDB reads the whole lock table
-// for a list of a thousand slots, and so locks it; MySQL takes seconds for some thousand rows.
-const maxRows = 256
-
-func tooMany(rows int) error {
-	if rows <= maxRows {
-		return nil
+// hold is Lock for a client that tells the Tracer itself.
+func (m *Mutex[Tx]) hold(ctx context.Context, try bool) (*Lock, error) {
+	g, err := m.acquire(ctx, try, nil)
+	if err != nil {
+		return nil, err
 	}
-	return fmt.Errorf("%d rows at once, at most %d are possible; lock a coarser key", rows, maxRows)
+	lock := &Lock{session: g.session, calls: g.calls, callCtx: ctx, token: g.Token, permit: g.permit}
+	if g.do == nil { // else it ends with the Do
+		lock.found = runtime.AddCleanup(lock, g.forgotten, &m.target)
+	}
+	return lock, nil
 }
 
-// made is a part that only a value has which was made as it must be.
-func made[Part any](part *Part, by string) *Part {
-	if part == nil {
-		panic("txlock: a zero " + by + " makes one")
+// forgotten is called by the garbage collector, which the caller's logger must not hold up, with
+// the name of a Lock that nobody has any more. A session does not refer to its Locks.
+func (s *session[Tx]) forgotten(name *target) {
+	if s.life.Err() == nil { // else it was lost
+		go s.locker.config.logger.Warn("txlock: a Lock was forgotten: nobody has it, nobody has unlocked it, and it "+
+			"stays held", "lock", name.String())
 	}
-	return part
+}
+
+// Lock is a held lock. Its methods may be called from many goroutines.
+type Lock struct {
+	session heldSession
+	calls   chan struct{}   // see ownership
+	callCtx context.Context // of the call that locked
+	token   int64
+	permit  int
+
+	mu       sync.Mutex
+	ctx      context.Context // made by the first call of Context: many a holder needs none
+	cancel   context.CancelCauseFunc
+	unlocked bool
+	trace    *trace
+	found    runtime.Cleanup // says that the Lock was forgotten
+}
+
+// heldSession is a session, of whichever transaction type.
+type heldSession interface {
+	own(values context.Context, calls chan struct{}) (context.Context, context.CancelCauseFunc)
+	leave(ctx context.Context) error
+}
+
+// Context carries ownership of the lock, for reentry, and the values of the context that Lock was
+// called with. It ends when the lock is unlocked, and with cause [ErrLost] when it is lost or the
+// Locker is closed: within milliseconds on Linux when the server has closed the connection,
+// elsewhere with the next heartbeat; before the lease is over when the network has gone silent.
+// Until then, nothing but [Lock.Token] protects what is done outside the database.
+func (l *Lock) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session == nil {
+		panic("txlock: a zero Lock: Mutex.Lock makes one")
+	}
+	if l.ctx == nil {
+		l.ctx, l.cancel = l.session.own(l.callCtx, l.calls)
+	}
+	if l.unlocked {
+		l.cancel(nil)
+	}
+	return l.ctx
+}
+
+// Token returns a fencing token with [WithFencing], else 0. It is larger than that of every lock
+// granted before by the same lock table, also across crashes, restarts, and a failover that loses
+// no committed transaction. Send it with every write to another system, and with every read that a
+// write depends on, and have one refused that is smaller than one seen before.
+func (l *Lock) Token() int64 { return l.token }
+
+// Permit tells which permit of a [Locker.Semaphore] was taken, from 0. No other session holds it.
+// Of any other lock it is 0.
+func (l *Lock) Permit() int { return l.permit }
+
+// Unlock releases the lock, also when ctx has ended. It returns within 5 seconds: a connection on
+// which the release is not confirmed is closed, and the server then releases. A second call is
+// [ErrNotHeld] and harms nobody. [ErrLost] means that the session broke before: others may have
+// held the lock since, nobody knows from when.
+func (l *Lock) Unlock(ctx context.Context) error {
+	l.mu.Lock()
+	again := l.unlocked || l.session == nil
+	if l.unlocked = true; !again && l.trace != nil {
+		l.trace.unfollow() // the error of the release tells more than the end of the context
+	}
+	if !again && l.cancel != nil {
+		l.cancel(nil) // the holder's work must have ended when the server lets go
+	}
+	l.mu.Unlock()
+	if again {
+		return wrap("Unlock", ErrNotHeld)
+	}
+	l.found.Stop()
+	err := l.session.leave(ctx)
+	if l.trace != nil {
+		l.trace.end(unlessReleased(err))
+	}
+	if err != nil {
+		err = wrap("Unlock", err)
+	}
+	return err
 }

@@ -141,3 +141,43 @@ func (m *Mutex[Tx]) warnOfOwn(request dialects.Request) *time.Timer {
 		}
 	})
 }
+
+// bounded makes a call that Within bounds.
+func (m *Mutex[Tx]) bounded(ctx context.Context, verb string, call func(context.Context) error) error {
+	wait, cancel, err := m.limitWait(ctx)
+	if err == nil {
+		defer cancel()
+		err = m.waitError(wait, call(wait))
+	}
+	return m.wrap(verb, err)
+}
+
+// waitError adds to the error of a wait what ended it: any error is ErrNotAcquired when the wait is
+// over, but for those that say more.
+func (m *Mutex[Tx]) waitError(wait context.Context, err error) error {
+	m.locker.invalidate(err)
+	certain := []error{ErrNoRow, ErrNotInstalled, ErrIsolation, ErrDeadlock, ErrLost, ErrUpgrade}
+	if err == nil || isOfWork(err) || slices.ContainsFunc(certain, func(c error) bool { return errors.Is(err, c) }) {
+		return err
+	}
+	ended := wait.Err()
+	if ended == nil && isOver(wait) {
+		ended = context.DeadlineExceeded
+	}
+	switch {
+	case m.locker.closing.Err() != nil && errors.Is(context.Cause(wait), ErrClosed):
+		return ErrClosed
+	case ended == nil && m.locker.closing.Err() != nil && !errors.Is(err, ErrClosed):
+		return fmt.Errorf("%w: %w", ErrClosed, err) // the pool is closed as well, and says so in its own words
+	case ended != nil && !errors.Is(err, ErrNotAcquired):
+		err = fmt.Errorf("%w: %w", ErrNotAcquired, err)
+	}
+	return joinErrors(err, ended)
+}
+
+// isOver tells whether a wait has ended. The server's clock, or a busy machine, may be ahead of the
+// timer of its context.
+func isOver(wait context.Context) bool {
+	deadline, limited := wait.Deadline()
+	return wait.Err() != nil || limited && !time.Now().Before(deadline)
+}

@@ -123,3 +123,15 @@ func valueOf(value any) (dialects.Value, error) {
 	return dialects.Value{}, fmt.Errorf("a %T cannot name a row, give a string, a number, a bool or a []byte: %w",
 		value, err)
 }
+
+// maxRows bounds one Mutex. On PostgreSQL each of its rows has a queue lock, and the server has
+// room for max_locks_per_transaction (64) of each connection. MariaDB reads the whole lock table
+// for a list of a thousand slots, and so locks it; MySQL takes seconds for some thousand rows.
+const maxRows = 256
+
+func tooMany(rows int) error {
+	if rows <= maxRows {
+		return nil
+	}
+	return fmt.Errorf("%d rows at once, at most %d are possible; lock a coarser key", rows, maxRows)
+}

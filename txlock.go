@@ -246,3 +246,11 @@ func (l *Locker[Tx]) Close() error {
 			"answer, after %v", limit)
 	}
 }
+
+// made is a part that only a value has which was made as it must be.
+func made[Part any](part *Part, by string) *Part {
+	if part == nil {
+		panic("txlock: a zero " + by + " makes one")
+	}
+	return part
+}

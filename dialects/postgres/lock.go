@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
-	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
 	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/label"
@@ -30,18 +31,6 @@ const maxWait, leasesToWait = time.Minute, 5
 // of the last statement until the next one; a SET has none. A heartbeat would be too late: who has
 // begun to wait for the snapshot waits for the end of the transaction.
 var dropSnapshot = server.Silent("set local txlock.idle = ''")
-
-// A savepoint opens a script in a transaction that has more to lose. Each that is open has a name
-// of its own: who comes back to one that was never set must not come back to another.
-const inCallers = "txlock_wait"
-
-func set(savepoint string) server.Statement {
-	return server.Statement{SQL: "savepoint " + savepoint, Silent: true, Opens: true}
-}
-
-func release(savepoint string) server.Statement {
-	return server.Statement{SQL: "release " + savepoint, Silent: true}
-}
 
 // attempt is a lock as it is sent: the beginning of a transaction or a savepoint, the settings of
 // the wait, the queue locks, the rows, and what travels with them.
@@ -180,91 +169,106 @@ func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
 	return got, err
 }
 
-// early is how long nobody interrupts a script with a savepoint in front: a cancel before that is
-// set would cost the transaction. On a busy machine one that begins with it might overtake it.
-const early = 50 * time.Millisecond
-
-// interrupted runs statements in a savepoint, and ends them on the server when ctx ends first. Told
-// says that the server knows the deadline.
-func interrupted(ctx context.Context, l client.Line, told bool, run func(context.Context) error) error {
-	sent := time.Now()
-	return interrupt.Await(ctx, told, interrupt.GuestPatience, func(ctx context.Context) error {
-		time.Sleep(early - time.Since(sent))
-		return l.Interrupt(ctx)
-	}, l.Cut, run)
+// texts are the statements of a lock. They are constant, for prepared statements, and known: to put
+// them together would take longer than to lock.
+type texts struct {
+	table, column, where    string // quoted
+	set, queue, rows, token string // queue, token: empty where there is none
+	anyOne, list            bool   // one free row is enough; rows are named by an array
 }
 
-// join locks rows in an open transaction, which has more to lose than this lock: a savepoint keeps
-// it safe from every error. That of nested work stays, and is undone or released with the work.
-func join(ctx context.Context, l client.Line, request dialects.Request, w how, at string) (
-	got dialects.Grant, err error,
-) {
-	last := release(at)
-	if w == nested {
-		last = server.Statement{}
+// how is the way of a lock.
+type how byte
+
+const (
+	own      how = iota // it begins a transaction
+	carrying            // and has statements of the caller's behind it
+	joined              // it joins the locks of a session, in a savepoint that is released
+	nested              // and in one that stays for work
+	guest               // in a transaction of the caller's, in a savepoint that is released
+)
+
+// shape is what texts depend on.
+type shape struct {
+	table, column, fence      string
+	slots, values             int
+	ours, shared, anyOne, try bool
+	how                       how
+}
+
+// known are texts, by their shapes. A program has some for each table and number of values.
+var known = struct {
+	sync.Mutex
+	texts map[shape]*texts
+}{texts: make(map[shape]*texts)}
+
+const mostKnown = 1000
+
+func textsOf(r dialects.Request, w how) (t *texts, err error) {
+	s := shape{r.Table, r.Column, r.Fence, r.Slots, len(r.Values), r.Ours, r.Shared, r.AnyOne != "", r.Try, w}
+	known.Lock()
+	defer known.Unlock()
+	if t = known.texts[s]; t != nil {
+		return t, nil
 	}
-	a, err := attemptOf(ctx, request, w, "", set(at), last)
+	t = &texts{set: settingsSQL(w, r.Try), anyOne: r.AnyOne != "" && r.Try}
+	if t.table, err = server.QuoteTable(r.Table); err == nil {
+		t.column, err = identifier.Quote(r.Column, '"', 1)
+	}
 	if err != nil {
-		return got, err
+		return nil, err
 	}
-	var columns [][]string
-	failed := interrupted(ctx, l, !request.Try, func(ctx context.Context) (err error) {
-		columns, err = l.Run(ctx, a.script)
-		return err
-	})
-	if failed == nil {
-		return a.read(columns)
+	t.list = t.anyOne || len(r.Values) > 1
+	t.where = " where " + t.column + " = any($1)"
+	if !t.list { // the server plans an array anew each time
+		t.where = " where " + t.column + " = $1"
 	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	return got, undo(clean, l, at, request, failed, len(columns), a.judge(failed))
+	if r.Slots > 0 {
+		t.where += " and slots = " + strconv.Itoa(r.Slots)
+	}
+	if t.anyOne {
+		t.rows = anyOneSQL(r, t)
+	} else {
+		t.rows = rowsSQL(r, t, w)
+	}
+	if !r.Try && !together(r) {
+		t.queue = "select count(" + passSQL(r, "pg_advisory_xact_lock", "t") + ")" + each("$1")
+	}
+	if r.Fence != "" {
+		t.token = fenceOf(r.Fence).token
+	}
+	for _, text := range []*string{&t.set, &t.queue, &t.rows, &t.token} {
+		*text = identifier.Qualified(*text)
+	}
+	if len(known.texts) == mostKnown {
+		clear(known.texts)
+	}
+	known.texts[s] = t
+	return t, nil
 }
 
-// undo undoes a script that began with a savepoint, and has failed behind so many statements. It
-// returns what has become of the request.
-func undo(ctx context.Context, l client.Line, at string, request dialects.Request, failed error, ran int,
-	err error,
-) error {
-	switch state := server.State(failed); {
-	case state == server.NoTransaction, server.Broken(failed):
-		return dialects.Lost(err)
-	case state == server.AbortedBefore, state == "" && ran == 0: // no savepoint is set
-		return err
+// valuesOf is the argument that names the rows.
+func valuesOf(request dialects.Request, t *texts) (string, error) {
+	list := make([]string, len(request.Values))
+	for i, value := range request.Values {
+		list[i] = value.Text
+		switch {
+		case value.Binary:
+			list[i] = fmt.Sprintf(`\x%x`, value.Text)
+		case strings.ContainsRune(value.Text, 0) || !utf8.ValidString(value.Text):
+			return "", dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid UTF-8 "+
+				"without NUL; give a []byte for a bytea column", value.Text, t.column)}
+		}
 	}
-	undone := l.Exec(ctx, "rollback to "+at)
-	if undone == nil {
-		err = explain(ctx, l, request, err)
-		undone = l.Exec(ctx, "release "+at)
+	if !t.list {
+		return list[0], nil
 	}
-	if undone != nil {
-		return dialects.Lost(fmt.Errorf("%w (%v)", undone, err))
-	}
-	return err
+	return server.ArrayOf(list), nil
 }
 
-// explain says what an error means of which the server can be asked more: which rows are missing,
-// or whether it is a standby.
-func explain(ctx context.Context, l client.Line, request dialects.Request, err error) error {
-	switch state := server.State(err); {
-	case errors.Is(err, locktable.ErrRows):
-		t, _ := textsOf(request, own) // there was no error when the lock was sent
-		values, _ := valuesOf(request, t)
-		exist := "select " + t.column + "::pg_catalog.text from " + t.table + t.where
-		columns, failed := l.Run(ctx, server.Script{{SQL: exist, Args: []any{values}}})
-		if failed != nil {
-			return server.Classify(failed, request)
-		}
-		return locktable.MissingRows(request, columns[0])
-	case errors.Is(err, dialects.ErrIsolation), state == server.ReadOnly, state == server.NotSupported:
-		standby := identifier.Qualified("select coalesce(host(inet_server_addr()) || ':' || " +
-			"inet_server_port()::text, 'on a socket of this machine') where pg_is_in_recovery()")
-		columns, failed := l.Run(ctx, server.Script{{SQL: standby}})
-		if failed == nil && len(columns[0]) > 0 {
-			return fmt.Errorf("%w: the server %s is a standby, where a lock excludes nobody: connect to the primary, "+
-				"with target_session_attrs=read-write say: %w", dialects.ErrUnsafeEngine, columns[0][0], err)
-		}
-	}
-	return err
+// milliseconds is a duration as settings take it, rounded up.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds(), 10) + "ms"
 }
 
 // fence is the texts by which tokens are drawn. A run of the server lasts until it crashes, or a

@@ -60,16 +60,13 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	params["client_encoding"] = "UTF8" // else it is that of the database
 	params["standard_conforming_strings"] = "on"
 	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
-	}
-	if err := pool.Ping(ctx); err != nil {
+	if err == nil {
+		if err = pool.Ping(ctx); err == nil {
+			return &Driver{pool: client.PGX(pool), close: pool.Close}, nil
+		}
 		pool.Close()
-		return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
 	}
-	d := New(pool)
-	d.close = pool.Close
-	return d, nil
+	return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
 }
 
 // NewSQL returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close
@@ -195,30 +192,6 @@ func (d *driver[Tx]) repeat(ctx context.Context, patience time.Duration, request
 		}
 	}
 	return err
-}
-
-func (d *driver[Tx]) LockTx(ctx context.Context, tx Tx, request dialects.Request) error {
-	l, err := d.in(ctx, tx)
-	if err != nil {
-		return err
-	}
-	return d.repeat(ctx, fencing.SecondConn, request, func() error {
-		_, err := join(ctx, l, request, guest, inCallers)
-		return err
-	})
-}
-
-// in is the way to a transaction of the caller's, whose server is known to exclude.
-func (d *driver[Tx]) in(ctx context.Context, tx Tx) (l client.Line, err error) {
-	if l, err = d.pool.In(ctx, tx); err != nil {
-		return l, err
-	}
-	clean, cancel := interrupt.Detached(ctx) // pgx closes the connection when ctx ends
-	defer cancel()
-	if err = d.identify(clean, l); server.Broken(err) && !errors.Is(err, dialects.ErrUnsafeEngine) {
-		err = dialects.Lost(err)
-	}
-	return l, err
 }
 
 // identify refuses a server that is known not to exclude. It asks until one was not refused, and

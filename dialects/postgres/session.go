@@ -6,15 +6,20 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
 	"net"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/txlock/txlock/dialects"
-	"github.com/txlock/txlock/dialects/internal/fencing"
 	"github.com/txlock/txlock/dialects/internal/interrupt"
 	"github.com/txlock/txlock/dialects/internal/savepoint"
 	"github.com/txlock/txlock/dialects/postgres/internal/client"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
+	"github.com/txlock/txlock/internal/identifier"
+	"github.com/txlock/txlock/internal/label"
 	"github.com/txlock/txlock/internal/peer"
 )
 
@@ -119,80 +124,109 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 	return err
 }
 
-// Join implements dialects.Session. Work runs in the savepoint of its lock.
-func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work func(Tx) error) (
-	got dialects.Grant, err error,
-) {
-	if err = s.usable(); err != nil {
-		return got, err
+// A session that has locked a row has a transaction number, and VACUUM keeps all rows that were
+// deleted since. So a lock that is held for long is renewed: the session ends its transaction and
+// locks the same rows in a new one, in one round trip. They are rows of our own: others may lock
+// those of a caller's table without us.
+//
+// Nobody gets in between, by the queue locks, which whoever wants a row passes first. The session
+// keeps them apart from any transaction, from before the end of the one until it has the rows in
+// the other. Who waits at a row has passed a queue lock, so nobody does, and the rows are locked at
+// once.
+//
+// A renewal waits for nobody. It asks for each queue lock in the form in which the session has it,
+// by its transaction or by itself: the server counts that up in the memory of the process, and does
+// not come to the table in which locks conflict (LockAcquireExtended). They are tries all the same:
+// where one ever had to wait, the renewal would fail at once.
+
+// renewAtLeast is how often a held lock is renewed. With a short lease it is once in two of them.
+const renewAtLeast, leasesToRenew = time.Minute, 2
+
+// planRenewal chooses a random time, because all sessions of a Locker have their heartbeats in one
+// moment. Those that began together, or were stopped together, are renewed a few at a time.
+func (s *session[Tx]) planRenewal() {
+	every := min(renewAtLeast, leasesToRenew*s.lease)
+	s.renewAt = time.Now().Add(every/2 + mathrand.N(every/2))
+}
+
+// renewable tells whether others can be kept out of all that the session holds. That of a leader
+// holds two: its seat and its office.
+func (s *session[Tx]) renewable() bool {
+	return s.mark == "" && !slices.ContainsFunc(s.held, func(r dialects.Request) bool { return !r.Ours })
+}
+
+// mustRenew tells whether it is time, and the transaction may have a number: a token takes one.
+func (s *session[Tx]) mustRenew() bool {
+	if s.renewAt.IsZero() { // it is the first heartbeat
+		s.planRenewal()
 	}
-	at := s.savepoints.Name()
-	switch {
-	case request.Work == nil:
-		return s.lockMore(ctx, request, joined, at)
-	case len(request.Values) > 0:
-		got, err = s.lockMore(ctx, request, nested, at)
-	default:
-		err = s.send(ctx, "savepoint "+at)
+	return !time.Now().Before(s.renewAt) && s.renewable() && slices.ContainsFunc(s.held,
+		func(r dialects.Request) bool { return rowLock(r) != "" || r.Fence != "" })
+}
+
+// renew is one simple query: a pooler in transaction mode sees no end of a transaction in between,
+// and leaves the server's session to this connection. After an error, as by somebody's cancel, the
+// session still has the queue locks, so nobody gets in before the owner knows of the loss, when the
+// connection is closed. For that there are the savepoints: without them a statement that fails
+// would end the transaction, and with it what the session does not keep for itself yet, or no
+// longer.
+func (s *session[Tx]) renew(ctx context.Context) error {
+	s.renewing = true // unless all goes well, also when the client library panics: see rollback
+	const savepoint = "savepoint txlock_renew"
+	since := identifier.Qualified("select concat(extract(epoch from now()), ' ', " + nameSQL + ")")
+	columns, err := s.Line.Run(ctx, server.Script{{SQL: savepoint, Silent: true, Opens: true}, {SQL: since}})
+	if server.State(err) == server.QueryCanceled &&
+		s.Line.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint) == nil {
+		s.renewing = false // nothing is kept yet: the next heartbeat tries again
+		return nil
+	}
+	if err == nil {
+		at, name, _ := strings.Cut(columns[1][0], " ")
+		begun, _ := strconv.ParseFloat(at, 64)
+		settings := "select " + server.Set("application_name", server.Literal(label.Since(name, begun))) + ", " +
+			leaseSQL(server.Literal(milliseconds(s.lease)))
+		query := slices.Concat(
+			[]string{pingSQL + "\n" + savepoint}, queueLocksSQL(s.held, "pg_try_advisory_lock"),
+			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, "pg_try_advisory_xact_lock"),
+			relockSQL(s.held),
+			[]string{savepoint}, queueLocksSQL(s.held, "pg_advisory_unlock"), []string{"release " + savepoint},
+		)
+		err = s.Line.Exec(ctx, identifier.Qualified(strings.Join(query, "; ")))
 	}
 	if err != nil {
-		return got, err
+		return fmt.Errorf("the renewal of the lock failed: %w", err)
 	}
-	if request.Work.IsExec() {
-		work = func(Tx) (err error) {
-			got.Affected, err = s.runAll(request.Work.Context, request.Work.Statements)
-			return err
-		}
-	}
-	err = s.savepoints.Run(func() error {
-		if err := work(s.Tx()); err != nil {
-			return err
-		}
-		return s.send(ctx, "release "+at)
-	}, func(failed bool) error {
-		if !failed {
-			return nil
-		}
-		return s.send(ctx, "rollback to "+at+"; release "+at)
-	})
-	return got, err
+	s.renewing = false // the last statements gave up what the session kept
+	s.planRenewal()
+	return nil
 }
 
-// lockMore locks in a savepoint.
-func (s *session[Tx]) lockMore(ctx context.Context, request dialects.Request, w how, at string) (
-	got dialects.Grant, err error,
-) {
-	request.Lease = s.lease
-	err = s.driver.repeat(ctx, fencing.SecondConn, request, func() error {
-		got, err = join(ctx, s.Line, request, w, at)
-		if errors.Is(err, errAgain) && s.renewable() {
-			// A new snapshot is as old as the transaction, and no heartbeat comes beside a wait.
-			clean, cancel := interrupt.Detached(ctx)
-			defer cancel()
-			if failed := s.renew(clean); failed != nil {
-				return dialects.Lost(failed)
-			}
-		}
-		return err
-	})
-	if err == nil && s.mark == "" {
-		s.held = append(s.held, request)
+// queueLocksSQL calls function for the queue locks. It fails by a division by zero when one is not
+// granted, or was not kept.
+func queueLocksSQL(held []dialects.Request, function string) (statements []string) {
+	for _, request := range held {
+		numbers := server.Literal(server.ArrayOf(queueLocks(request)))
+		statements = append(statements, "select 1 / bool_and("+passSQL(request, function, "t")+")::int"+each(numbers))
 	}
-	return got, err
+	return statements
 }
 
-// send sends what must be sent also when ctx has ended. Pgx would close the connection.
-func (s *session[Tx]) send(ctx context.Context, text string) error {
-	if err := s.gone(); err != nil {
-		return err
+// relockSQL locks in a new transaction what was locked in the last. A row that is missing is a
+// division by zero. One that somebody has got who passes no queue locks is an error too. Either is
+// the end of the session.
+func relockSQL(held []dialects.Request) (statements []string) {
+	for _, request := range held {
+		mode := rowLock(request)
+		if mode == "" {
+			continue
+		}
+		t, _ := textsOf(request, own) // it has been locked by the same text
+		values, _ := valuesOf(request, t)
+		where := strings.ReplaceAll(t.where, "$1", server.Literal(values))
+		statements = append(statements, "select 1 / (count(*) = "+strconv.Itoa(len(request.Values))+")::int from "+
+			"(select from "+t.table+where+" order by "+t.column+mode+" nowait) locked")
 	}
-	clean, cancel := interrupt.Detached(ctx)
-	defer cancel()
-	err := s.Line.Exec(clean, text)
-	if err != nil && server.State(err) == server.AbortedBefore {
-		return server.ErrAborted
-	}
-	return dialects.Lost(err)
+	return statements
 }
 
 // Run implements dialects.Session. Behind the end of the transaction it would be committed by
@@ -227,6 +261,16 @@ func (s *session[Tx]) usable() error {
 		return client.ErrRowsOpen
 	}
 	return s.gone()
+}
+
+// markSetting holds the mark: a value that lives as long as the transaction, and that no other has.
+const markSetting = "txlock.held"
+
+// proof is in front of COMMIT. In any transaction but the one that holds the mark it fails by a
+// division by zero, and COMMIT is not reached.
+func proof(mark string) server.Statement {
+	const same = "pg_catalog.current_setting('" + markSetting + "', true) is not distinct from $1"
+	return server.Statement{SQL: "select 1 / (" + same + ")::int", Args: []any{mark}}
 }
 
 func (s *session[Tx]) End(ctx context.Context, by time.Time, commit bool, last ...dialects.Query) (err error) {

@@ -1,98 +1,15 @@
 package postgres
 
 import (
-	"fmt"
 	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
-	"unicode/utf8"
 
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/postgres/internal/server"
-	"github.com/txlock/txlock/internal/identifier"
 	"github.com/txlock/txlock/internal/locktable"
 )
-
-// texts are the statements of a lock. They are constant, for prepared statements, and known: to put
-// them together would take longer than to lock.
-type texts struct {
-	table, column, where    string // quoted
-	set, queue, rows, token string // queue, token: empty where there is none
-	anyOne, list            bool   // one free row is enough; rows are named by an array
-}
-
-// how is the way of a lock.
-type how byte
-
-const (
-	own      how = iota // it begins a transaction
-	carrying            // and has statements of the caller's behind it
-	joined              // it joins the locks of a session, in a savepoint that is released
-	nested              // and in one that stays for work
-	guest               // in a transaction of the caller's, in a savepoint that is released
-)
-
-// shape is what texts depend on.
-type shape struct {
-	table, column, fence      string
-	slots, values             int
-	ours, shared, anyOne, try bool
-	how                       how
-}
-
-// known are texts, by their shapes. A program has some for each table and number of values.
-var known = struct {
-	sync.Mutex
-	texts map[shape]*texts
-}{texts: make(map[shape]*texts)}
-
-const mostKnown = 1000
-
-func textsOf(r dialects.Request, w how) (t *texts, err error) {
-	s := shape{r.Table, r.Column, r.Fence, r.Slots, len(r.Values), r.Ours, r.Shared, r.AnyOne != "", r.Try, w}
-	known.Lock()
-	defer known.Unlock()
-	if t = known.texts[s]; t != nil {
-		return t, nil
-	}
-	t = &texts{set: settingsSQL(w, r.Try), anyOne: r.AnyOne != "" && r.Try}
-	if t.table, err = server.QuoteTable(r.Table); err == nil {
-		t.column, err = identifier.Quote(r.Column, '"', 1)
-	}
-	if err != nil {
-		return nil, err
-	}
-	t.list = t.anyOne || len(r.Values) > 1
-	t.where = " where " + t.column + " = any($1)"
-	if !t.list { // the server plans an array anew each time
-		t.where = " where " + t.column + " = $1"
-	}
-	if r.Slots > 0 {
-		t.where += " and slots = " + strconv.Itoa(r.Slots)
-	}
-	if t.anyOne {
-		t.rows = anyOneSQL(r, t)
-	} else {
-		t.rows = rowsSQL(r, t, w)
-	}
-	if !r.Try && !together(r) {
-		t.queue = "select count(" + passSQL(r, "pg_advisory_xact_lock", "t") + ")" + each("$1")
-	}
-	if r.Fence != "" {
-		t.token = fenceOf(r.Fence).token
-	}
-	for _, text := range []*string{&t.set, &t.queue, &t.rows, &t.token} {
-		*text = identifier.Qualified(*text)
-	}
-	if len(known.texts) == mostKnown {
-		clear(known.texts)
-	}
-	known.texts[s] = t
-	return t, nil
-}
 
 // queueLocks are the numbers of queue locks, in the order in which every session passes them. In
 // front of a caller's row, one makes the order of the queue alone: its number is a hash, and a
@@ -133,30 +50,6 @@ func passSQL(request dialects.Request, function, number string) string {
 // each makes rows of an array of numbers, in its order.
 func each(list string) string { return " from unnest(" + list + "::bigint[]) t" }
 
-// valuesOf is the argument that names the rows.
-func valuesOf(request dialects.Request, t *texts) (string, error) {
-	list := make([]string, len(request.Values))
-	for i, value := range request.Values {
-		list[i] = value.Text
-		switch {
-		case value.Binary:
-			list[i] = fmt.Sprintf(`\x%x`, value.Text)
-		case strings.ContainsRune(value.Text, 0) || !utf8.ValidString(value.Text):
-			return "", dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid UTF-8 "+
-				"without NUL; give a []byte for a bytea column", value.Text, t.column)}
-		}
-	}
-	if !t.list {
-		return list[0], nil
-	}
-	return server.ArrayOf(list), nil
-}
-
-// milliseconds is a duration as settings take it, rounded up.
-func milliseconds(d time.Duration) string {
-	return strconv.FormatInt((d+time.Millisecond-1).Milliseconds(), 10) + "ms"
-}
-
 // A session shows its label behind the application's name until the end of the transaction: every
 // role sees that name in pg_stat_activity. The server cuts it at 63 bytes, of which the last 13 are
 // kept for a renewal: see label.Since.
@@ -175,16 +68,6 @@ func furtherSQL(label string) string {
 // standby, which grants an advisory lock apart from its primary: nothing is waited for then.
 var suitsSQL = "case when current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') or " +
 	"pg_is_in_recovery() then " + failSQL(errSnapshot) + " end"
-
-// markSetting holds the mark: a value that lives as long as the transaction, and that no other has.
-const markSetting = "txlock.held"
-
-// proof is in front of COMMIT. In any transaction but the one that holds the mark it fails by a
-// division by zero, and COMMIT is not reached.
-func proof(mark string) server.Statement {
-	const same = "pg_catalog.current_setting('" + markSetting + "', true) is not distinct from $1"
-	return server.Statement{SQL: "select 1 / (" + same + ")::int", Args: []any{mark}}
-}
 
 // checkSQL is how often the server looks whether a waiter's client is still there: else a dead one
 // would stay in the queue. It starts that timer with a statement, so an earlier one sets it.

@@ -19,7 +19,7 @@ import (
 
 // core are the files of the root package that make the verbs. All others are those of kinds.
 var core = []string{
-	"do.go", "install.go", "lock.go", "mutex.go", "nowait.go", "options.go", "queue.go", "reentrant.go", "rows.go",
+	"do.go", "install.go", "mutex.go", "nowait.go", "options.go", "queue.go", "reentrant.go", "rows.go",
 	"session.go", "sharding.go", "trace.go", "txlock.go",
 }
 
