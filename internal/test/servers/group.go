@@ -136,10 +136,13 @@ func stateOf(ctx context.Context, a asks, uuid string) (string, error) {
 
 // asks implements flow. A member that was stopped, or is cut off, goes on to say that it takes
 // writes until it learns better. So the question is put at a level of consistency for which the
-// member needs the group, and that takes a table.
+// member needs the group, and that takes a table. One that is about to leave the group does not,
+// and is not read only while statements wait for rows: so it is asked for its role as well.
 func (group) asks(server *Server) (question, error) {
 	return byQuery(MySQL, server.DSN+"?group_replication_consistency=%27BEFORE%27",
-		"SELECT NOT @@read_only AND NOT @@offline_mode FROM txlock.quorum")
+		"SELECT NOT @@read_only AND NOT @@offline_mode AND EXISTS (SELECT * FROM "+
+			"performance_schema.replication_group_members WHERE MEMBER_ID = @@server_uuid AND "+
+			"MEMBER_STATE = 'ONLINE' AND MEMBER_ROLE = 'PRIMARY') FROM txlock.quorum")
 }
 
 func (group) end(ctx context.Context, f *Fleet, way Way) error {
