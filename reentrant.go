@@ -262,7 +262,7 @@ func (m *Mutex[Tx]) lockIn(ctx context.Context, verb string, tx Tx, try bool) er
 		if m.permit != nil {
 			return errPermitTx
 		}
-		request, err := m.request(wait, try, true, &anyWork)
+		request, err := m.request(wait, try, true, &anyWork) // with work it has no Fence
 		if err == nil {
 			request.Work, request.Lease = nil, 0
 			err = m.locker.driver.LockTx(wait, tx, request)

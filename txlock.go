@@ -247,7 +247,7 @@ func (l *Locker[Tx]) Close() error {
 	}
 }
 
-// made is a part that only a value has which was made as it must be.
+// made is a part of a value. A zero value has none, which is a bug of the caller's.
 func made[Part any](part *Part, by string) *Part {
 	if part == nil {
 		panic("txlock: a zero " + by + " makes one")

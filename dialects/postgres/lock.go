@@ -32,6 +32,17 @@ const maxWait, leasesToWait = time.Minute, 5
 // begun to wait for the snapshot waits for the end of the transaction.
 var dropSnapshot = server.Silent("set local txlock.idle = ''")
 
+// how is the way of a lock.
+type how byte
+
+const (
+	own      how = iota // it begins a transaction
+	carrying            // and has statements of the caller's behind it
+	joined              // it joins the locks of a session, in a savepoint that is released
+	nested              // and in one that stays for work
+	guest               // in a transaction of the caller's, in a savepoint that is released
+)
+
 // attempt is a lock as it is sent: the beginning of a transaction or a savepoint, the settings of
 // the wait, the queue locks, the rows, and what travels with them.
 //
@@ -118,15 +129,15 @@ var (
 	errSnapshot = fmt.Errorf("%w: the transaction's snapshot is older than the lock, so it would read stale data "+
 		"under it; begin it at READ COMMITTED", dialects.ErrIsolation)
 
-	// ours tells a verdict of the server's from what somebody's value may say.
-	ours = rand.Text()
+	// nonce tells a verdict of the server's from what somebody's value may say.
+	nonce = rand.Text()
 )
 
-// failSQL is an integer that is none. The server shows what it is instead, and what comes behind,
-// the release of the savepoint or COMMIT, is not reached. It must not know the text before the
+// failSQL casts a text to an integer. The server's error shows the text, and what comes behind, the
+// release of the savepoint or COMMIT, is not reached. It must not know the text before the
 // statement runs.
 func failSQL(verdict error) string {
-	return "concat('txlock: ', " + server.Literal(verdict.Error()+" "+ours) + ")::int"
+	return "concat('txlock: ', " + server.Literal(verdict.Error()+" "+nonce) + ")::int"
 }
 
 // judge says what an error means for the lock.
@@ -134,7 +145,7 @@ func (a attempt) judge(err error) error {
 	switch state := server.State(err); {
 	case state == server.InvalidText:
 		for _, verdict := range []error{errSnapshot, locktable.ErrRows, fencing.ErrNoRun} {
-			if strings.Contains(err.Error(), verdict.Error()+" "+ours) {
+			if strings.Contains(err.Error(), verdict.Error()+" "+nonce) {
 				return verdict
 			}
 		}
@@ -176,17 +187,6 @@ type texts struct {
 	set, queue, rows, token string // queue, token: empty where there is none
 	anyOne, list            bool   // one free row is enough; rows are named by an array
 }
-
-// how is the way of a lock.
-type how byte
-
-const (
-	own      how = iota // it begins a transaction
-	carrying            // and has statements of the caller's behind it
-	joined              // it joins the locks of a session, in a savepoint that is released
-	nested              // and in one that stays for work
-	guest               // in a transaction of the caller's, in a savepoint that is released
-)
 
 // shape is what texts depend on.
 type shape struct {

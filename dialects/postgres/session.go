@@ -30,7 +30,7 @@ type session[Tx any] struct {
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints savepoint.Stack
 	lease      time.Duration
-	held       []dialects.Request // where no work runs
+	held       []dialects.Request // of a Do, what it began with
 	renewAt    time.Time
 	renewing   bool // the connection may have what a renewal keeps beside the transaction
 	committed  bool // with the statements that came with the lock
@@ -45,7 +45,7 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 		s.mark, last = rand.Text(), server.Statement{}
 	}
 	if request.Work.IsExec() && s.Carries {
-		// The server bounds the wait for each key by itself, and nobody interrupts the statements.
+		// The server bounds the wait for each key by itself. Its end interrupts nothing here.
 		limit, _ := ctx.Deadline()
 		if whole, _ := request.Work.Context.Deadline(); limit.Equal(whole) || request.Try || len(request.Values) == 1 {
 			exec = behindOf(request.Work.Statements)
@@ -139,7 +139,7 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 // not come to the table in which locks conflict (LockAcquireExtended). They are tries all the same:
 // where one ever had to wait, the renewal would fail at once.
 
-// renewAtLeast is how often a held lock is renewed. With a short lease it is once in two of them.
+// renewAtLeast is the longest time between two renewals. With a short lease it is two of those.
 const renewAtLeast, leasesToRenew = time.Minute, 2
 
 // planRenewal chooses a random time, because all sessions of a Locker have their heartbeats in one
@@ -164,19 +164,19 @@ func (s *session[Tx]) mustRenew() bool {
 		func(r dialects.Request) bool { return rowLock(r) != "" || r.Fence != "" })
 }
 
-// renew is one simple query: a pooler in transaction mode sees no end of a transaction in between,
-// and leaves the server's session to this connection. After an error, as by somebody's cancel, the
-// session still has the queue locks, so nobody gets in before the owner knows of the loss, when the
-// connection is closed. For that there are the savepoints: without them a statement that fails
-// would end the transaction, and with it what the session does not keep for itself yet, or no
-// longer.
+// renew ends one transaction and begins the next in one simple query: a pooler in transaction mode
+// sees no end in between, and leaves the server's session to this connection. After an error, as by
+// somebody's cancel, the session still has the queue locks, so nobody gets in before the owner
+// knows of the loss, when the connection is closed. For that there are the savepoints: without them
+// a statement that fails would end the transaction, and with it what the session does not keep for
+// itself yet, or no longer.
 func (s *session[Tx]) renew(ctx context.Context) error {
 	s.renewing = true // unless all goes well, also when the client library panics: see rollback
-	const savepoint = "savepoint txlock_renew"
+	const point = "savepoint txlock_renew"
 	since := identifier.Qualified("select concat(extract(epoch from now()), ' ', " + nameSQL + ")")
-	columns, err := s.Line.Run(ctx, server.Script{{SQL: savepoint, Silent: true, Opens: true}, {SQL: since}})
+	columns, err := s.Line.Run(ctx, server.Script{{SQL: point, Silent: true, Opens: true}, {SQL: since}})
 	if server.State(err) == server.QueryCanceled &&
-		s.Line.Exec(ctx, "rollback to "+savepoint+"; release "+savepoint) == nil {
+		s.Line.Exec(ctx, "rollback to "+point+"; release "+point) == nil {
 		s.renewing = false // nothing is kept yet: the next heartbeat tries again
 		return nil
 	}
@@ -186,10 +186,10 @@ func (s *session[Tx]) renew(ctx context.Context) error {
 		settings := "select " + server.Set("application_name", server.Literal(label.Since(name, begun))) + ", " +
 			leaseSQL(server.Literal(milliseconds(s.lease)))
 		query := slices.Concat(
-			[]string{pingSQL + "\n" + savepoint}, queueLocksSQL(s.held, "pg_try_advisory_lock"),
+			[]string{pingSQL + "\n" + point}, queueLocksSQL(s.held, "pg_try_advisory_lock"),
 			[]string{"rollback and chain", settings}, queueLocksSQL(s.held, "pg_try_advisory_xact_lock"),
 			relockSQL(s.held),
-			[]string{savepoint}, queueLocksSQL(s.held, "pg_advisory_unlock"), []string{"release " + savepoint},
+			[]string{point}, queueLocksSQL(s.held, "pg_advisory_unlock"), []string{"release " + point},
 		)
 		err = s.Line.Exec(ctx, identifier.Qualified(strings.Join(query, "; ")))
 	}

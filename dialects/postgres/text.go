@@ -81,8 +81,8 @@ func leaseSQL(lease string) string {
 		", " + server.Set("client_connection_check_interval", checkSQL)
 }
 
-// settingsSQL prepares a wait. $1 is the label, and the last two bound the wait: a limit of the
-// session's own is kept where it is shorter, and nobody has asked for another.
+// settingsSQL prepares a wait. $1 is the label; own, carrying: then the lease and mark. The last
+// two bound it: a limit of the session's own is kept where it is shorter, and nobody asked for one.
 func settingsSQL(w how, try bool) string {
 	var calls []string
 	limit, bounded := "$2", "$3"
@@ -125,7 +125,7 @@ func ofTheWait(w how, try bool) []string {
 	}
 }
 
-// together tells whether the queue lock is in the statement of the row. See [attemptOf].
+// together tells whether the queue lock is in the statement of the row. See [attempt].
 func together(r dialects.Request) bool { return r.Ours && len(r.Values) == 1 && !r.Try }
 
 // rowsSQL locks the rows, counts them, and ends the settings of the wait. A try passes its queue

@@ -1,4 +1,4 @@
-// Package sqlconn is a connection of a caller's sql.DB, as both dialects use it.
+// Package sqlconn is a connection of a sql.DB, as both dialects use it.
 package sqlconn
 
 import (
