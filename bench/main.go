@@ -1,6 +1,6 @@
 // Bench measures locks side by side, on real servers of this machine:
 //
-//	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE] [-seed N]
+//	bench [-full] [-only PATTERN] [-measure NAMES] [-out FILE]
 //	bench report FILE
 //	bench page FILE FOLDER [NOTE]
 //
@@ -117,7 +117,6 @@ func parse(args []string) (o options, err error) {
 	some := flags.String("measure", strings.Join(names(), ","), "measure only these `names`")
 	flags.StringVar(&o.out, "out", "", "`file` for the results, JSON; the report is beside it (default "+
 		"results/DATE-MODE.json)")
-	seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "of everything that is random")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
@@ -134,7 +133,6 @@ func parse(args []string) (o options, err error) {
 	if *full {
 		o.plan = measure.Full()
 	}
-	o.plan.Seed = *seed
 	if o.out == "" {
 		o.out = fmt.Sprintf("results/%s-%s.json", time.Now().UTC().Format(time.DateOnly), o.plan.Mode)
 	}
@@ -203,14 +201,14 @@ func choose(list string) (chosen []measurement, err error) {
 // error it also returns what was measured before.
 func measureAll(ctx context.Context, plan measure.Plan, contestants []contest.Contestant, chosen []measurement,
 ) (found *results.Run, err error) {
-	found = &results.Run{Started: time.Now().UTC(), Mode: plan.Mode, Seed: plan.Seed, Settings: plan.Settings()}
+	found = &results.Run{Started: time.Now().UTC(), Mode: plan.Mode}
 	if found.Machine, err = testbed.DescribeMachine(); err != nil {
 		return nil, err
 	}
 	wanted := serversOf(contestants)
 	show := &progress{started: time.Now()}
 	show.say("starting %v", wanted)
-	bed := testbed.Start(ctx, wanted, func(server contest.Server) { show.say("%s runs", server) })
+	bed := testbed.Start(ctx, wanted, testbed.Durable)
 	defer func() { err = errors.Join(err, bed.Stop()) }()
 	for _, server := range wanted {
 		if err := bed.Missing(server); err != nil {

@@ -92,9 +92,8 @@ type Contestant struct {
 	Parts Part
 
 	// Prepare creates what the contestant needs on the server, and removes leftovers of earlier
-	// runs; nil: nothing. It is called once, before any Open. Keys are all keys that will be
-	// locked, for contestants with a row for each key.
-	Prepare func(ctx context.Context, env Environment, keys []string) error
+	// runs; nil: nothing. It is called once, before any Open.
+	Prepare func(ctx context.Context, env Environment) error
 	// Open connects a client. Each process has its own.
 	Open func(ctx context.Context, env Environment) (Client, error)
 }

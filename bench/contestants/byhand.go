@@ -79,7 +79,7 @@ func init() {
 				Name: h.of(u), Group: contest.ByHand, Server: h.server, Waits: contest.Queued,
 				Remark: "the promise of txlock " + string(u) + ", without the library",
 				Parts:  contest.Turns, Open: h.open(u),
-				Prepare: func(ctx context.Context, env contest.Environment, _ []string) error {
+				Prepare: func(ctx context.Context, env contest.Environment) error {
 					if u == useExec {
 						if err := createCounter(ctx, h.server, env); err != nil {
 							return err
@@ -115,30 +115,27 @@ const slotTable = "bench_by_hand"
 
 // seedSlots creates as many slots as txlock has by default, unless an earlier contestant has.
 func seedSlots(ctx context.Context, server contest.Server, env contest.Environment) error {
-	db, err := pools.SQL(ctx, server, env.Address, 1)
+	db, err := pools.Open(ctx, server, env.Address, 1)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	var there int
-	if db.QueryRowContext(ctx, "SELECT count(*) FROM "+slotTable).Scan(&there) == nil &&
-		there == dialects.DefaultSlots {
+	there, err := db.Number(ctx, nil, "SELECT count(*) FROM "+slotTable)
+	if err == nil && there == dialects.DefaultSlots {
 		return nil
+	}
+	statements := []string{
+		"DROP TABLE IF EXISTS " + slotTable,
+		"CREATE TABLE " + slotTable + " (slot INT PRIMARY KEY, slots INT NOT NULL)",
 	}
 	rows := make([]string, dialects.DefaultSlots)
 	for i := range rows {
 		rows[i] = fmt.Sprintf("(%d, %d)", i, len(rows))
 	}
-	if err := run(ctx, db, "DROP TABLE IF EXISTS "+slotTable,
-		"CREATE TABLE "+slotTable+" (slot INT PRIMARY KEY, slots INT NOT NULL)"); err != nil {
-		return err
-	}
 	for some := range slices.Chunk(rows, 10_000) {
-		if err := run(ctx, db, "INSERT INTO "+slotTable+" VALUES "+strings.Join(some, ", ")); err != nil {
-			return err
-		}
+		statements = append(statements, "INSERT INTO "+slotTable+" VALUES "+strings.Join(some, ", "))
 	}
-	return nil
+	return pools.Run(ctx, server, env.Address, statements...)
 }
 
 // The counter is what an Exec changes.
@@ -148,23 +145,9 @@ const (
 )
 
 func createCounter(ctx context.Context, server contest.Server, env contest.Environment) error {
-	db, err := pools.SQL(ctx, server, env.Address, 1)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	return run(ctx, db, "DROP TABLE IF EXISTS "+counterTable,
+	return pools.Run(ctx, server, env.Address, "DROP TABLE IF EXISTS "+counterTable,
 		"CREATE TABLE "+counterTable+" (id INT PRIMARY KEY, n BIGINT NOT NULL)",
 		"INSERT INTO "+counterTable+" VALUES (1, 0)")
-}
-
-func run(ctx context.Context, db *sql.DB, statements ...string) error {
-	for _, statement := range statements {
-		if _, err := db.ExecContext(ctx, statement); err != nil {
-			return fmt.Errorf("%.60s: %w", statement, err)
-		}
-	}
-	return nil
 }
 
 // slotOf is the slot of a key, and whereSlot finds its row as txlock does: only in a table with as
@@ -302,10 +285,13 @@ func openOneQuery(u use) opening {
 	behind := map[use]string{useDo: "; SAVEPOINT work", useExec: "; " + count + "; COMMIT"}[u]
 	end := map[use]string{useLock: "ROLLBACK", useDo: "RELEASE SAVEPOINT work; COMMIT"}[u]
 	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-		db, err := mysqlPool(ctx, env, func(config *mysql.Config) {
-			config.MultiStatements = true
-			config.Params = map[string]string{"autocommit": "0"}
-		})
+		config, err := mysql.ParseDSN(env.Address)
+		if err != nil {
+			return nil, err
+		}
+		config.MultiStatements = true
+		config.Params = map[string]string{"autocommit": "0"}
+		db, err := pools.SQL(ctx, contest.MySQL, config.FormatDSN(), env.Contenders)
 		if err != nil {
 			return nil, err
 		}

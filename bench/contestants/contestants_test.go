@@ -2,7 +2,6 @@ package contestants_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"runtime"
@@ -11,8 +10,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/txlock/txlock/bench/contest"
 	_ "github.com/txlock/txlock/bench/contestants"
@@ -37,23 +34,18 @@ type table struct {
 	ctx     context.Context // ends when the test's time is over
 	clients [2]contest.Client
 	value   atomic.Int64 // the counter under the lock if there is no transaction for it
+	books   *database.Database
 }
 
 func TestContestants(t *testing.T) {
-	var keys []string
-	for id := range contest.All() {
-		for _, name := range []string{"a", "b", "both", "error", "wait"} {
-			keys = append(keys, keyOf(id, name))
-		}
-	}
 	for id, c := range contest.All() {
 		if !c.In(contest.Turns | contest.Standard | contest.Crowd) {
 			continue // only sells
 		}
 		t.Run(c.Name, func(t *testing.T) {
-			env := contest.Environment{Address: addresses[c.Server], Lease: lease, Contenders: callers}
+			env := contest.Environment{Address: bed.Address(c.Server), Lease: lease, Contenders: callers}
 			if c.Prepare != nil {
-				if err := c.Prepare(t.Context(), env, keys); err != nil {
+				if err := c.Prepare(t.Context(), env); err != nil {
 					t.Fatal("prepare:", err)
 				}
 			}
@@ -64,6 +56,14 @@ func TestContestants(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patient)
 			defer cancel()
 			subject := &table{Contestant: c, id: id, ctx: ctx}
+			if c.Server.SQL() {
+				books, err := database.Open(t.Context(), c.Server, env.Address, 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer books.Close()
+				subject.books = books
+			}
 			for i := range subject.clients {
 				client, err := c.Open(t.Context(), env)
 				if err != nil {
@@ -139,32 +139,19 @@ func (s *table) excludes(t *testing.T) {
 
 // add reads and writes. In between it gives others time to do the same.
 func (s *table) add(ctx context.Context, tx contest.Tx) (read int64, err error) {
-	query := fmt.Sprintf("SELECT value FROM bench_test WHERE id = %d", s.id)
-	update := "UPDATE bench_test SET value = %d WHERE id = %d"
-	switch tx := tx.(type) {
-	case nil:
+	if tx == nil {
 		read = s.value.Load()
-		defer func() { s.value.Store(read + 1) }()
-	case pgx.Tx:
-		err = tx.QueryRow(ctx, query).Scan(&read)
-		defer func() {
-			if err == nil {
-				_, err = tx.Exec(ctx, fmt.Sprintf(update, read+1, s.id))
-			}
-		}()
-	case *sql.Tx:
-		err = tx.QueryRowContext(ctx, query).Scan(&read)
-		defer func() {
-			if err == nil {
-				_, err = tx.ExecContext(ctx, fmt.Sprintf(update, read+1, s.id))
-			}
-		}()
-	default:
-		return 0, fmt.Errorf("the work got a %T", tx)
+	} else if read, err = s.books.Number(ctx, tx, "SELECT value FROM bench_test WHERE id = ?", s.id); err != nil {
+		return 0, err
 	}
 	for range 1000 { // lets others run: one that the lock wrongly admits reads the same value
 		runtime.Gosched()
 	}
+	if tx == nil {
+		s.value.Store(read + 1)
+		return read, nil
+	}
+	_, err = s.books.Exec(ctx, tx, "UPDATE bench_test SET value = ? WHERE id = ?", read+1, s.id)
 	return read, err
 }
 
@@ -232,18 +219,13 @@ func (s *table) wait(t *testing.T, client int, key string) {
 
 // counts checks that each call has done its statement: an Exec has that instead of work.
 func (s *table) counts(t *testing.T) {
-	db, err := database.SQL(t.Context(), s.Server, addresses[s.Server], 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
 	var group sync.WaitGroup
 	for caller := range callers {
 		group.Go(func() { s.hold(t, caller%2, []string{"a"}, nil) })
 	}
 	group.Wait()
-	var n int
-	if err := db.QueryRow("SELECT n FROM bench_counter").Scan(&n); err != nil || n != callers {
+	n, err := s.books.Number(s.ctx, nil, "SELECT n FROM bench_counter")
+	if err != nil || n != callers {
 		t.Errorf("%d of %d calls have counted: %v", n, callers, err)
 	}
 }

@@ -18,13 +18,10 @@ import (
 func init() {
 	contest.Register(contest.Contestant{
 		Name: "etcd concurrency", Group: contest.OnEtcd, Server: contest.Etcd, Waits: contest.Notified,
-		Remark:  "leases of whole seconds; the server raises them to 2 s at least",
-		Parts:   contest.Standard,
-		Prepare: prepareEtcd, Open: openEtcd,
+		Remark: "leases of whole seconds; the server raises them to 2 s at least",
+		Parts:  contest.Standard, Open: openEtcd,
 	})
 }
-
-const etcdPrefix = "txlock-bench/"
 
 // etcd has a session for each caller, on one connection. For a Mutex, two callers with the same
 // session would be the same owner, and both would hold it.
@@ -36,32 +33,12 @@ type etcd struct {
 
 var errSessionEnded = errors.New("the session ended")
 
-func connectEtcd(env contest.Environment) (*clientv3.Client, error) {
+func openEtcd(ctx context.Context, env contest.Environment) (contest.Client, error) {
 	// The default logger would print each request that fails or is cancelled, besides the returned
 	// error.
 	server, err := clientv3.New(clientv3.Config{Endpoints: []string{env.Address}, Logger: zap.NewNop()})
 	if err != nil {
 		return nil, fmt.Errorf("connect to etcd at %s: %w", env.Address, err)
-	}
-	return server, nil
-}
-
-func prepareEtcd(ctx context.Context, env contest.Environment, _ []string) error {
-	server, err := connectEtcd(env)
-	if err != nil {
-		return err
-	}
-	_, err = server.Delete(ctx, etcdPrefix, clientv3.WithPrefix())
-	if err := errors.Join(err, server.Close()); err != nil {
-		return fmt.Errorf("remove the locks that an earlier run left in etcd: %w", err)
-	}
-	return nil
-}
-
-func openEtcd(ctx context.Context, env contest.Environment) (contest.Client, error) {
-	server, err := connectEtcd(env)
-	if err != nil {
-		return nil, err
 	}
 	client := &etcd{
 		server: server, ttl: max(1, int(math.Ceil(env.Lease.Seconds()))),
@@ -123,7 +100,7 @@ func (c *etcd) take(ctx context.Context) (*concurrency.Session, error) {
 }
 
 func lockEtcd(ctx context.Context, session *concurrency.Session, key string) (context.Context, contest.Unlock, error) {
-	mutex := concurrency.NewMutex(session, etcdPrefix+url.PathEscape(key))
+	mutex := concurrency.NewMutex(session, "txlock-bench/"+url.PathEscape(key))
 	if err := mutex.Lock(ctx); err != nil {
 		return nil, nil, gaveUp(ctx, session, key, err)
 	}

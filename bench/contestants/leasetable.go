@@ -8,49 +8,34 @@ import (
 	"time"
 
 	"github.com/txlock/txlock/bench/contest"
+	pools "github.com/txlock/txlock/bench/database"
 )
 
 const leaseTable = "bench_leases"
 
 func init() {
-	for _, server := range contest.Databases {
-		contest.Register(contest.Contestant{
-			Name: fmt.Sprintf("lease table, %s", server), Group: contest.InSQL, Server: server, Waits: contest.Polling,
-			Remark: "a row that its holder renews at three quarters of the lease, every 100 ms looked for",
-			Parts:  contest.Standard,
-			Prepare: func(ctx context.Context, env contest.Environment, _ []string) error {
-				return prepare(ctx, server, env, func(db database) error {
-					return create(ctx, db, leaseTable, write(server,
-						"name VARCHAR(255) PRIMARY KEY, holder VARCHAR(64) NOT NULL, expires_at {moment} NOT NULL", 0))
-				})
-			},
-			Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-				db, err := openDatabase(ctx, server, env)
-				if err != nil {
-					return nil, err
-				}
-				sql := func(statement string) string { return write(server, statement, env.Lease) }
-				return leases{
-					database: db,
-					lease:    env.Lease,
-					expire:   sql("DELETE FROM " + leaseTable + " WHERE name = ? AND expires_at < {now}"),
-					insert: sql("{insert if new} " + leaseTable + " (name, holder, expires_at) VALUES " +
-						"(?, ?, {deadline}) {if new}"),
-					renew:  sql("UPDATE " + leaseTable + " SET expires_at = {deadline} WHERE name = ? AND holder = ?"),
-					remove: sql("DELETE FROM " + leaseTable + " WHERE name = ? AND holder = ?"),
-				}, nil
-			},
-		})
-	}
+	contest.Register(contest.Contestant{
+		Name: "lease table", Group: contest.InSQL, Server: contest.PostgreSQL, Waits: contest.Polling,
+		Remark: "a row that its holder renews at three quarters of the lease, every 100 ms looked for",
+		Parts:  contest.Standard,
+		Prepare: func(ctx context.Context, env contest.Environment) error {
+			return pools.Run(ctx, contest.PostgreSQL, env.Address, "DROP TABLE IF EXISTS "+leaseTable,
+				"CREATE TABLE "+leaseTable+
+					" (name TEXT PRIMARY KEY, holder TEXT NOT NULL, expires_at TIMESTAMPTZ NOT NULL)")
+		},
+		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+			db, err := pools.Open(ctx, contest.PostgreSQL, env.Address, env.Contenders)
+			return leases{db, env.Lease}, err
+		},
+	})
 }
 
 // leases locks by inserting a row under a unique key, and unlocks by deleting it. The row expires
 // by the database's clock unless its holder renews it. ShedLock, pglock and many hand-made locks
 // work like that.
 type leases struct {
-	database
-	lease                         time.Duration
-	expire, insert, renew, remove string
+	*pools.Database
+	lease time.Duration
 }
 
 // Hold implements contest.Client.
@@ -60,20 +45,7 @@ func (c leases) Hold(ctx context.Context, keys []string, work contest.Work) erro
 
 func (c leases) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
 	holder := rand.Text()
-	err := contest.Poll(ctx, contest.PollInterval, func() (bool, error) {
-		if ctx.Err() != nil {
-			return false, context.Cause(ctx)
-		}
-		// A try that is interrupted might take a lock that nobody unlocks.
-		trying, cancel := contest.Unlocking(ctx)
-		defer cancel()
-		locked, err := c.try(trying, key, holder)
-		if again(err) {
-			return false, nil
-		}
-		return locked, err
-	})
-	if err != nil {
+	if err := c.poll(ctx, key, holder); err != nil {
 		return nil, nil, fmt.Errorf("lock %q: %w", key, err)
 	}
 	held, lose := context.WithCancelCause(ctx)
@@ -92,11 +64,32 @@ func (c leases) lock(ctx context.Context, key string) (context.Context, contest.
 	}, nil
 }
 
+// poll tries until it succeeds, fails, or ctx ends.
+func (c leases) poll(ctx context.Context, key, holder string) error {
+	for {
+		locked, err := c.try(ctx, key, holder)
+		if locked || err != nil {
+			return err
+		}
+		select {
+		case <-time.After(contest.PollInterval):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// try is not interrupted: it might take a lock that nobody unlocks. In its statements now() would
+// be the start of the transaction, which may have waited since.
 func (c leases) try(ctx context.Context, key, holder string) (locked bool, err error) {
-	if _, err := c.exec(ctx, c.expire, key); err != nil {
+	ctx, cancel := contest.Unlocking(ctx)
+	defer cancel()
+	if _, err := c.Exec(ctx, nil, "DELETE FROM "+leaseTable+" WHERE name = ? AND expires_at < clock_timestamp()",
+		key); err != nil {
 		return false, err
 	}
-	inserted, err := c.exec(ctx, c.insert, key, holder)
+	inserted, err := c.Exec(ctx, nil, "INSERT INTO "+leaseTable+
+		" VALUES (?, ?, clock_timestamp() + ?::interval) ON CONFLICT DO NOTHING", key, holder, c.lease)
 	return inserted == 1, err
 }
 
@@ -106,10 +99,7 @@ var errLost = errors.New("the lock was lost before it was unlocked")
 func (c leases) unlock(ctx context.Context, key, holder string) error {
 	ctx, cancel := contest.Unlocking(ctx)
 	defer cancel()
-	removed, err := c.exec(ctx, c.remove, key, holder)
-	for again(err) && ctx.Err() == nil {
-		removed, err = c.exec(ctx, c.remove, key, holder)
-	}
+	removed, err := c.Exec(ctx, nil, "DELETE FROM "+leaseTable+" WHERE name = ? AND holder = ?", key, holder)
 	if err == nil && removed == 0 {
 		err = errLost
 	}
@@ -131,7 +121,8 @@ func (c leases) keep(ctx context.Context, key, holder string, unlocked <-chan st
 		case <-ticker.C:
 		}
 		renewing, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.lease/4)
-		renewed, err := c.exec(renewing, c.renew, key, holder)
+		renewed, err := c.Exec(renewing, nil, "UPDATE "+leaseTable+
+			" SET expires_at = clock_timestamp() + ?::interval WHERE name = ? AND holder = ?", c.lease, key, holder)
 		cancel()
 		if err == nil && renewed == 0 {
 			err = errLost

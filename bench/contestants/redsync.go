@@ -13,26 +13,24 @@ import (
 	"github.com/txlock/txlock/bench/contest"
 )
 
-const redsyncPrefix = "redsync:"
-
 func init() {
 	contest.Register(contest.Contestant{
 		Name: "redsync", Group: contest.OnRedis, Server: contest.Redis, Waits: contest.Polling,
-		Parts: contest.Standard, Remark: "one server, no renewal", Prepare: withoutLocks(redsyncPrefix),
-		Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-			server, err := connectRedis(ctx, env)
-			if err != nil {
-				return nil, err
-			}
+		Parts: contest.Standard, Remark: "one server, no renewal",
+		Open: func(_ context.Context, env contest.Environment) (contest.Client, error) {
+			server := redis.NewClient(&redis.Options{
+				Addr: env.Address, PoolSize: env.Contenders, MinIdleConns: env.Contenders,
+			})
 			return redsyncClient{server, redsync.New(goredis.NewPool(server)), env.Lease}, nil
 		},
 	})
 }
 
+// redsyncClient locks keys that end with their leases, also those that an earlier run has left.
 type redsyncClient struct {
-	server *redis.Client
-	locks  *redsync.Redsync
-	lease  time.Duration
+	*redis.Client
+	locks *redsync.Redsync
+	lease time.Duration
 }
 
 // Hold implements contest.Client.
@@ -41,7 +39,7 @@ func (c redsyncClient) Hold(ctx context.Context, keys []string, work contest.Wor
 }
 
 func (c redsyncClient) lock(ctx context.Context, key string) (context.Context, contest.Unlock, error) {
-	mutex := c.locks.NewMutex(redsyncPrefix+key, redsync.WithExpiry(c.lease))
+	mutex := c.locks.NewMutex(key, redsync.WithExpiry(c.lease))
 	// It gives up after 32 tries. Its error does not always tell a lock that is held from a server
 	// that fails.
 	for {
@@ -60,13 +58,10 @@ func unlockRedsync(ctx context.Context, mutex *redsync.Mutex) error {
 	defer cancel()
 	unlocked, err := mutex.UnlockContext(ctx)
 	if err == nil && !unlocked {
-		err = errLeaseEnded
+		err = errLost
 	}
 	if !unlocked {
 		return fmt.Errorf("redsync: unlock %s: %w", mutex.Name(), err)
 	}
 	return nil
 }
-
-// Close implements contest.Client.
-func (c redsyncClient) Close() error { return c.server.Close() }

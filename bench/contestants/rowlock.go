@@ -3,83 +3,59 @@ package contestants
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/txlock/txlock/bench/contest"
+	pools "github.com/txlock/txlock/bench/database"
 )
 
-// Locks of a transaction in SQL: the row of the key, and the lock that PostgreSQL has for it.
+// Locks of a transaction by hand. They last until its commit, and the work runs in it.
 func init() {
-	const table = "bench_row_locks"
 	for _, server := range contest.Databases {
-		c := transactionLock{statement: write(server, "SELECT name FROM "+table+" WHERE name = ? FOR UPDATE", 0)}
-		c.argument = func(key string) any { return key }
-		c.register(contest.Contestant{
-			Name: fmt.Sprintf("SELECT … FOR UPDATE, %s", server), Server: server,
-			Remark: "a table with a row for each key, until the commit",
-			Parts:  contest.Standard,
-			Prepare: func(ctx context.Context, env contest.Environment, keys []string) error {
-				return createKeys(ctx, server, env, table, keys)
-			},
-		})
+		register(contest.Contestant{
+			// The row of the stock is the lock: work that writes the same row waits for it.
+			Name: fmt.Sprintf("transaction by hand, %s", server), Group: contest.ByHand, Server: server,
+			Parts: contest.HotRow, Remark: "begin, UPDATE, INSERT, commit",
+		}, "", nil)
+		register(contest.Contestant{
+			Name: fmt.Sprintf("SELECT … FOR UPDATE, %s", server), Group: contest.InSQL, Server: server,
+			Parts: contest.Standard, Remark: "a row of a table with rows to lock, until the commit",
+			Prepare: func(ctx context.Context, env contest.Environment) error { return seedSlots(ctx, server, env) },
+		}, "SELECT slot FROM "+slotTable+" WHERE slot = ? FOR UPDATE", slotOf)
 	}
-	c := transactionLock{statement: "SELECT pg_advisory_xact_lock($1)"}
-	c.argument = func(key string) any { return hashed(key) }
-	c.register(contest.Contestant{
-		Name: "pg_advisory_xact_lock", Server: contest.PostgreSQL, Remark: "until the commit",
-		Parts: contest.Standard | contest.HotRow,
-	})
+	register(contest.Contestant{
+		Name: "pg_advisory_xact_lock", Group: contest.InSQL, Server: contest.PostgreSQL,
+		Parts: contest.Standard | contest.HotRow, Remark: "until the commit",
+	}, "SELECT pg_advisory_xact_lock(?)", hashed)
 }
 
-// transactionLock is a statement that locks a key, or waits for it. The lock lasts until the end of
-// the transaction in which it runs.
-type transactionLock struct {
-	database
+// register registers a contestant with a statement that locks the number of a key in a transaction,
+// or waits for it. Without a statement nothing is locked.
+func register(c contest.Contestant, statement string, number func(key string) int64) {
+	c.Waits = contest.Queued
+	c.Open = func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+		db, err := pools.Open(ctx, c.Server, env.Address, env.Contenders)
+		return transacted{db, statement, number}, err
+	}
+	contest.Register(c)
+}
+
+type transacted struct {
+	*pools.Database
 	statement string
-	argument  func(key string) any
-}
-
-func (c transactionLock) register(of contest.Contestant) {
-	of.Group, of.Waits = contest.InSQL, contest.Queued
-	of.Open = func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-		db, err := openDatabase(ctx, of.Server, env)
-		opened := c
-		opened.database = db
-		return opened, err
-	}
-	contest.Register(of)
+	number    func(key string) int64
 }
 
 // Hold implements contest.Client.
-func (c transactionLock) Hold(ctx context.Context, keys []string, work contest.Work) error {
-	return transactAgain(ctx, c, func(tx transaction) error {
+func (c transacted) Hold(ctx context.Context, keys []string, work contest.Work) error {
+	if c.statement == "" {
+		keys = nil
+	}
+	return c.Transact(ctx, func(tx contest.Tx) error {
 		for _, key := range keys {
-			if _, err := tx.exec(ctx, c.statement, c.argument(key)); err != nil {
+			if _, err := c.Exec(ctx, tx, c.statement, c.number(key)); err != nil {
 				return fmt.Errorf("lock %q: %w", key, err)
 			}
 		}
-		return work(ctx, tx.Tx())
-	})
-}
-
-// createKeys creates a table with a row for each key.
-func createKeys(ctx context.Context, server contest.Server, env contest.Environment, table string, keys []string,
-) error {
-	return prepare(ctx, server, env, func(db database) error {
-		if err := create(ctx, db, table, "name VARCHAR(255) PRIMARY KEY"); err != nil {
-			return err
-		}
-		for some := range slices.Chunk(keys, 1000) {
-			names := make([]any, len(some))
-			for i, key := range some {
-				names[i] = key
-			}
-			insert := "INSERT INTO " + table + " (name) VALUES (?)" + strings.Repeat(", (?)", len(some)-1)
-			if _, err := db.exec(ctx, write(server, insert, 0), names...); err != nil {
-				return err
-			}
-		}
-		return nil
+		return work(ctx, tx)
 	})
 }

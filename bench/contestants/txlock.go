@@ -107,7 +107,7 @@ func (c client) register(of contest.Contestant, f form, change func(contest.Clie
 		}
 		return opened, err
 	}
-	of.Prepare = func(ctx context.Context, env contest.Environment, _ []string) error {
+	of.Prepare = func(ctx context.Context, env contest.Environment) error {
 		opened, err := c.open(ctx, env, f)
 		if err != nil {
 			return err
@@ -139,7 +139,7 @@ func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, f f
 // newSQLLibrary is newLibrary for a driver on db.
 func newSQLLibrary(driver dialects.Driver[*sql.Tx], db *sql.DB, env contest.Environment, f form) library[*sql.Tx] {
 	l := newLibrary(driver, env, f, db.Close)
-	l.transact = func(ctx context.Context, do func(*sql.Tx) error) error { return transactSQL(ctx, db, do) }
+	l.transact = func(ctx context.Context, do func(*sql.Tx) error) error { return pools.TransactSQL(ctx, db, do) }
 	return l
 }
 

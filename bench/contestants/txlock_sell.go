@@ -10,6 +10,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/bench/contest"
+	pools "github.com/txlock/txlock/bench/database"
 )
 
 // registerSellers registers Combine and Exec under the row of the article that all want.
@@ -84,15 +85,13 @@ type executing[Tx any] struct {
 
 // Sell implements contest.Seller.
 func (c executing[Tx]) Sell(ctx context.Context, order int64) error {
+	take := "UPDATE " + contest.StockTable + " SET stock = stock - 1 WHERE article = ? AND stock > 0"
+	note := "INSERT INTO " + contest.SalesTable + " (id, article) VALUES (?, ?)"
+	if c.server == contest.PostgreSQL {
+		take, note = pools.Numbered(take), pools.Numbered(note)
+	}
 	_, err := c.locks.Rows(contest.StockTable, "article", contest.Article).Exec(ctx,
-		txlock.Statement{
-			SQL: write(c.server, "UPDATE "+contest.StockTable+
-				" SET stock = stock - 1 WHERE article = ? AND stock > 0", 0),
-			Args: []any{contest.Article}, Rows: 1,
-		},
-		txlock.Statement{
-			SQL:  write(c.server, "INSERT INTO "+contest.SalesTable+" (id, article) VALUES (?, ?)", 0),
-			Args: []any{order, contest.Article},
-		})
+		txlock.Statement{SQL: take, Args: []any{contest.Article}, Rows: 1},
+		txlock.Statement{SQL: note, Args: []any{order, contest.Article}})
 	return err
 }

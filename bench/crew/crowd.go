@@ -2,7 +2,6 @@ package crew
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -14,61 +13,51 @@ import (
 // crowd has many callers ask for one key again and again, and one caller for another key, which is
 // free. All use one client.
 func (w *worker) crowd(job Crowd) (report Message, err error) {
-	client, err := job.Entrant.open(context.Background())
-	if err != nil {
-		return report, err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
 	board, err := OpenBoard(job.Board)
 	if err != nil {
 		return report, err
 	}
 	defer board.Close()
-	if err := rehearse(client, job.Rehearsal); err != nil {
-		return report, err
-	}
-	if err := w.begin(); err != nil {
-		return report, err
-	}
-	ctx, wait := w.untilStopped()
-	c := &crowded{job: job, client: client, board: board}
-	var group sync.WaitGroup
-	for range job.Callers {
-		start := rand.N(Ramp)
-		group.Go(func() {
-			Wait(ctx, start)
-			c.call(ctx)
-		})
-	}
-	c.window.watch(ctx, c.askFree)
-	group.Wait()
+	c := &crowded{job: job, board: board, failures: make([]failures, job.Callers+1)}
+	err = w.use(job.Entrant, func(ctx context.Context, client contest.Client) {
+		c.client = client
+		var group sync.WaitGroup
+		for i := range job.Callers {
+			start := rand.N(Ramp)
+			group.Go(func() {
+				Wait(ctx, start)
+				c.call(ctx, &c.failures[i])
+			})
+		}
+		c.window.watch(ctx, func(ctx context.Context) { c.askFree(ctx, &c.failures[job.Callers]) })
+		group.Wait()
+	})
 	report.Crowded = &Crowded{
 		Took: c.window.took(), Hot: int(c.entered.Load()), Free: c.free, Cut: c.cut, Overlaps: int(c.overlaps.Load()),
 	}
-	report.Failed = int(c.failed.Load())
-	if failure := c.failure.Load(); failure != nil {
-		report.Failure = *failure
+	for _, f := range c.failures {
+		report.note(f)
 	}
-	return report, wait()
+	return report, err
 }
 
 // crowded is a crowd while it is measured.
 type crowded struct {
-	job    Crowd
-	client contest.Client
-	board  *Board
-	window window
+	job      Crowd
+	client   contest.Client
+	board    *Board
+	window   window
+	failures []failures // of each caller
 
-	entered, overlaps, failed atomic.Int64
-	inside                    atomic.Bool
-	failure                   atomic.Pointer[string]
+	entered, overlaps atomic.Int64
+	inside            atomic.Bool
 
 	free []int64 // of the goroutine that asks for the free key
 	cut  bool
 }
 
 // call asks for the key that all want, until ctx ends.
-func (c *crowded) call(ctx context.Context) {
+func (c *crowded) call(ctx context.Context, failures *failures) {
 	keys := []string{c.job.Key}
 	work := func(context.Context, contest.Tx) error {
 		if !c.inside.CompareAndSwap(false, true) {
@@ -84,27 +73,17 @@ func (c *crowded) call(ctx context.Context) {
 		return nil
 	}
 	for ctx.Err() == nil {
-		c.note(ctx, c.client.Hold(ctx, keys, work))
+		if err := c.client.Hold(ctx, keys, work); err != nil && ctx.Err() == nil {
+			failures.add(ctx, err)
+		}
 	}
-}
-
-func (c *crowded) note(ctx context.Context, err error) {
-	if err == nil || ctx.Err() != nil {
-		return
-	}
-	c.failed.Add(1)
-	c.failure.Store(new(err.Error()))
-	Wait(ctx, breath)
 }
 
 // pause is the average time between two calls for the free key.
 const pause = 5 * time.Millisecond
 
 // askFree asks for the free key from time to time, until ctx ends. The board counts its entries.
-func (c *crowded) askFree(ctx context.Context) {
-	if c.job.Free == "" {
-		return
-	}
+func (c *crowded) askFree(ctx context.Context, failures *failures) {
 	for ctx.Err() == nil {
 		asked, entered := Now(), int64(0)
 		err := c.client.Hold(ctx, []string{c.job.Free}, func(context.Context, contest.Tx) error {
@@ -118,7 +97,9 @@ func (c *crowded) askFree(ctx context.Context) {
 		case ctx.Err() != nil:
 			c.free, c.cut = append(c.free, Now()-asked), true
 		}
-		c.note(ctx, err)
+		if err != nil && ctx.Err() == nil {
+			failures.add(ctx, err)
+		}
 		Wait(ctx, rand.N(2*pause))
 	}
 }

@@ -16,14 +16,11 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 		return report, err
 	}
 	defer client.Close()
-	desk, err := openDesk(ctx, job.Entrant.Books, 1)
+	books, err := job.Entrant.Books.Open(ctx, 1)
 	if err != nil {
 		return report, err
 	}
-	defer desk.close()
-	if _, err := desk.read(ctx, nil, job.Account); err != nil { // opens the connection
-		return report, err
-	}
+	defer books.Close()
 	if err := w.begin(); err != nil {
 		return report, err
 	}
@@ -32,7 +29,7 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 	transacted, told := false, false
 	err = client.Hold(ctx, []string{job.Key}, func(held context.Context, tx contest.Tx) error {
 		transacted = tx != nil
-		number, err := desk.read(held, tx, job.Account)
+		number, err := books.Number(held, tx, "SELECT number FROM "+AccountTable+" WHERE name = ?", job.Account)
 		if err != nil {
 			return err
 		}
@@ -43,13 +40,14 @@ func (w *worker) guard(job Guard) (report Message, err error) {
 			}
 			told = true
 		}
-		err = desk.write(held, tx, job.Account, number+job.Amount)
+		_, err = books.Exec(held, tx, "UPDATE "+AccountTable+" SET number = ? WHERE name = ?", number+job.Amount,
+			job.Account)
 		guarded.Written = err == nil
 		w.say(Message{Event: Left, Guarded: &Guarded{Written: guarded.Written && !transacted}})
 		return err
 	})
 	if err != nil {
-		guarded.Told, guarded.Error = true, err.Error()
+		guarded.Told = true
 		// A write in the lock's own transaction was rolled back. A write of its own transaction
 		// stands, whatever is reported later.
 		guarded.Written = guarded.Written && !transacted

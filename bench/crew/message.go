@@ -4,10 +4,12 @@
 package crew
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/txlock/txlock/bench/contest"
+	"github.com/txlock/txlock/bench/database"
 	"github.com/txlock/txlock/bench/results"
 )
 
@@ -37,15 +39,18 @@ type Books struct {
 	Address string
 }
 
+// Open connects to the database, with this many connections.
+func (b Books) Open(ctx context.Context, connections int) (*database.Database, error) {
+	return database.Open(ctx, b.Server, b.Address, connections)
+}
+
 // Turns locks and unlocks without contention: the entrants take turns call by call, each on a
 // connection of its own, which is new.
 type Turns struct {
 	Entrants []Entrant
-	Keys     int  // see Key
-	AtOnce   int  // number of the keys that a call locks, chosen anew for each
-	Calls    int  // of each entrant
-	Allocs   bool // counts them behind the calls
-	Seed     uint64
+	Keys     int // see Key
+	AtOnce   int // number of the keys that a call locks, chosen anew for each
+	Calls    int // of each entrant
 }
 
 // Contend is a share of the contenders for one key.
@@ -54,7 +59,6 @@ type Contend struct {
 	First      int // number of this process's first contender; numbers are unique over all processes
 	Contenders int
 	Key        string
-	Rehearsal  []string // a key for each contender, to open its connection with
 	Hold       time.Duration
 	Rejoin     results.Rejoin
 	Board      string
@@ -69,23 +73,24 @@ type Guard struct {
 	Amount  int64 // different for each process, so that the sum shows whose updates are there
 }
 
+// AccountTable has the numbers of all accounts.
+const AccountTable = "bench_accounts"
+
 // Crowd is a process with more callers than connections.
 type Crowd struct {
-	Entrant   Entrant // its Contenders are the connections
-	Callers   int
-	Key       string
-	Free      string // a key that one more caller asks for; empty: none does
-	Hold      time.Duration
-	Rehearsal []string // keys to open the connections with
-	Board     string   // counts entries of the free key
+	Entrant Entrant // its Contenders are the connections
+	Callers int
+	Key     string
+	Free    string // a key that one more caller asks for
+	Hold    time.Duration
+	Board   string // counts entries of the free key
 }
 
 // Sell is a process whose callers sell the same article.
 type Sell struct {
 	Entrant   Entrant // its Contenders are the connections
 	Callers   int
-	First, Of int      // the number of its first caller, among those of all processes
-	Rehearsal []string // keys to open the connections with
+	First, Of int // the number of its first caller, among those of all processes
 }
 
 // Event is what a worker reports.
@@ -128,9 +133,8 @@ type Message struct {
 
 // Turned is the result of Turns for one entrant.
 type Turned struct {
-	Error              string  `json:",omitempty"` // why it took no part
-	Latencies          []int64 // of all calls, in nanoseconds
-	Allocs, AllocBytes float64 // of one call, over all goroutines of the process
+	Error     string  `json:",omitempty"` // why it took no part
+	Latencies []int64 // of all calls, in nanoseconds
 }
 
 // Acquisition is one call of Hold. All times are from Now. The time of an event that did not happen
@@ -146,8 +150,7 @@ type Guarded struct {
 	// transaction.
 	Written bool
 	// Told: the caller got an error.
-	Told  bool
-	Error string
+	Told bool
 }
 
 // Crowded is the result of Crowd.

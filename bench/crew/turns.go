@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 const (
 	// warmUp is the number of calls that prepare statements and fill caches.
 	warmUp = 8
-	// counted is the number of calls over which round trips and allocations are counted.
+	// counted is the number of calls over which round trips are counted.
 	counted = 32
 	// patient bounds all calls of a round, which would hang forever if a lock was left behind.
 	patient = 25 * time.Second
@@ -33,21 +32,13 @@ func (w *worker) turns(job Turns) (report Message, err error) {
 	report.Turned = make([]Turned, len(job.Entrants))
 	callers := make([]*caller, len(job.Entrants))
 	for i, entrant := range job.Entrants {
-		callers[i] = &caller{
-			keys: job.Keys, atOnce: job.AtOnce, turned: &report.Turned[i],
-			random: rand.New(rand.NewPCG(job.Seed, uint64(i))),
-		}
+		callers[i] = &caller{keys: job.Keys, atOnce: job.AtOnce, turned: &report.Turned[i]}
 		callers[i].open(ctx, entrant)
 		defer callers[i].close()
 	}
 	for range job.Calls {
 		for _, c := range callers {
 			c.measure(ctx)
-		}
-	}
-	for _, c := range callers {
-		if job.Allocs {
-			c.allocations(ctx)
 		}
 	}
 	return report, w.expect(Stop)
@@ -58,7 +49,6 @@ type caller struct {
 	client contest.Client // nil if it could not be opened
 	keys   int
 	atOnce int
-	random *rand.Rand
 	turned *Turned
 }
 
@@ -98,7 +88,7 @@ func (c *caller) measure(ctx context.Context) {
 func (c *caller) choose() (chosen []string) {
 	numbers := make(map[int]bool)
 	for len(chosen) < c.atOnce {
-		if number := c.random.IntN(c.keys); !numbers[number] {
+		if number := rand.IntN(c.keys); !numbers[number] {
 			numbers[number] = true
 			chosen = append(chosen, Key(number))
 		}
@@ -120,23 +110,6 @@ func (c *caller) repeat(ctx context.Context, times int) error {
 	return nil
 }
 
-// allocations counts those of a call, over all goroutines of the process.
-func (c *caller) allocations(ctx context.Context) {
-	if c.turned.Error != "" {
-		return
-	}
-	chosen := c.choose()
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for range counted {
-		c.failed(call(ctx, c.client, chosen))
-	}
-	runtime.ReadMemStats(&after)
-	c.turned.Allocs = float64(after.Mallocs-before.Mallocs) / counted
-	c.turned.AllocBytes = float64(after.TotalAlloc-before.TotalAlloc) / counted
-}
-
 // RoundTrips returns the average number of round trips of a call. trips returns the number on the
 // wire so far.
 func RoundTrips(ctx context.Context, of contest.Contestant, env contest.Environment, trips func() int) (
@@ -149,7 +122,7 @@ func RoundTrips(ctx context.Context, of contest.Contestant, env contest.Environm
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	c := caller{client: client, keys: 1, atOnce: 1, random: rand.New(rand.NewPCG(0, 0))}
+	c := caller{client: client, keys: 1, atOnce: 1}
 	if err := c.repeat(ctx, warmUp); err != nil {
 		return 0, err
 	}

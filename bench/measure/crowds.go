@@ -15,33 +15,15 @@ var hotKey, freeKey = crew.Key(1), crew.Key(2)
 // MeasureCrowds measures one process with more callers of one key than it has connections: what
 // becomes of the caller of another key, how many sessions the callers take at the server, and how
 // often they get their key.
-func (l *Lab) MeasureCrowds(ctx context.Context) error {
-	var all []*results.Crowd
+func (l *Lab) MeasureCrowds(ctx context.Context) (err error) {
+	var all []results.Crowd
 	for _, c := range l.in(contest.Crowd) {
 		for _, callers := range l.Crowds.Callers {
-			all = append(all, &results.Crowd{
-				Contestant: c.Name, Callers: callers, Connections: l.Crowds.Connections, Hold: l.Crowds.Hold,
-			})
+			all = append(all, results.Crowd{Contestant: c.Name, Callers: callers})
 		}
 	}
-	err := rounds(ctx, l, "crowds", l.Crowds.Rounds, all, func(crowd *results.Crowd) error {
-		c, err := contest.Find(crowd.Contestant)
-		if err != nil {
-			return err
-		}
-		round, err := l.crowd(ctx, c, *crowd)
-		if err != nil {
-			l.missing(c, "crowds", err)
-			return nil
-		}
-		crowd.Rounds = append(crowd.Rounds, round)
-		return nil
-	})
-	for _, crowd := range all {
-		if len(crowd.Rounds) > 0 {
-			l.run.Crowds = append(l.run.Crowds, *crowd)
-		}
-	}
+	l.run.Crowds, err = fill(ctx, l, "crowds", l.Crowds.Rounds, all,
+		func(c *results.Crowd) (string, *[]results.CrowdRound) { return c.Contestant, &c.Rounds }, l.crowd)
 	return err
 }
 
@@ -50,8 +32,8 @@ func (l *Lab) crowd(ctx context.Context, c contest.Contestant, crowd results.Cro
 	round results.CrowdRound, err error,
 ) {
 	job := crew.Crowd{
-		Entrant: l.entrant(c, lease, crowd.Connections), Callers: crowd.Callers, Key: hotKey, Free: freeKey,
-		Hold: crowd.Hold, Board: l.board.Path(), Rehearsal: rehearsal(crowd.Connections),
+		Entrant: l.entrant(c, lease, l.Crowds.Connections), Callers: crowd.Callers, Key: hotKey, Free: freeKey,
+		Hold: l.Crowds.Hold, Board: l.board.Path(),
 	}
 	l.board.Clear()
 	reports, err := l.crew.Run(ctx, []crew.Job{{Crowd: &job}}, func() {
@@ -60,10 +42,6 @@ func (l *Lab) crowd(ctx context.Context, c contest.Contestant, crowd results.Cro
 		busy := make(chan int, 1)
 		go func() { busy <- l.watchSessions(watched, c.Server) }()
 		l.await(ctx, l.Crowds.Window)
-		var err error
-		if round.Open, err = l.Testbed.Connections(c.Server); err != nil {
-			l.missing(c, "crowds, connections of the server", err)
-		}
 		stop()
 		round.Busy = <-busy
 	})
@@ -72,19 +50,11 @@ func (l *Lab) crowd(ctx context.Context, c contest.Contestant, crowd results.Cro
 	}
 	l.failed(c, "crowds", reports[0])
 	found := reports[0].Crowded
-	round.Took, round.Hot, round.Free, round.Cut = found.Took, found.Hot, len(found.Free), found.Cut
+	round.Took, round.Hot, round.Cut, round.Overlaps = found.Took, found.Hot, found.Cut, found.Overlaps
 	round.FreeP50 = time.Duration(results.Quantile(found.Free, 0.5))
 	round.FreeP99 = time.Duration(results.Quantile(found.Free, 0.99))
-	round.Overlaps, round.Failed = found.Overlaps, reports[0].Failed
+	round.Failed = reports[0].Failed
 	return round, nil
-}
-
-// rehearsal is a key for each connection.
-func rehearsal(connections int) (some []string) {
-	for number := range connections {
-		some = append(some, crew.Key(keys-1-number))
-	}
-	return some
 }
 
 // watchSessions is the largest number of busy sessions that it saw until ctx ended.

@@ -2,7 +2,6 @@ package measure
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
@@ -19,58 +18,38 @@ func (l *Lab) MeasureHotRows(ctx context.Context) (err error) {
 	return err
 }
 
-func (l *Lab) hotRows(ctx context.Context, measurement string, plan HotRowsPlan) (measured []results.HotRow,
-	err error,
-) {
-	var all []*results.HotRow
+func (l *Lab) hotRows(ctx context.Context, measurement string, plan HotRowsPlan) ([]results.HotRow, error) {
+	var all []results.HotRow
 	for _, c := range l.in(contest.HotRow) {
 		for _, callers := range plan.Callers {
-			all = append(all, &results.HotRow{
-				Contestant: c.Name, Processes: plan.Processes, Callers: callers,
-				Connections: min(callers, plan.Connections),
-			})
+			all = append(all, results.HotRow{Contestant: c.Name, Callers: callers})
 		}
 	}
-	err = rounds(ctx, l, measurement, plan.Rounds, all, func(h *results.HotRow) error {
-		c, err := contest.Find(h.Contestant)
-		if err != nil {
-			return err
-		}
-		round, err := l.sell(ctx, c, *h, plan.For)
-		if err != nil {
-			l.missing(c, measurement, err)
-			return nil
-		}
-		h.Rounds = append(h.Rounds, round)
-		return nil
-	})
-	for _, h := range all {
-		if len(h.Rounds) > 0 {
-			measured = append(measured, *h)
-		}
-	}
-	return measured, err
+	return fill(ctx, l, measurement, plan.Rounds, all,
+		func(h *results.HotRow) (string, *[]results.HotRowRound) { return h.Contestant, &h.Rounds },
+		func(ctx context.Context, c contest.Contestant, h results.HotRow) (results.HotRowRound, error) {
+			return l.sell(ctx, c, h.Callers, plan)
+		})
 }
 
 // sell opens a new shop, and has its article sold.
-func (l *Lab) sell(ctx context.Context, c contest.Contestant, h results.HotRow, lasts time.Duration) (
+func (l *Lab) sell(ctx context.Context, c contest.Contestant, callers int, plan HotRowsPlan) (
 	round results.HotRowRound, err error,
 ) {
-	jobs := make([]crew.Job, h.Processes)
+	jobs := make([]crew.Job, plan.Processes)
 	for i := range jobs {
 		jobs[i].Sell = &crew.Sell{
-			Entrant: l.entrant(c, lease, h.Connections), Callers: h.Callers, First: i * h.Callers,
-			Of: h.Processes * h.Callers, Rehearsal: rehearsal(h.Connections),
+			Entrant: l.entrant(c, lease, min(callers, plan.Connections)), Callers: callers, First: i * callers,
+			Of: plan.Processes * callers,
 		}
 	}
-	store, err := openStore(ctx, jobs[0].Sell.Entrant.Books)
-	if err != nil {
+	books := jobs[0].Sell.Entrant.Books
+	if err := openStore(ctx, books); err != nil {
 		return round, err
 	}
-	defer store.db.Close()
 	reports, err := l.crew.Run(ctx, jobs, func() {
 		crew.Wait(ctx, crew.Settle)
-		crew.Wait(ctx, lasts)
+		crew.Wait(ctx, plan.For)
 	})
 	if err != nil {
 		return round, err
@@ -87,44 +66,39 @@ func (l *Lab) sell(ctx context.Context, c contest.Contestant, h results.HotRow, 
 	round.Took, round.Sold = sold.Took, len(sold.Latencies)
 	round.P50 = time.Duration(results.Quantile(sold.Latencies, 0.5))
 	round.P99 = time.Duration(results.Quantile(sold.Latencies, 0.99))
-	round.Complaint, err = store.audit(ctx, sold)
+	round.Complaint, err = audit(ctx, books, sold)
 	return round, err
 }
-
-// store is the stock and the sales of the article.
-type store struct{ db *sql.DB }
 
 // opening is the stock at first.
 const opening = 1_000_000_000
 
-func openStore(ctx context.Context, books crew.Books) (store, error) {
-	db, err := database.SQL(ctx, books.Server, books.Address, 1)
-	if err != nil {
-		return store{}, err
-	}
-	for _, statement := range []string{
-		"DROP TABLE IF EXISTS " + contest.StockTable, "DROP TABLE IF EXISTS " + contest.SalesTable,
-		"CREATE TABLE " + contest.StockTable + " (article INT PRIMARY KEY, stock BIGINT NOT NULL)",
-		"CREATE TABLE " + contest.SalesTable + " (id BIGINT PRIMARY KEY, article INT NOT NULL)",
-		fmt.Sprintf("INSERT INTO %s VALUES (%d, %d)", contest.StockTable, contest.Article, opening),
-	} {
-		if _, err := db.ExecContext(ctx, statement); err != nil {
-			_ = db.Close()
-			return store{}, fmt.Errorf("%s: %w", books.Server, err)
-		}
-	}
-	return store{db}, nil
+// openStore creates the stock of the article, and its sales.
+func openStore(ctx context.Context, books crew.Books) error {
+	return database.Run(ctx, books.Server, books.Address,
+		"DROP TABLE IF EXISTS "+contest.StockTable, "DROP TABLE IF EXISTS "+contest.SalesTable,
+		"CREATE TABLE "+contest.StockTable+" (article INT PRIMARY KEY, stock BIGINT NOT NULL)",
+		"CREATE TABLE "+contest.SalesTable+" (id BIGINT PRIMARY KEY, article INT NOT NULL)",
+		fmt.Sprintf("INSERT INTO %s VALUES (%d, %d)", contest.StockTable, contest.Article, opening))
 }
 
 // audit returns what is wrong. A sale that the end interrupted may be booked or not.
-func (s store) audit(ctx context.Context, sold crew.Sold) (complaint string, err error) {
-	var stock, sales int
-	if err := s.db.QueryRowContext(ctx, fmt.Sprintf("SELECT stock, (SELECT count(*) FROM %s) FROM %s",
-		contest.SalesTable, contest.StockTable)).Scan(&stock, &sales); err != nil {
+func audit(ctx context.Context, books crew.Books, sold crew.Sold) (complaint string, err error) {
+	db, err := books.Open(ctx, 1)
+	if err != nil {
 		return "", err
 	}
-	switch taken := opening - stock; {
-	case sales > 0 && sales != taken:
+	defer db.Close()
+	stock, err := db.Number(ctx, nil, "SELECT stock FROM "+contest.StockTable)
+	if err != nil {
+		return "", err
+	}
+	sales, err := db.Number(ctx, nil, "SELECT count(*) FROM "+contest.SalesTable)
+	if err != nil {
+		return "", err
+	}
+	switch taken := int(opening - stock); {
+	case sales > 0 && int(sales) != taken:
 		return fmt.Sprintf("%d sales, but %d pieces are gone", sales, taken), nil
 	case taken < sold.Confirmed || taken > sold.Confirmed+sold.Unclear:
 		return fmt.Sprintf("%d sales were confirmed, and %d may be, but %d pieces are gone", sold.Confirmed,

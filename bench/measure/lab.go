@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/crew"
+	"github.com/txlock/txlock/bench/database"
 	"github.com/txlock/txlock/bench/results"
 	"github.com/txlock/txlock/bench/testbed"
 )
@@ -28,15 +30,10 @@ type Lab struct {
 	trips    map[string]float64 // round trips of an uncontended cycle, by contestant
 	crew     *crew.Crew
 	board    *crew.Board
-	random   *rand.Rand
 
 	mu  sync.Mutex
 	run *results.Run
 }
-
-// keys is the number of numbered keys that are prepared. With more only locks are measured that
-// need no row for a key.
-const keys = 10_000
 
 // Setup prepares contestants and starts a crew. Contestants that cannot take part are noted as
 // missing.
@@ -45,8 +42,7 @@ func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []c
 ) (*Lab, error) {
 	lab := &Lab{
 		Plan: plan, Testbed: bed, Tell: func(string, int, int) {}, run: run,
-		random: rand.New(rand.NewPCG(plan.Seed, 1)), sessions: make(map[contest.Server]*testbed.Sessions),
-		trips: make(map[string]float64),
+		sessions: make(map[contest.Server]*testbed.Sessions), trips: make(map[string]float64),
 	}
 	err := lab.open(ctx, folder)
 	if err == nil {
@@ -72,18 +68,21 @@ func (l *Lab) open(ctx context.Context, folder string) (err error) {
 			return err
 		}
 	}
-	return l.openAccounts(ctx)
+	for _, server := range contest.Databases {
+		if l.Testbed.Missing(server) == nil {
+			err = errors.Join(err, database.Run(ctx, server, l.Testbed.Address(server),
+				"DROP TABLE IF EXISTS "+crew.AccountTable,
+				"CREATE TABLE "+crew.AccountTable+" (name VARCHAR(100) PRIMARY KEY, number BIGINT NOT NULL)"))
+		}
+	}
+	return err
 }
 
 func (l *Lab) prepare(ctx context.Context, contestants []contest.Contestant) {
-	var numbered []string
-	for number := range keys {
-		numbered = append(numbered, crew.Key(number))
-	}
 	for _, c := range contestants {
 		err := l.Testbed.Missing(c.Server)
 		if err == nil && c.Prepare != nil {
-			err = c.Prepare(ctx, l.environment(c, lease, 4), append(slices.Clone(numbered), l.faultKeys(c)...))
+			err = c.Prepare(ctx, l.environment(c, lease, 4))
 		}
 		if err != nil {
 			l.missing(c, "", err)
@@ -104,17 +103,6 @@ func (l *Lab) Close() {
 	if l.board != nil {
 		_ = l.board.Close()
 	}
-}
-
-// faultKeys are the keys of one contestant's faults. Each contestant has its own, because several
-// share their locks, and their faults happen at the same time.
-func (l *Lab) faultKeys(c contest.Contestant) (all []string) {
-	for _, fault := range results.FaultNames {
-		for trial := range l.Faults.Trials {
-			all = append(all, faultKey(c, fault, trial))
-		}
-	}
-	return all
 }
 
 func (l *Lab) environment(c contest.Contestant, lease time.Duration, contenders int) contest.Environment {
@@ -145,7 +133,7 @@ func (l *Lab) books(c contest.Contestant) crew.Books {
 // shuffled returns the contestants in a new random order.
 func (l *Lab) shuffled(of []contest.Contestant) []contest.Contestant {
 	order := make([]contest.Contestant, len(of))
-	for i, j := range l.random.Perm(len(of)) {
+	for i, j := range rand.Perm(len(of)) {
 		order[i] = of[j]
 	}
 	return order
@@ -188,7 +176,7 @@ func impersonal(text string) string { return placeOnMachine.ReplaceAllString(tex
 func rounds[Cell any](ctx context.Context, l *Lab, name string, count int, all []Cell, measure func(Cell) error) error {
 	total, done := count*len(all), 0
 	for range count {
-		for _, i := range l.random.Perm(len(all)) {
+		for _, i := range rand.Perm(len(all)) {
 			l.Tell(name, done, total)
 			done++
 			if err := measure(all[i]); err != nil {
@@ -201,4 +189,36 @@ func rounds[Cell any](ctx context.Context, l *Lab, name string, count int, all [
 	}
 	l.Tell(name, total, total)
 	return nil
+}
+
+// fill measures a round of each cell, so many times, and returns the cells that have any. The name
+// of a cell's contestant and its rounds are where at says.
+func fill[Cell, Round any](ctx context.Context, l *Lab, name string, count int, all []Cell,
+	at func(*Cell) (contestant string, found *[]Round),
+	measure func(ctx context.Context, c contest.Contestant, cell Cell) (Round, error),
+) (measured []Cell, err error) {
+	cells := make([]*Cell, len(all))
+	for i := range all {
+		cells[i] = &all[i]
+	}
+	err = rounds(ctx, l, name, count, cells, func(cell *Cell) error {
+		contestant, found := at(cell)
+		c, err := contest.Find(contestant)
+		if err != nil {
+			return err
+		}
+		round, err := measure(ctx, c, *cell)
+		if err != nil {
+			l.missing(c, name, err)
+			return nil
+		}
+		*found = append(*found, round)
+		return nil
+	})
+	for _, cell := range cells {
+		if _, found := at(cell); len(*found) > 0 {
+			measured = append(measured, *cell)
+		}
+	}
+	return measured, err
 }

@@ -74,7 +74,7 @@ const (
 	combined    = "txlock Combine, postgres.Open"
 	byHand      = "by hand: Lock, pgx.Batch"
 	transaction = "transaction by hand, PostgreSQL"
-	polling     = "SET NX PX by hand"
+	polling     = "redsync"
 	absent      = "GET_LOCK, MariaDB"
 )
 
@@ -85,9 +85,8 @@ const rounds = 3
 // brief is a plan that takes little time.
 func brief() measure.Plan {
 	plan := measure.Short()
-	plan.Seed = 1
 	plan.Turns = measure.TurnsPlan{Rounds: 2, Calls: 3}
-	plan.Uncontended = measure.TurnsPlan{Rounds: 2, Calls: 3, Allocs: true}
+	plan.Uncontended = measure.TurnsPlan{Rounds: 2, Calls: 3}
 	plan.Growth = measure.GrowthPlan{
 		KeysOfALock: []int{1, 100}, KeysInUse: []int{1, 10}, RoundTrips: []time.Duration{10 * time.Millisecond},
 		Rounds: 1, Calls: 10,
@@ -108,7 +107,7 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	bed := testbed.Start(ctx, []contest.Server{contest.PostgreSQL, contest.Redis}, func(contest.Server) {})
+	bed := testbed.Start(ctx, []contest.Server{contest.PostgreSQL, contest.Redis}, testbed.Durable)
 	defer func() { require.NoError(t, bed.Stop()) }()
 	var entrants []contest.Contestant
 	for _, name := range []string{
@@ -137,9 +136,7 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		require.NoError(t, lab.MeasureUncontended(ctx))
 		u := of(t, run.Uncontended, func(u results.Uncontended) bool { return u.Contestant == ours })
 		require.InDelta(t, 2, u.RoundTrips, 0.1)
-		require.Equal(t, 6, u.Calls)
 		require.GreaterOrEqual(t, u.P99, u.P50)
-		require.Positive(t, u.Allocs)
 	})
 	t.Run("growth", func(t *testing.T) {
 		require.NoError(t, lab.MeasureGrowth(ctx))
@@ -161,10 +158,6 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		require.Positive(t, slices.Min(figures(noLock, overlaps)))
 		failed := func(r results.ContendedRound) float64 { return float64(r.Failed) }
 		require.Zero(t, slices.Max(figures(ours, failed)))
-		connections := func(r results.ContendedRound) float64 { return float64(r.Connections) }
-		require.GreaterOrEqual(t, slices.Min(figures(ours, connections)), 16.0)
-		processor := func(r results.ContendedRound) float64 { return float64(r.ServerCPU) }
-		require.Positive(t, slices.Max(figures(ours, processor)))
 		handOff := func(r results.ContendedRound) float64 { return float64(r.HandOffP50) }
 		require.Less(t, slices.Min(figures(ours, handOff)), slices.Min(figures(polling, handOff)))
 		utilisation := func(r results.ContendedRound) float64 { return r.Utilisation }

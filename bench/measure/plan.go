@@ -2,7 +2,6 @@
 package measure
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/txlock/txlock/bench/results"
@@ -11,7 +10,6 @@ import (
 // Plan is how thoroughly to measure.
 type Plan struct {
 	Mode string
-	Seed uint64
 
 	Turns       TurnsPlan
 	Uncontended TurnsPlan
@@ -27,7 +25,6 @@ type Plan struct {
 type TurnsPlan struct {
 	Rounds int // with new connections
 	Calls  int // of each in each round
-	Allocs bool
 }
 
 // GrowthPlan has the numbers of keys and the distances.
@@ -103,7 +100,7 @@ func Short() Plan {
 	return Plan{
 		Mode:        "short",
 		Turns:       TurnsPlan{Rounds: 10, Calls: 100},
-		Uncontended: TurnsPlan{Rounds: 4, Calls: 50, Allocs: true},
+		Uncontended: TurnsPlan{Rounds: 4, Calls: 50},
 		Growth: GrowthPlan{
 			KeysOfALock: []int{1, 10, 100}, KeysInUse: []int{1, 100, 10_000},
 			RoundTrips: []time.Duration{time.Millisecond, 10 * time.Millisecond}, Rounds: 1, Calls: 20,
@@ -131,70 +128,33 @@ func Short() Plan {
 	}
 }
 
-// Full is for publishing.
+// Full is for publishing: more rounds, longer windows and more points in the plots.
 func Full() Plan {
-	return Plan{
-		Mode:        "full",
-		Turns:       TurnsPlan{Rounds: 30, Calls: 300},
-		Uncontended: TurnsPlan{Rounds: 16, Calls: 100, Allocs: true},
-		Growth: GrowthPlan{
-			KeysOfALock: []int{1, 10, 100, 256}, KeysInUse: []int{1, 10, 100, 1000, 10_000, 100_000},
-			RoundTrips: []time.Duration{
-				200 * time.Microsecond, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond,
-				200 * time.Millisecond,
-			},
-			Rounds: 3, Calls: 30,
+	p := Short()
+	p.Mode = "full"
+	p.Turns = TurnsPlan{Rounds: 30, Calls: 300}
+	p.Uncontended = TurnsPlan{Rounds: 16, Calls: 100}
+	p.Growth = GrowthPlan{
+		KeysOfALock: []int{1, 10, 100, 256}, KeysInUse: []int{1, 10, 100, 1000, 10_000, 100_000},
+		RoundTrips: []time.Duration{
+			200 * time.Microsecond, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond,
 		},
-		Contended: ContendedPlan{
-			Settings: []ContendedSetting{
-				{2, results.AfterNext},
-				{8, results.AfterNext},
-				{64, results.AfterNext},
-				{256, results.AfterNext},
-				{64, results.AtOnce},
-			},
-			Hold: time.Millisecond, Rounds: 2,
-			Window: Window{For: 400 * time.Millisecond, Least: 20, AtMost: 1300 * time.Millisecond},
-		},
-		Faults: FaultsPlan{Trials: 2, Lease: 2 * time.Second, Limit: 8 * time.Second, AtATime: 64},
-		Network: NetworkPlan{
-			Delay:       500 * time.Microsecond,
-			Uncontended: TurnsPlan{Rounds: 8, Calls: 30},
-			HotRows: HotRowsPlan{
-				Processes: 4, Callers: []int{16}, Connections: 16, Rounds: 2, For: time.Second,
-			},
-		},
-		Crowds: CrowdsPlan{
-			Callers: []int{9, 50, 200, 500}, Connections: 10, Hold: 2 * time.Millisecond, Rounds: 1,
-			Window: Window{For: 600 * time.Millisecond, Least: 3, AtMost: 4 * time.Second},
-		},
-		HotRows: HotRowsPlan{
-			Processes: 1, Callers: []int{1, 256}, Connections: 64, Rounds: 2, For: 500 * time.Millisecond,
-		},
+		Rounds: 3, Calls: 30,
 	}
-}
-
-// Settings describe the plan in the report.
-func (p Plan) Settings() []results.Setting {
-	return []results.Setting{
-		{Name: "in turns", Value: fmt.Sprintf("%d rounds on new connections, %d calls of each in a round",
-			p.Turns.Rounds, p.Turns.Calls)},
-		{Name: "uncontended", Value: fmt.Sprintf("the same, all contestants of a server: %d rounds of %d calls",
-			p.Uncontended.Rounds, p.Uncontended.Calls)},
-		{Name: "growth", Value: fmt.Sprintf("the same: %d rounds of %d calls", p.Growth.Rounds, p.Growth.Calls)},
-		{Name: "contended", Value: fmt.Sprintf("contenders in up to %d processes, holds of %v: %d × %v, up to %v "+
-			"until %d acquisitions", processes, p.Contended.Hold, p.Contended.Rounds, p.Contended.For,
-			p.Contended.AtMost, p.Contended.Least)},
-		{Name: "faults", Value: fmt.Sprintf("%d trials, up to %d at a time; lease %v; a fault ends after %v",
-			p.Faults.Trials, p.Faults.AtATime, p.Faults.Lease, p.Faults.Limit)},
-		{Name: "network", Value: fmt.Sprintf("a proxy on this machine, which delays by %v each way: %d rounds of %d "+
-			"calls; one article: %d × %v", p.Network.Delay, p.Network.Uncontended.Rounds,
-			p.Network.Uncontended.Calls, p.Network.HotRows.Rounds, p.Network.HotRows.For)},
-		{Name: "crowds", Value: fmt.Sprintf("one process with %d connections, holds of %v: %d × %v, up to %v until "+
-			"%d entries of the free key", p.Crowds.Connections, p.Crowds.Hold, p.Crowds.Rounds, p.Crowds.For,
-			p.Crowds.AtMost, p.Crowds.Least)},
-		{Name: "hot rows", Value: fmt.Sprintf("one process with up to %d connections: %d × %v",
-			p.HotRows.Connections, p.HotRows.Rounds, p.HotRows.For)},
-		{Name: "lease outside the faults", Value: lease.String()},
+	p.Contended.Settings = []ContendedSetting{
+		{2, results.AfterNext},
+		{8, results.AfterNext},
+		{64, results.AfterNext},
+		{256, results.AfterNext},
+		{64, results.AtOnce},
 	}
+	p.Contended.Rounds = 2
+	p.Contended.Window = Window{For: 400 * time.Millisecond, Least: 20, AtMost: 1300 * time.Millisecond}
+	p.Faults.Trials, p.Faults.Limit = 2, 8*time.Second
+	p.Network.Uncontended = TurnsPlan{Rounds: 8, Calls: 30}
+	p.Network.HotRows.Rounds, p.Network.HotRows.For = 2, time.Second
+	p.Crowds.Callers = []int{9, 50, 200, 500}
+	p.Crowds.Window = Window{For: 600 * time.Millisecond, Least: 3, AtMost: 4 * time.Second}
+	p.HotRows.Callers, p.HotRows.Rounds, p.HotRows.For = []int{1, 256}, 2, 500*time.Millisecond
+	return p
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/crew"
+	"github.com/txlock/txlock/bench/database"
 	"github.com/txlock/txlock/bench/results"
 	"github.com/txlock/txlock/bench/testbed"
 )
@@ -26,8 +27,8 @@ type scene struct {
 	contestant contest.Contestant
 	fault      string
 	job        crew.Guard
-	account    *account
-	proxy      testbed.Proxy // between the holder's client and the server
+	account    *database.Database // has the number
+	proxy      testbed.Proxy      // between the holder's client and the server
 
 	holder, waiter, second *crew.Process // waiter waits for holder, second waits behind waiter
 	guarded                map[*crew.Process]crew.Guarded
@@ -49,7 +50,11 @@ func (s *scene) stage(ctx context.Context) (err error) {
 			s.end()
 		}
 	}()
-	if s.account, err = s.lab.openAccount(ctx, s.job); err != nil {
+	if s.account, err = s.job.Entrant.Books.Open(ctx, 1); err != nil {
+		return err
+	}
+	if _, err = s.account.Exec(ctx, nil, "INSERT INTO "+crew.AccountTable+" (name, number) VALUES (?, 0)",
+		s.job.Account); err != nil {
 		return err
 	}
 	if s.proxy, err = s.lab.Testbed.Proxied(s.contestant.Server); err != nil {
@@ -105,16 +110,14 @@ func (s *scene) play(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	number, err := s.account.read(ctx)
+	number, err := s.account.Number(ctx, nil, "SELECT number FROM "+crew.AccountTable+" WHERE name = ?", s.job.Account)
 	for p, guarded := range s.guarded {
 		times := number / s.amount(p) % amounts
 		if guarded.Written && times != 1 || times > 1 {
 			s.outcome.Lost++
 		}
 	}
-	if g := s.guarded[s.holder]; g.Told {
-		s.outcome.Told, s.outcome.Note = true, impersonal(g.Error)
-	}
+	s.outcome.Told = s.guarded[s.holder].Told
 	return err
 }
 
@@ -277,7 +280,6 @@ func (s *scene) await(ctx context.Context, p *crew.Process) error {
 func (s *scene) awaitDone(ctx context.Context, p *crew.Process, left crew.Message) error {
 	m, err := p.Await(ctx, crew.Done, unlockLimit)
 	if crew.Late(err) {
-		s.outcome.Note = fmt.Sprintf("an unlock did not return within %v", unlockLimit)
 		m, err = left, nil
 	}
 	if err == nil {
@@ -296,6 +298,6 @@ func (s *scene) end() {
 		_ = s.proxy.Close()
 	}
 	if s.account != nil {
-		s.account.close()
+		_ = s.account.Close()
 	}
 }

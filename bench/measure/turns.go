@@ -16,7 +16,6 @@ import (
 func (l *Lab) turns(ctx context.Context, name string, entrants []contest.Contestant, job crew.Turns) (
 	found []crew.Turned, err error,
 ) {
-	job.Seed = l.random.Uint64()
 	for _, c := range entrants {
 		job.Entrants = append(job.Entrants, l.entrant(c, lease, 1))
 	}
@@ -81,15 +80,14 @@ func (l *Lab) MeasureUncontended(ctx context.Context) (err error) {
 func (l *Lab) uncontended(ctx context.Context, name string, plan TurnsPlan) (all []results.Uncontended, err error) {
 	groups := l.byServer(contest.Times)
 	found, err := l.timed(ctx, name, plan.Rounds, groups, crew.Turns{
-		Keys: 1, AtOnce: 1, Calls: plan.Calls, Allocs: plan.Allocs,
+		Keys: 1, AtOnce: 1, Calls: plan.Calls,
 	})
 	for _, c := range slices.Concat(groups...) {
 		if one := found[c.Name]; len(one.Latencies) > 0 {
 			all = append(all, results.Uncontended{
-				Contestant: c.Name, Calls: len(one.Latencies),
-				P50:        time.Duration(results.Quantile(one.Latencies, 0.5)),
-				P99:        time.Duration(results.Quantile(one.Latencies, 0.99)),
-				RoundTrips: l.roundTrips(ctx, c), Allocs: one.Allocs, AllocBytes: one.AllocBytes,
+				Contestant: c.Name, RoundTrips: l.roundTrips(ctx, c),
+				P50: time.Duration(results.Quantile(one.Latencies, 0.5)),
+				P99: time.Duration(results.Quantile(one.Latencies, 0.99)),
 			})
 		}
 	}

@@ -27,9 +27,8 @@ const (
 // generated is a run with made-up figures.
 func generated() results.Run {
 	run := results.Run{
-		Started: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Took: 42 * time.Minute, Mode: "full", Seed: 4711,
-		Machine:  results.Machine{CPU: "Some Processor", Kernel: "Linux 6.12", Go: "go1.26.0", Cores: 2},
-		Settings: []results.Setting{{Name: "growth", Value: "some rounds"}},
+		Started: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Took: 42 * time.Minute, Mode: "full",
+		Machine: results.Machine{CPU: "Some Processor", Kernel: "Linux 6.12", Go: "go1.26.0", Cores: 2},
 		Servers: []results.Server{{
 			Name: "PostgreSQL", Version: "18.1", Origin: "container",
 			Durability: []results.Setting{{Name: "fsync", Value: "on"}},
@@ -112,8 +111,8 @@ func TestReportHasAll(t *testing.T) {
 	r := New(generated())
 	files := written(t, func(folder string) error { return r.Write(folder, "run") })
 	for _, text := range []string{
-		lock, noQueue, combine, hand, sale, `a \| lock that polls`, "4711", "Some Processor", "fsync = on",
-		"some rounds", "the server cannot be started: no image",
+		lock, noQueue, combine, hand, sale, `a \| lock that polls`, "Some Processor", "fsync = on",
+		"the server cannot be started: no image",
 		"1.20 (1.10–1.30)", "not within 10.0 s, **2 lost**, holder told",
 		"**1002 sales, but 999 pieces are gone**", "1 ms away", "hand-off p50, 64 contenders", "5.00 ×",
 		"(run-keys-in-use.svg)",

@@ -28,9 +28,7 @@ type contended struct {
 	results.Contended
 	p50, p99                     time.Duration
 	perSecond, utilisation, jain float64
-	serverCPU                    time.Duration // of one acquisition
 	longestWait                  time.Duration // of all rounds
-	connections                  int
 	overlaps, failed             int
 	atLeast                      bool // the end of the run cut off most of the hand-offs
 }
@@ -53,29 +51,26 @@ func sumUpContended(c results.Contended) contended {
 		jain:        median(c.Rounds, func(r round) float64 { return r.Jain }),
 		perSecond:   median(c.Rounds, func(r round) float64 { return perSecond(r.Acquisitions, r.Took) }),
 	}
-	var processor time.Duration
-	acquisitions, handOffs, cut := 0, 0, 0
+	handOffs, cut := 0, 0
 	for _, r := range c.Rounds {
-		processor += r.ServerCPU
-		acquisitions += r.Acquisitions
 		handOffs += r.HandOffs
 		cut += r.Cut
-		s.connections, s.longestWait = max(s.connections, r.Connections), max(s.longestWait, r.LongestWait)
+		s.longestWait = max(s.longestWait, r.LongestWait)
 		s.overlaps += r.Overlaps
 		s.failed += r.Failed
 	}
 	s.atLeast = 2*cut >= max(1, handOffs)
-	s.serverCPU = processor / time.Duration(max(1, acquisitions))
 	return s
 }
 
 // crowd summarises a crowd over its rounds.
 type crowd struct {
-	p50, p99   time.Duration // of the wait for the free key
-	cut        bool          // the end cut a wait off
-	hot        float64       // how often a caller got the hot key, in a second
-	busy, open int
-	failed     int
+	p50, p99 time.Duration // of the wait for the free key
+	cut      bool          // the end cut a wait off
+	hot      float64       // how often a caller got the hot key, in a second
+	busy     int
+	overlaps int
+	failed   int
 }
 
 // free formats the wait for the free key.
@@ -95,7 +90,8 @@ func sumUpCrowd(c results.Crowd) crowd {
 	}
 	for _, r := range c.Rounds {
 		s.cut = s.cut || r.Cut
-		s.busy, s.open = max(s.busy, r.Busy), max(s.open, r.Open)
+		s.busy = max(s.busy, r.Busy)
+		s.overlaps += r.Overlaps
 		s.failed += r.Failed
 	}
 	return s

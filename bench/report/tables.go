@@ -97,13 +97,12 @@ func (r *Report) InTurns() string {
 // Free has all contestants without contention, near and far.
 func (r *Report) Free() string {
 	t := table{text: 2, head: []string{
-		"contestant", "p50", "p99", "round trips", "allocations", "bytes", "p50, " + r.Trip() + " away",
-		"waiter", "remark",
+		"contestant", "p50", "p99", "round trips", "p50, " + r.Trip() + " away", "waiter", "remark",
 	}}
 	for _, u := range r.Uncontended {
 		c := r.contestants[u.Contestant]
-		t.add(u.Contestant, duration(u.P50), duration(u.P99), number(u.RoundTrips), number(u.Allocs),
-			number(u.AllocBytes), duration(find(r.Network.Uncontended, u.Contestant).P50), c.Waits, c.Remark)
+		t.add(u.Contestant, duration(u.P50), duration(u.P99), number(u.RoundTrips),
+			duration(find(r.Network.Uncontended, u.Contestant).P50), c.Waits, c.Remark)
 	}
 	return t.String()
 }
@@ -133,13 +132,13 @@ func (r *Report) Growing(by string) string {
 func (r *Report) Waiting() string {
 	t := table{head: []string{
 		"contestant", "contenders", "ask again", "hand-off p50", "p99", "in use", "locks/s", "fair (Jain)",
-		"longest wait", "server's time", "connections", "overlaps", "failed",
+		"longest wait", "overlaps", "failed",
 	}}
 	for _, c := range r.Contended {
 		s := sumUpContended(c)
 		t.add(c.Contestant, count(c.Contenders), string(c.Rejoin), s.handOff(s.p50), s.handOff(s.p99),
-			share(s.utilisation), number(s.perSecond), number(s.jain), duration(s.longestWait), duration(s.serverCPU),
-			count(s.connections), count(s.overlaps), count(s.failed))
+			share(s.utilisation), number(s.perSecond), number(s.jain), duration(s.longestWait), count(s.overlaps),
+			count(s.failed))
 	}
 	return t.String()
 }
@@ -147,12 +146,12 @@ func (r *Report) Waiting() string {
 // InCrowds has the free key beside the callers of another.
 func (r *Report) InCrowds() string {
 	t := table{head: []string{
-		"contestant", "callers", "free key p50", "p99", "hot key, locks/s", "busy sessions", "connections", "failed",
+		"contestant", "callers", "free key p50", "p99", "hot key, locks/s", "busy sessions", "overlaps", "failed",
 	}}
 	for _, c := range r.Crowds {
 		s := sumUpCrowd(c)
-		t.add(c.Contestant, count(c.Callers), s.free(s.p50), s.free(s.p99), number(s.hot), count(s.busy), count(s.open),
-			count(s.failed))
+		t.add(c.Contestant, count(c.Callers), s.free(s.p50), s.free(s.p99), number(s.hot), count(s.busy),
+			count(s.overlaps), count(s.failed))
 	}
 	return t.String()
 }

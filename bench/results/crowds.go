@@ -12,18 +12,15 @@ type Network struct {
 
 // Crowd is one process with many callers of one key, and one caller of another key, which is free.
 type Crowd struct {
-	Contestant  string
-	Callers     int // of the one key
-	Connections int // that the process may use; some libraries cannot be told
-	Hold        time.Duration
-	Rounds      []CrowdRound
+	Contestant string
+	Callers    int // of the one key
+	Rounds     []CrowdRound
 }
 
 // CrowdRound is one round of Crowd.
 type CrowdRound struct {
 	Took time.Duration
 	Hot  int // how often a caller got the key that all want
-	Free int // how often the caller of the free key asked
 	// FreeP50 and FreeP99 are the times until the caller of the free key had it. A wait that the
 	// end of the round cut off counts with the time until then; Cut says that there was one.
 	FreeP50, FreeP99 time.Duration
@@ -31,7 +28,6 @@ type CrowdRound struct {
 	// Busy is the largest number of sessions that were seen in a transaction or at work, the free
 	// key's among them. It is 0 on servers that are no databases.
 	Busy     int
-	Open     int // connections at the server
 	Overlaps int // number of entries while another was inside
 	Failed   int // number of calls that returned an error
 }
@@ -39,11 +35,9 @@ type CrowdRound struct {
 // HotRow is callers that each sell one piece of the same article: one row of stock, and a row for
 // each sale.
 type HotRow struct {
-	Contestant  string
-	Processes   int // with that many callers and connections each
-	Callers     int
-	Connections int
-	Rounds      []HotRowRound
+	Contestant string
+	Callers    int // of each process
+	Rounds     []HotRowRound
 }
 
 // HotRowRound is one round of HotRow.

@@ -9,11 +9,7 @@ type Run struct {
 	Started time.Time
 	Took    time.Duration
 	Mode    string // "short" or "full"
-	Seed    uint64
 	Machine Machine
-	// Settings describe how thoroughly the run measured: rounds, times, lease and poll interval, as
-	// text.
-	Settings []Setting
 
 	Servers     []Server
 	Contestants []Contestant
@@ -65,11 +61,8 @@ type Turns struct {
 // Uncontended is one client that locks and unlocks a key that nobody else wants.
 type Uncontended struct {
 	Contestant string
-	Calls      int
 	P50, P99   time.Duration // over all calls
 	RoundTrips float64       // per call, counted on the wire
-	Allocs     float64       // per call
-	AllocBytes float64       // per call
 }
 
 // Growth is the time of a lock that nobody else wants, when something grows.
@@ -108,8 +101,6 @@ const (
 type Contended struct {
 	Contestant string
 	Contenders int
-	Processes  int
-	Hold       time.Duration // as requested
 	Rejoin     Rejoin
 	Rounds     []ContendedRound
 }
@@ -123,9 +114,7 @@ type ContendedRound struct {
 	// HandOffs is the number of hand-offs. Cut is how many of them the end of the run cut off.
 	// These count with the time that had passed, so their real times are at least that.
 	HandOffs, Cut int
-	Utilisation   float64 // share of the time in which the lock was held
-	ServerCPU     time.Duration
-	Connections   int
+	Utilisation   float64       // share of the time in which the lock was held
 	LongestWait   time.Duration // includes those that still wait at the end
 	// Jain is the fairness of the contenders' numbers of acquisitions. 1 is as equal as possible
 	// with that many acquisitions; 1/n means that one contender has all.
@@ -164,5 +153,4 @@ type FaultTrial struct {
 	// Told is whether the holder got an error: from its work, whose context had ended, or from the
 	// unlock or commit.
 	Told bool
-	Note string // anything unexpected
 }

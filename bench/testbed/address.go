@@ -1,11 +1,7 @@
 package testbed
 
 import (
-	"errors"
-	"fmt"
-	"net"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -51,39 +47,4 @@ func (t *Testbed) Proxied(server contest.Server) (p Proxy, err error) {
 	}
 	p.Address = strings.Replace(address, host, p.Addr(), 1)
 	return p, nil
-}
-
-// Connections returns the number of a server's connections, as the kernel counts them.
-func (t *Testbed) Connections(server contest.Server) (int, error) {
-	var table string
-	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, err := os.ReadFile(file)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return 0, err
-		}
-		table += string(text)
-	}
-	host, err := hostOf(server, t.Address(server))
-	if err != nil {
-		return 0, err
-	}
-	_, port, err := net.SplitHostPort(host)
-	if err != nil {
-		return 0, err
-	}
-	return established(table, port), nil
-}
-
-// established counts the lines of such a table with this local port and the state ESTABLISHED,
-// which are the server's ends.
-func established(table, port string) (total int) {
-	var number int
-	_, _ = fmt.Sscan(port, &number)
-	local := fmt.Sprintf(":%04X", number)
-	for _, line := range strings.Split(table, "\n") {
-		if fields := strings.Fields(line); len(fields) > 3 && strings.HasSuffix(fields[1], local) && fields[3] == "01" {
-			total++
-		}
-	}
-	return total
 }

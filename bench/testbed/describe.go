@@ -1,15 +1,13 @@
 package testbed
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"strings"
-	"time"
+
+	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/database"
@@ -47,13 +45,16 @@ func describe(ctx context.Context, server contest.Server, address string) (
 	case contest.Redis:
 		return describeRedis(ctx, address)
 	case contest.Etcd:
-		text, err := get(ctx, address+"/version")
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{address}, Logger: zap.NewNop()})
 		if err != nil {
 			return "", nil, err
 		}
-		var numbers struct{ Etcdserver string }
-		err = json.Unmarshal([]byte(text), &numbers)
-		return numbers.Etcdserver, asItShips, err
+		defer client.Close()
+		status, err := client.Status(ctx, address)
+		if err != nil {
+			return "", nil, err
+		}
+		return status.Version, asItShips, nil
 	case contest.PostgreSQL:
 		return describeSQL(ctx, server, address, "SHOW server_version", "SELECT name, setting FROM pg_settings "+
 			"WHERE name IN ('fsync', 'synchronous_commit', 'wal_sync_method', 'full_page_writes') ORDER BY name")
@@ -91,70 +92,18 @@ func describeSQL(ctx context.Context, server contest.Server, address, version, s
 }
 
 func describeRedis(ctx context.Context, address string) (version string, durability []results.Setting, err error) {
-	info, err := talk(ctx, address, "INFO server\r\nQUIT\r\n", "redis_version:")
+	client := redis.NewClient(&redis.Options{Addr: address})
+	defer client.Close()
+	server, err := client.InfoMap(ctx, "server").Result()
 	if err != nil {
 		return "", nil, err
 	}
 	for _, name := range []string{"appendonly", "save"} {
-		value, err := talk(ctx, address, "CONFIG GET "+name+"\r\nQUIT\r\n", "")
+		value, err := client.ConfigGet(ctx, name).Result()
 		if err != nil {
 			return "", nil, err
 		}
-		// The answer is an array of two texts, each after a line with its length. The last line is
-		// the answer to QUIT.
-		lines := strings.Split(strings.TrimSpace(value), "\r\n")
-		if len(lines) < 6 {
-			return "", nil, fmt.Errorf("CONFIG GET %s: %q", name, value)
-		}
-		durability = append(durability, results.Setting{Name: name, Value: lines[4]})
+		durability = append(durability, results.Setting{Name: name, Value: value[name]})
 	}
-	return info, durability, nil
-}
-
-// talk sends a request to a server that closes the connection after its answer. It returns the
-// answer or, with a prefix, the rest of the line that begins with it.
-func talk(ctx context.Context, address, request, prefix string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return "", err
-	}
-	if _, err := io.WriteString(conn, request); err != nil {
-		return "", err
-	}
-	text, err := io.ReadAll(conn)
-	if err != nil || prefix == "" {
-		return string(text), err
-	}
-	for lines := bufio.NewScanner(strings.NewReader(string(text))); lines.Scan(); {
-		if value, found := strings.CutPrefix(lines.Text(), prefix); found {
-			return value, nil
-		}
-	}
-	return "", fmt.Errorf("%s: no %q in the answer %q", address, prefix, text)
-}
-
-// get reads a page.
-func get(ctx context.Context, url string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	request.Close = true // does not keep the connection
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", url, response.Status)
-	}
-	return string(text), err
+	return server["Server"]["redis_version"], durability, nil
 }

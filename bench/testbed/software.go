@@ -6,11 +6,13 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
-// redis is a Redis with its default durability.
-var redis = servers.Software{
+// redisServer is a Redis with its default durability.
+var redisServer = servers.Software{
 	Name: "Redis", Variable: "TXLOCK_REDIS",
 	// redis-server is a link to a file of the package redis-tools.
 	Packages: servers.Packages{Suite: "sid", Names: []string{"redis-server", "redis-tools"}, Libraries: true},
@@ -19,14 +21,13 @@ var redis = servers.Software{
 	Find:     servers.ProgramOf("redis-server"),
 	Run: func(folder string, port int) servers.Run {
 		return servers.Run{
-			Arguments: []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", folder}, DSN: local(port),
+			Arguments: []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", folder},
+			DSN:       fmt.Sprintf("127.0.0.1:%d", port),
 		}
 	},
 	Answers: func(ctx context.Context, dsn string) error {
-		return answers(talk(ctx, dsn, "PING\r\nQUIT\r\n", "+PONG"))
+		client := redis.NewClient(&redis.Options{Addr: dsn, MaxRetries: -1})
+		defer client.Close()
+		return client.Ping(ctx).Err()
 	},
 }
-
-func local(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
-
-func answers(_ string, err error) error { return err }

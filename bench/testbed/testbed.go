@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/internal/test/servers"
@@ -24,19 +23,22 @@ var (
 		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
 	}
 	software = map[contest.Server]servers.Software{
-		contest.Redis: redis, contest.Etcd: servers.Etcd,
+		contest.Redis: redisServer, contest.Etcd: servers.Etcd,
 	}
 )
 
+// Durable are the options of databases for measurements.
+var Durable = servers.Options{Durable: true, Connections: 1000}
+
 // Start finds or starts servers. It is no error if some cannot be started: Missing returns the
-// reason.
-func Start(ctx context.Context, wanted []contest.Server, started func(contest.Server)) *Testbed {
+// reason. The options are for databases.
+func Start(ctx context.Context, wanted []contest.Server, options servers.Options) *Testbed {
 	t := &Testbed{running: map[contest.Server]*servers.Server{}, failed: map[contest.Server]error{}}
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	for _, server := range wanted {
 		group.Go(func() {
-			running, err := Run(ctx, server, servers.Options{Durable: true, Connections: 1000})
+			running, err := run(ctx, server, options)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -44,15 +46,14 @@ func Start(ctx context.Context, wanted []contest.Server, started func(contest.Se
 				return
 			}
 			t.running[server] = running
-			started(server)
 		})
 	}
 	group.Wait()
 	return t
 }
 
-// Run finds or starts a server. The options are for databases.
-func Run(ctx context.Context, server contest.Server, options servers.Options) (*servers.Server, error) {
+// run finds or starts a server.
+func run(ctx context.Context, server contest.Server, options servers.Options) (*servers.Server, error) {
 	if kind, ok := kinds[server]; ok {
 		return servers.Start(ctx, kind, options)
 	}
@@ -77,9 +78,6 @@ func (t *Testbed) Address(server contest.Server) string {
 	}
 	return ""
 }
-
-// CPU returns the processor time that a running server has used so far.
-func (t *Testbed) CPU(server contest.Server) (time.Duration, error) { return t.running[server].CPU() }
 
 // Stop stops all servers.
 func (t *Testbed) Stop() (err error) {
