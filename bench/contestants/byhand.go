@@ -34,42 +34,12 @@ type hand struct {
 type opening = func(ctx context.Context, env contest.Environment) (contest.Client, error)
 
 var hands = []hand{
-	{
-		contest.PostgreSQL, "pgx.Batch",
-		[]string{"postgres.Open", "postgres.New"},
-		[]use{useLock, useDo, useLockTx, useExec},
-		openBatch,
-	},
-	{
-		contest.PostgreSQL, "database/sql on PostgreSQL",
-		[]string{"postgres.NewSQL"},
-		[]use{useLock, useDo, useLockTx},
-		openByOne(contest.PostgreSQL),
-	},
-	{
-		contest.MySQL, "one query on MySQL",
-		[]string{"mysql.Open"},
-		[]use{useLock, useDo, useExec},
-		openOneQuery,
-	},
-	{
-		contest.MySQL, "database/sql on MySQL",
-		[]string{"mysql.New"},
-		[]use{useLock, useDo, useLockTx},
-		openByOne(contest.MySQL),
-	},
-	{
-		contest.MariaDB, "one query on MariaDB",
-		[]string{"mysql.Open on MariaDB"},
-		[]use{useLock, useDo, useExec},
-		openOneQuery,
-	},
-	{
-		contest.MariaDB, "database/sql on MariaDB",
-		[]string{"mysql.New on MariaDB"},
-		[]use{useLock, useDo, useLockTx},
-		openByOne(contest.MariaDB),
-	},
+	{contest.PostgreSQL, "pgx.Batch", []string{"postgres.Open", "postgres.New"}, append(ofPools, useExec), openBatch},
+	{contest.PostgreSQL, "database/sql on PostgreSQL", []string{"postgres.NewSQL"}, ofPools, openByOne(contest.PostgreSQL)},
+	{contest.MySQL, "one query on MySQL", []string{"mysql.Open"}, ofOpen, openOneQuery},
+	{contest.MySQL, "database/sql on MySQL", []string{"mysql.New"}, ofPools, openByOne(contest.MySQL)},
+	{contest.MariaDB, "one query on MariaDB", []string{"mysql.Open on MariaDB"}, ofOpen, openOneQuery},
+	{contest.MariaDB, "database/sql on MariaDB", []string{"mysql.New on MariaDB"}, ofPools, openByOne(contest.MariaDB)},
 }
 
 func init() {

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/txlock/txlock/bench/contest"
 	_ "github.com/txlock/txlock/bench/contestants"
 	"github.com/txlock/txlock/bench/database"
@@ -45,9 +48,7 @@ func TestContestants(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			env := contest.Environment{Address: bed.Address(c.Server), Lease: lease, Contenders: callers}
 			if c.Prepare != nil {
-				if err := c.Prepare(t.Context(), env); err != nil {
-					t.Fatal("prepare:", err)
-				}
+				require.NoError(t, c.Prepare(t.Context(), env))
 			}
 			works := c.In(contest.Times | contest.Crowd)
 			if works {
@@ -58,22 +59,14 @@ func TestContestants(t *testing.T) {
 			subject := &table{Contestant: c, id: id, ctx: ctx}
 			if c.Server.SQL() {
 				books, err := database.Open(t.Context(), c.Server, env.Address, 1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				defer books.Close()
 				subject.books = books
 			}
 			for i := range subject.clients {
 				client, err := c.Open(t.Context(), env)
-				if err != nil {
-					t.Fatal("open:", err)
-				}
-				defer func() {
-					if err := client.Close(); err != nil {
-						t.Error("close:", err)
-					}
-				}()
+				require.NoError(t, err)
+				defer func() { assert.NoError(t, client.Close()) }()
 				subject.clients[i] = client
 			}
 			if !works {
@@ -98,9 +91,7 @@ func (s *table) hold(t *testing.T, client int, names []string, work contest.Work
 	for _, name := range names {
 		keys = append(keys, keyOf(s.id, name))
 	}
-	if err := s.clients[client].Hold(s.ctx, keys, work); err != nil {
-		t.Errorf("hold %q: %v", keys, err)
-	}
+	assert.NoError(t, s.clients[client].Hold(s.ctx, keys, work), keys)
 }
 
 // excludes increments a counter under one key. Half of the callers lock a second key as well.
@@ -117,9 +108,7 @@ func (s *table) excludes(t *testing.T) {
 		group.Go(func() {
 			for range rounds {
 				s.hold(t, caller%2, keys, func(ctx context.Context, tx contest.Tx) error {
-					if inside.Add(1) != 1 {
-						t.Error("two are inside")
-					}
+					assert.EqualValues(t, 1, inside.Add(1), "who are inside")
 					defer inside.Add(-1)
 					_, err := s.add(ctx, tx)
 					return err
@@ -132,9 +121,7 @@ func (s *table) excludes(t *testing.T) {
 		read, err = s.add(ctx, tx)
 		return err
 	})
-	if read != int64(callers*rounds) {
-		t.Errorf("%d of %d increments are there", read, callers*rounds)
-	}
+	require.EqualValues(t, callers*rounds, read, "increments that are there")
 }
 
 // add reads and writes. In between it gives others time to do the same.
@@ -166,9 +153,7 @@ func (s *table) returnsErrors(t *testing.T) {
 			return refused
 		})
 		end()
-		if !errors.Is(err, refused) {
-			t.Error("the error of the work was", err)
-		}
+		require.ErrorIs(t, err, refused)
 		s.isFree(t, "error")
 	}
 }
@@ -180,9 +165,7 @@ func (s *table) isFree(t *testing.T, keys ...string) {
 	for client := range s.clients {
 		start := time.Now()
 		s.hold(t, client, keys, func(context.Context, contest.Tx) error { return nil })
-		if took := time.Since(start); took > lease/2 {
-			t.Errorf("locked %q only after %v", keys, took)
-		}
+		require.Less(t, time.Since(start), lease/2, keys)
 	}
 }
 
@@ -212,9 +195,9 @@ func (s *table) wait(t *testing.T, client int, key string) {
 		return nil
 	})
 	ended, _ := ctx.Deadline()
-	if late := time.Since(ended); err == nil || late < 0 || late > soon {
-		t.Errorf("a wait for %q ended %v after its context, with %v", key, late, err)
-	}
+	late := time.Since(ended)
+	assert.Error(t, err, key)
+	assert.True(t, 0 <= late && late <= soon, "a wait for %q ended %v after its context", key, late)
 }
 
 // counts checks that each call has done its statement: an Exec has that instead of work.
@@ -225,7 +208,6 @@ func (s *table) counts(t *testing.T) {
 	}
 	group.Wait()
 	n, err := s.books.Number(s.ctx, nil, "SELECT n FROM bench_counter")
-	if err != nil || n != callers {
-		t.Errorf("%d of %d calls have counted: %v", n, callers, err)
-	}
+	require.NoError(t, err)
+	require.EqualValues(t, callers, n, "calls that have counted")
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"net/url"
-	"strconv"
 
 	"github.com/jackc/pgx/v5"
 
@@ -28,6 +26,12 @@ const (
 	useExec   use = "Exec"
 )
 
+// The uses of a client that owns its connections, and of one on a pool of the program.
+var (
+	ofOpen  = []use{useLock, useDo, useExec}
+	ofPools = []use{useLock, useDo, useLockTx}
+)
+
 var remarks = map[use]string{
 	useLock:   "Lock and Unlock; the work is in a transaction of its own",
 	useDo:     "the work is in the lock's transaction",
@@ -45,13 +49,13 @@ type client struct {
 }
 
 var clients = []client{
-	{contest.PostgreSQL, "postgres.Open", openPostgres, []use{useLock, useDo, useExec}, true},
-	{contest.PostgreSQL, "postgres.New", openPostgresPool, []use{useLock, useDo, useLockTx, useExec}, false},
-	{contest.PostgreSQL, "postgres.NewSQL", openPostgresSQL, []use{useLock, useDo, useLockTx}, false},
-	{contest.MySQL, "mysql.Open", openMySQL, []use{useLock, useDo, useExec}, true},
-	{contest.MySQL, "mysql.New", openMySQLPool, []use{useLock, useDo, useLockTx}, false},
-	{contest.MariaDB, "mysql.Open on MariaDB", openMySQL, []use{useLock, useDo, useExec}, true},
-	{contest.MariaDB, "mysql.New on MariaDB", openMySQLPool, []use{useLock, useDo, useLockTx}, false},
+	{contest.PostgreSQL, "postgres.Open", openPostgres, ofOpen, true},
+	{contest.PostgreSQL, "postgres.New", openPostgresPool, ofPools, false},
+	{contest.PostgreSQL, "postgres.NewSQL", openPostgresSQL, ofPools, false},
+	{contest.MySQL, "mysql.Open", openMySQL, ofOpen, true},
+	{contest.MySQL, "mysql.New", openMySQLPool, ofPools, false},
+	{contest.MariaDB, "mysql.Open on MariaDB", openMySQL, ofOpen, true},
+	{contest.MariaDB, "mysql.New on MariaDB", openMySQLPool, ofPools, false},
 }
 
 // parts are the measurements in which a use takes part with the clients that take part everywhere.
@@ -180,15 +184,7 @@ func (l library[Tx]) Close() error {
 }
 
 func openPostgres(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
-	address, err := url.Parse(env.Address)
-	if err != nil {
-		return nil, err
-	}
-	settings := address.Query()
-	settings.Set("pool_max_conns", strconv.Itoa(env.Contenders))
-	settings.Set("pool_min_conns", strconv.Itoa(env.Contenders))
-	address.RawQuery = settings.Encode()
-	driver, err := postgres.Open(ctx, address.String())
+	driver, err := postgres.Open(ctx, servers.WithPool(env.Address, env.Contenders))
 	if err != nil {
 		return nil, err
 	}

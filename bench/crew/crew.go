@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Crew is a set of workers with the same job. A worker that does not obey is replaced.
@@ -51,19 +53,13 @@ func (c *Crew) Run(ctx context.Context, jobs []Job, during func()) ([]Message, e
 	return reports, nil
 }
 
+// each returns the first error: the errors of the others say the same.
 func (c *Crew) each(members []*Process, do func(i int, p *Process) error) error {
-	failed := make([]error, len(members))
-	var group sync.WaitGroup
+	var group errgroup.Group
 	for i, p := range members {
-		group.Go(func() { failed[i] = do(i, p) })
+		group.Go(func() error { return do(i, p) })
 	}
-	group.Wait()
-	for _, err := range failed {
-		if err != nil {
-			return err // the errors of the others say the same
-		}
-	}
-	return nil
+	return group.Wait()
 }
 
 // replace kills workers, some of which may be in the middle of a job, and starts new ones.

@@ -122,27 +122,22 @@ func (p *Process) Signal(signal syscall.Signal) error { return p.command.Process
 // Kill kills the worker, and returns when it is gone.
 func (p *Process) Kill() {
 	_ = p.command.Process.Kill()
-	for {
-		select {
-		case <-p.messages:
-		case <-p.exited:
-			return
-		}
-	}
+	p.awaitExit()
 }
 
 // Close ends the worker: it ends when its input does.
 func (p *Process) Close() {
 	_ = p.input.Close()
-	timer := time.NewTimer(3 * time.Second)
-	defer timer.Stop()
+	late := time.AfterFunc(3*time.Second, func() { _ = p.command.Process.Kill() })
+	defer late.Stop()
+	p.awaitExit()
+}
+
+func (p *Process) awaitExit() {
 	for {
 		select {
 		case <-p.messages:
 		case <-p.exited:
-			return
-		case <-timer.C:
-			p.Kill()
 			return
 		}
 	}

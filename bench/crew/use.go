@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock/bench/contest"
 )
@@ -33,21 +34,22 @@ func (w *worker) use(entrant Entrant, callers func(ctx context.Context, client c
 // rehearse locks a key for each caller of the client at once. Pools then have their connections
 // open and their statements prepared before anything is measured.
 func rehearse(client contest.Client, callers int) error {
-	failed := make([]error, callers)
 	for range 3 {
-		var group sync.WaitGroup
-		for i := range failed {
-			key := fmt.Sprintf("rehearsal %d of %d", i, os.Getpid())
-			group.Go(func() {
-				failed[i] = client.Hold(context.Background(), []string{key}, func(context.Context, contest.Tx) error {
+		var group errgroup.Group
+		for i := range callers {
+			keys := []string{fmt.Sprintf("rehearsal %d of %d", i, os.Getpid())}
+			group.Go(func() error {
+				return client.Hold(context.Background(), keys, func(context.Context, contest.Tx) error {
 					time.Sleep(time.Millisecond) // the other callers hold theirs at the same time
 					return nil
 				})
 			})
 		}
-		group.Wait()
+		if err := group.Wait(); err != nil {
+			return err
+		}
 	}
-	return errors.Join(failed...)
+	return nil
 }
 
 // failures are calls that returned an error. They belong to one goroutine.

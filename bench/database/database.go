@@ -5,12 +5,12 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"sync"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock/bench/contest"
 )
@@ -85,21 +85,19 @@ func open(server contest.Server, address string) (*sql.DB, error) {
 
 // together takes n connections at once, and then returns them all.
 func together(n int, take func() (release func(), err error)) error {
-	failed := make([]error, n)
+	var group errgroup.Group
 	releases := make([]func(), n)
-	var group sync.WaitGroup
 	for i := range n {
-		group.Go(func() { releases[i], failed[i] = take() })
+		group.Go(func() (err error) {
+			releases[i], err = take()
+			return err
+		})
 	}
-	group.Wait()
-	var first error
-	for i := range n {
-		if releases[i] != nil {
-			releases[i]()
-		}
-		if first == nil {
-			first = failed[i]
+	err := group.Wait()
+	for _, release := range releases {
+		if release != nil {
+			release()
 		}
 	}
-	return first
+	return err
 }

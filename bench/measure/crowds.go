@@ -6,6 +6,7 @@ import (
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/crew"
+	"github.com/txlock/txlock/bench/database"
 	"github.com/txlock/txlock/bench/results"
 )
 
@@ -35,12 +36,17 @@ func (l *Lab) crowd(ctx context.Context, c contest.Contestant, crowd results.Cro
 		Entrant: l.entrant(c, lease, l.Crowds.Connections), Callers: crowd.Callers, Key: hotKey, Free: freeKey,
 		Hold: l.Crowds.Hold, Board: l.board.Path(),
 	}
+	db, err := job.Entrant.Books.Open(ctx, 1)
+	if err != nil {
+		return round, err
+	}
+	defer db.Close()
 	l.board.Clear()
 	reports, err := l.crew.Run(ctx, []crew.Job{{Crowd: &job}}, func() {
 		crew.Wait(ctx, crew.Settle)
 		watched, stop := context.WithCancel(ctx)
 		busy := make(chan int, 1)
-		go func() { busy <- l.watchSessions(watched, c.Server) }()
+		go func() { busy <- watchSessions(watched, c.Server, db) }()
 		l.await(ctx, l.Crowds.Window)
 		stop()
 		round.Busy = <-busy
@@ -57,14 +63,28 @@ func (l *Lab) crowd(ctx context.Context, c contest.Contestant, crowd results.Cro
 	return round, nil
 }
 
+// A session is busy in a transaction, while it runs a statement, and as long as it has an advisory
+// lock. The holder of a GET_LOCK that runs nothing cannot be told from an idle session.
+const (
+	busyOnPostgres = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> " +
+		"pg_backend_pid() AND (xact_start IS NOT NULL OR pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory'))"
+	busyOnMySQL = "SELECT count(*) FROM information_schema.processlist WHERE id <> connection_id() AND user NOT IN " +
+		"('system user', 'event_scheduler') AND (command = 'Query' OR id IN (SELECT trx_mysql_thread_id FROM " +
+		"information_schema.innodb_trx))"
+)
+
 // watchSessions is the largest number of busy sessions that it saw until ctx ended.
-func (l *Lab) watchSessions(ctx context.Context, server contest.Server) (most int) {
+func watchSessions(ctx context.Context, server contest.Server, db *database.Database) (most int) {
+	query := busyOnMySQL
+	if server == contest.PostgreSQL {
+		query = busyOnPostgres
+	}
 	for ctx.Err() == nil {
-		busy, err := l.sessions[server].Busy(ctx)
+		busy, err := db.Number(ctx, nil, query)
 		if err != nil {
 			return most
 		}
-		most = max(most, busy)
+		most = max(most, int(busy))
 		crew.Wait(ctx, 120*time.Millisecond) // InnoDB's list of transactions is up to 100 ms old
 	}
 	return most

@@ -4,8 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/crew"
@@ -52,21 +53,20 @@ const stagger = 40 * time.Millisecond
 
 // simultaneously runs a step of all scenes of a batch, atATime at once.
 func simultaneously(ctx context.Context, batch []*scene, step func(*scene, context.Context) error, atATime int) {
-	places := make(chan struct{}, atATime)
-	var group sync.WaitGroup
+	var group errgroup.Group
+	group.SetLimit(atATime)
 	for _, s := range batch {
-		places <- struct{}{}
-		group.Go(func() {
-			defer func() { <-places }()
+		group.Go(func() error {
 			if s.err == nil {
 				s.err = step(s, ctx)
 			}
+			return nil
 		})
 		if atATime == len(batch) {
 			crew.Wait(ctx, stagger)
 		}
 	}
-	group.Wait()
+	_ = group.Wait() // each scene has its own error
 }
 
 // note adds the outcomes to the results.

@@ -26,8 +26,6 @@ type Lab struct {
 
 	entrants []contest.Contestant             // prepared
 	far      map[contest.Server]testbed.Proxy // the servers at the end of a network; nil: near
-	sessions map[contest.Server]*testbed.Sessions
-	trips    map[string]float64 // round trips of an uncontended cycle, by contestant
 	crew     *crew.Crew
 	board    *crew.Board
 
@@ -40,18 +38,12 @@ type Lab struct {
 func Setup(ctx context.Context, plan Plan, bed *testbed.Testbed, contestants []contest.Contestant, folder string,
 	run *results.Run,
 ) (*Lab, error) {
-	lab := &Lab{
-		Plan: plan, Testbed: bed, Tell: func(string, int, int) {}, run: run,
-		sessions: make(map[contest.Server]*testbed.Sessions), trips: make(map[string]float64),
-	}
-	err := lab.open(ctx, folder)
-	if err == nil {
-		lab.prepare(ctx, contestants)
-	}
-	if err != nil {
+	lab := &Lab{Plan: plan, Testbed: bed, Tell: func(string, int, int) {}, run: run}
+	if err := lab.open(ctx, folder); err != nil {
 		lab.Close()
 		return nil, err
 	}
+	lab.prepare(ctx, contestants)
 	return lab, ctx.Err()
 }
 
@@ -62,11 +54,6 @@ func (l *Lab) open(ctx context.Context, folder string) (err error) {
 	}
 	if l.crew, err = crew.New(processes); err != nil {
 		return err
-	}
-	for _, server := range contest.Servers {
-		if l.sessions[server], err = l.Testbed.Sessions(ctx, server); err != nil {
-			return err
-		}
 	}
 	for _, server := range contest.Databases {
 		if l.Testbed.Missing(server) == nil {
@@ -96,9 +83,6 @@ func (l *Lab) prepare(ctx context.Context, contestants []contest.Contestant) {
 func (l *Lab) Close() {
 	if l.crew != nil {
 		l.crew.Close()
-	}
-	for _, sessions := range l.sessions {
-		_ = sessions.Close()
 	}
 	if l.board != nil {
 		_ = l.board.Close()

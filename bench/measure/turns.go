@@ -79,27 +79,25 @@ func (l *Lab) MeasureUncontended(ctx context.Context) (err error) {
 
 func (l *Lab) uncontended(ctx context.Context, name string, plan TurnsPlan) (all []results.Uncontended, err error) {
 	groups := l.byServer(contest.Times)
-	found, err := l.timed(ctx, name, plan.Rounds, groups, crew.Turns{
-		Keys: 1, AtOnce: 1, Calls: plan.Calls,
-	})
+	found, err := l.timed(ctx, name, plan.Rounds, groups, crew.Turns{Keys: 1, AtOnce: 1, Calls: plan.Calls})
 	for _, c := range slices.Concat(groups...) {
 		if one := found[c.Name]; len(one.Latencies) > 0 {
-			all = append(all, results.Uncontended{
-				Contestant: c.Name, RoundTrips: l.roundTrips(ctx, c),
-				P50: time.Duration(results.Quantile(one.Latencies, 0.5)),
-				P99: time.Duration(results.Quantile(one.Latencies, 0.99)),
-			})
+			measured := results.Uncontended{
+				Contestant: c.Name,
+				P50:        time.Duration(results.Quantile(one.Latencies, 0.5)),
+				P99:        time.Duration(results.Quantile(one.Latencies, 0.99)),
+			}
+			if l.far == nil { // a network in between does not change the round trips
+				measured.RoundTrips = l.roundTrips(ctx, c)
+			}
+			all = append(all, measured)
 		}
 	}
 	return all, err
 }
 
-// roundTrips is the number of round trips of a call on the wire. It is counted once: a network in
-// between does not change it.
+// roundTrips is the number of round trips of a call on the wire, or 0.
 func (l *Lab) roundTrips(ctx context.Context, c contest.Contestant) float64 {
-	if trips, counted := l.trips[c.Name]; counted {
-		return trips
-	}
 	trips, err := func() (trips float64, err error) {
 		proxy, err := l.Testbed.Proxied(c.Server)
 		if err != nil {
@@ -113,7 +111,6 @@ func (l *Lab) roundTrips(ctx context.Context, c contest.Contestant) float64 {
 	if err != nil {
 		l.missing(c, "uncontended, round trips", err)
 	}
-	l.trips[c.Name] = trips
 	return trips
 }
 

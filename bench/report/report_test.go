@@ -28,7 +28,7 @@ const (
 func generated() results.Run {
 	run := results.Run{
 		Started: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Took: 42 * time.Minute, Mode: "full",
-		Machine: results.Machine{CPU: "Some Processor", Kernel: "Linux 6.12", Go: "go1.26.0", Cores: 2},
+		Machine: results.Machine{CPU: "Some Processor", Go: "go1.26.0", Cores: 2},
 		Servers: []results.Server{{
 			Name: "PostgreSQL", Version: "18.1", Origin: "container",
 			Durability: []results.Setting{{Name: "fsync", Value: "on"}},

@@ -26,7 +26,7 @@ type CrowdRound struct {
 	FreeP50, FreeP99 time.Duration
 	Cut              bool
 	// Busy is the largest number of sessions that were seen in a transaction or at work, the free
-	// key's among them. It is 0 on servers that are no databases.
+	// key's among them.
 	Busy     int
 	Overlaps int // number of entries while another was inside
 	Failed   int // number of calls that returned an error

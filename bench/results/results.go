@@ -27,10 +27,9 @@ type Run struct {
 
 // Machine describes the machine of the run.
 type Machine struct {
-	CPU, Kernel, Go string
-	Cores           int
-	MemoryGiB       float64
-	LoadBefore      float64 // load average over one minute at the start of the run
+	CPU, Go    string
+	Cores      int
+	LoadBefore float64 // load average over one minute at the start of the run
 	// Flush is the median time of a write of 4 KiB with fdatasync in the folder of the servers.
 	Flush time.Duration
 }

@@ -16,29 +16,21 @@ import (
 // DescribeMachine describes the machine on which the benchmark runs.
 func DescribeMachine() (m results.Machine, err error) {
 	m.Go, m.Cores = runtime.Version(), runtime.NumCPU()
-	m.CPU = field("/proc/cpuinfo", "model name")
-	var kilobytes float64
-	_, _ = fmt.Sscan(field("/proc/meminfo", "MemTotal"), &kilobytes)
-	m.MemoryGiB = kilobytes / (1 << 20)
+	m.CPU = processor()
 	load, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return m, err
 	}
 	_, _ = fmt.Sscan(string(load), &m.LoadBefore)
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return m, err
-	}
-	m.Kernel = unix.ByteSliceToString(name.Sysname[:]) + " " + unix.ByteSliceToString(name.Release[:])
 	m.Flush, err = flush()
 	return m, err
 }
 
-// field is the first value of a name in a file of /proc.
-func field(path, name string) string {
-	text, _ := os.ReadFile(path)
-	for _, line := range strings.Split(string(text), "\n") {
-		if before, value, found := strings.Cut(line, ":"); found && strings.TrimSpace(before) == name {
+// processor is the name of the machine's first processor.
+func processor() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)
 		}
 	}
