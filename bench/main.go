@@ -183,16 +183,12 @@ func names() (all []string) {
 }
 
 func choose(list string) (chosen []measurement, err error) {
-	wanted := strings.Split(list, ",")
-	for _, m := range measurements {
-		if slices.Contains(wanted, m.name) {
-			chosen = append(chosen, m)
-			wanted = slices.DeleteFunc(wanted, func(name string) bool { return name == m.name })
+	for name := range strings.SplitSeq(list, ",") {
+		at := slices.IndexFunc(measurements, func(m measurement) bool { return m.name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("-measure: no measurement is called %q; there are %s", name, strings.Join(names(), ", "))
 		}
-	}
-	if len(wanted) > 0 {
-		return nil, fmt.Errorf("-measure: no measurement is called %q; there are %s", wanted[0],
-			strings.Join(names(), ", "))
+		chosen = append(chosen, measurements[at])
 	}
 	return chosen, nil
 }

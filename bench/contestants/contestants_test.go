@@ -23,7 +23,7 @@ const (
 	callers = 6
 	// lease is long enough that a free key is locked within half of it, even on a machine that
 	// stalls for a while.
-	lease = 6 * time.Second
+	lease = 15 * time.Second
 	// soon is how long a call may take to return after its context has ended. Libraries look every
 	// 5 s whether a key is free, so to return only then is too late.
 	soon    = 3 * time.Second

@@ -191,16 +191,12 @@ func openPostgres(ctx context.Context, env contest.Environment, f form) (contest
 	return newLibrary[pgx.Tx](driver, env, f, nil), nil
 }
 
-// connections has one more where the work has one: LockTx looks for its table once.
-func (f form) connections(env contest.Environment) int {
-	if f.use == useLockTx {
-		return env.Contenders + 1
-	}
-	return env.Contenders
-}
+// connections are those of a pool that the program owns. One more than callers looks for the table
+// of a LockTx once, and interrupts waits on MySQL.
+func connections(env contest.Environment) int { return env.Contenders + 1 }
 
 func openPostgresPool(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
-	pool, err := pools.Pool(ctx, env.Address, f.connections(env))
+	pool, err := pools.Pool(ctx, env.Address, connections(env))
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +209,7 @@ func openPostgresPool(ctx context.Context, env contest.Environment, f form) (con
 }
 
 func openPostgresSQL(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
-	db, err := pools.SQL(ctx, contest.PostgreSQL, env.Address, f.connections(env))
+	db, err := pools.SQL(ctx, contest.PostgreSQL, env.Address, connections(env))
 	if err != nil {
 		return nil, err
 	}
@@ -230,8 +226,7 @@ func openMySQL(ctx context.Context, env contest.Environment, f form) (contest.Cl
 }
 
 func openMySQLPool(ctx context.Context, env contest.Environment, f form) (contest.Client, error) {
-	// One more connection, to interrupt a wait.
-	db, err := pools.SQL(ctx, contest.MySQL, env.Address, env.Contenders+1)
+	db, err := pools.SQL(ctx, contest.MySQL, env.Address, connections(env))
 	if err != nil {
 		return nil, err
 	}

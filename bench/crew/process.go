@@ -87,11 +87,8 @@ func (p *Process) Tell(order Order) error {
 	return nil
 }
 
-// errLate occurs when a worker did not report in time.
-var errLate = errors.New("no answer in time")
-
-// Late reports whether err means that a worker did not report in time.
-func Late(err error) bool { return errors.Is(err, errLate) }
+// ErrLate occurs when a worker did not report in time.
+var ErrLate = errors.New("no answer in time")
 
 // Await waits for an event. A message with an error, whatever its event, is returned as that error.
 func (p *Process) Await(ctx context.Context, event Event, within time.Duration) (Message, error) {
@@ -109,7 +106,7 @@ func (p *Process) Await(ctx context.Context, event Event, within time.Duration) 
 		case <-p.exited:
 			return Message{}, fmt.Errorf("worker: ended instead of %q", event)
 		case <-timer.C:
-			return Message{}, fmt.Errorf("worker: not %q after %v: %w", event, within, errLate)
+			return Message{}, fmt.Errorf("worker: not %q after %v: %w", event, within, ErrLate)
 		case <-ctx.Done():
 			return Message{}, context.Cause(ctx)
 		}

@@ -253,7 +253,7 @@ func (s *scene) queue(ctx context.Context) error {
 // was inside already, which no lock should allow, the result is 0.
 func (s *scene) awaitInside(ctx context.Context, p *crew.Process, since int64) (time.Duration, error) {
 	m, err := p.Await(ctx, crew.Inside, s.lab.Faults.Limit)
-	if crew.Late(err) {
+	if errors.Is(err, crew.ErrLate) {
 		return -1, nil
 	}
 	return max(0, time.Duration(m.At-since)), err
@@ -279,7 +279,7 @@ func (s *scene) await(ctx context.Context, p *crew.Process) error {
 
 func (s *scene) awaitDone(ctx context.Context, p *crew.Process, left crew.Message) error {
 	m, err := p.Await(ctx, crew.Done, unlockLimit)
-	if crew.Late(err) {
+	if errors.Is(err, crew.ErrLate) {
 		m, err = left, nil
 	}
 	if err == nil {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	goredis "github.com/redis/go-redis/v9"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -35,9 +35,6 @@ func (t *Testbed) Describe(ctx context.Context) (all []results.Server, err error
 	return all, nil
 }
 
-// asItShips is the durability of etcd, which has no query for it.
-var asItShips = []results.Setting{{Name: "log", Value: "as it ships: flushed at each change (not queried)"}}
-
 func describe(ctx context.Context, server contest.Server, address string) (
 	version string, durability []results.Setting, err error,
 ) {
@@ -54,7 +51,8 @@ func describe(ctx context.Context, server contest.Server, address string) (
 		if err != nil {
 			return "", nil, err
 		}
-		return status.Version, asItShips, nil
+		durability := results.Setting{Name: "log", Value: "as it ships: flushed at each change (not queried)"}
+		return status.Version, []results.Setting{durability}, nil
 	case contest.PostgreSQL:
 		return describeSQL(ctx, server, address, "SHOW server_version", "SELECT name, setting FROM pg_settings "+
 			"WHERE name IN ('fsync', 'synchronous_commit', 'wal_sync_method', 'full_page_writes') ORDER BY name")
@@ -92,7 +90,7 @@ func describeSQL(ctx context.Context, server contest.Server, address, version, s
 }
 
 func describeRedis(ctx context.Context, address string) (version string, durability []results.Setting, err error) {
-	client := redis.NewClient(&redis.Options{Addr: address})
+	client := goredis.NewClient(&goredis.Options{Addr: address})
 	defer client.Close()
 	server, err := client.InfoMap(ctx, "server").Result()
 	if err != nil {

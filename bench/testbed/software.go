@@ -1,18 +1,19 @@
 package testbed
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"strconv"
 	"syscall"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
-// redisServer is a Redis with its default durability.
-var redisServer = servers.Software{
+// redis is a Redis with its default durability.
+var redis = servers.Software{
 	Name: "Redis", Variable: "TXLOCK_REDIS",
 	// redis-server is a link to a file of the package redis-tools.
 	Packages: servers.Packages{Suite: "sid", Names: []string{"redis-server", "redis-tools"}, Libraries: true},
@@ -26,8 +27,19 @@ var redisServer = servers.Software{
 		}
 	},
 	Answers: func(ctx context.Context, dsn string) error {
-		client := redis.NewClient(&redis.Options{Addr: dsn, MaxRetries: -1})
-		defer client.Close()
-		return client.Ping(ctx).Err()
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", dsn)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+		if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+			return err
+		}
+		answer, err := bufio.NewReader(conn).ReadString('\n')
+		if err == nil && answer != "+PONG\r\n" {
+			err = fmt.Errorf("the answer to a PING is %q", answer)
+		}
+		return err
 	},
 }

@@ -23,7 +23,7 @@ var (
 		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
 	}
 	software = map[contest.Server]servers.Software{
-		contest.Redis: redisServer, contest.Etcd: servers.Etcd,
+		contest.Redis: redis, contest.Etcd: servers.Etcd,
 	}
 )
 
