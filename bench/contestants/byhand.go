@@ -27,7 +27,7 @@ type hand struct {
 	name   string
 	beside []string // the clients of txlock that it is compared with
 	uses   []use
-	open   func(u use) opening
+	open   func(server contest.Server, u use) opening
 }
 
 // opening opens a client of a contestant.
@@ -35,11 +35,11 @@ type opening = func(ctx context.Context, env contest.Environment) (contest.Clien
 
 var hands = []hand{
 	{contest.PostgreSQL, "pgx.Batch", []string{"postgres.Open", "postgres.New"}, append(ofPools, useExec), openBatch},
-	{contest.PostgreSQL, "database/sql on PostgreSQL", []string{"postgres.NewSQL"}, ofPools, openByOne(contest.PostgreSQL)},
+	{contest.PostgreSQL, "database/sql on PostgreSQL", []string{"postgres.NewSQL"}, ofPools, openByOne},
 	{contest.MySQL, "one query on MySQL", []string{"mysql.Open"}, ofOpen, openOneQuery},
-	{contest.MySQL, "database/sql on MySQL", []string{"mysql.New"}, ofPools, openByOne(contest.MySQL)},
+	{contest.MySQL, "database/sql on MySQL", []string{"mysql.New"}, ofPools, openByOne},
 	{contest.MariaDB, "one query on MariaDB", []string{"mysql.Open on MariaDB"}, ofOpen, openOneQuery},
-	{contest.MariaDB, "database/sql on MariaDB", []string{"mysql.New on MariaDB"}, ofPools, openByOne(contest.MariaDB)},
+	{contest.MariaDB, "database/sql on MariaDB", []string{"mysql.New on MariaDB"}, ofPools, openByOne},
 }
 
 func init() {
@@ -48,7 +48,7 @@ func init() {
 			c := contest.Contestant{
 				Name: h.of(u), Group: contest.ByHand, Server: h.server, Waits: contest.Queued,
 				Remark: "the promise of txlock " + string(u) + ", without the library",
-				Parts:  contest.Turns, Open: h.open(u),
+				Parts:  contest.Turns, Open: h.open(h.server, u),
 				Prepare: func(ctx context.Context, env contest.Environment) error {
 					if u == useExec {
 						if err := createCounter(ctx, h.server, env); err != nil {
@@ -148,7 +148,7 @@ func (h holding) Close() error {
 }
 
 // openBatch begins and locks in one round trip, and ends in another. An Exec does all in one.
-func openBatch(u use) opening {
+func openBatch(_ contest.Server, u use) opening {
 	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
 		pool, err := pools.Pool(ctx, env.Address, env.Contenders)
 		if err != nil {
@@ -202,17 +202,15 @@ func holdInBatch(ctx context.Context, pool *pgxpool.Pool, u use, keys []string, 
 }
 
 // openByOne sends statement by statement, on any connection of a pool.
-func openByOne(server contest.Server) func(use) opening {
-	return func(u use) opening {
-		return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-			db, err := pools.SQL(ctx, server, env.Address, env.Contenders)
-			if err != nil {
-				return nil, err
-			}
-			return holding{func(ctx context.Context, keys []string, work contest.Work) error {
-				return holdByOne(ctx, server, db, u, keys, work)
-			}, func() { _ = db.Close() }}, nil
+func openByOne(server contest.Server, u use) opening {
+	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+		db, err := pools.SQL(ctx, server, env.Address, env.Contenders)
+		if err != nil {
+			return nil, err
 		}
+		return holding{func(ctx context.Context, keys []string, work contest.Work) error {
+			return holdByOne(ctx, server, db, u, keys, work)
+		}, func() { _ = db.Close() }}, nil
 	}
 }
 
@@ -251,7 +249,7 @@ func lockMySQL(keys []string) string {
 // openOneQuery sends all that goes together in one query, on connections on which transactions
 // begin by themselves, like mysql.Open. A Do has a savepoint, so that it does not commit when its
 // lock is lost.
-func openOneQuery(u use) opening {
+func openOneQuery(server contest.Server, u use) opening {
 	behind := map[use]string{useDo: "; SAVEPOINT work", useExec: "; " + count + "; COMMIT"}[u]
 	end := map[use]string{useLock: "ROLLBACK", useDo: "RELEASE SAVEPOINT work; COMMIT"}[u]
 	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
@@ -261,7 +259,7 @@ func openOneQuery(u use) opening {
 		}
 		config.MultiStatements = true
 		config.Params = map[string]string{"autocommit": "0"}
-		db, err := pools.SQL(ctx, contest.MySQL, config.FormatDSN(), env.Contenders)
+		db, err := pools.SQL(ctx, server, config.FormatDSN(), env.Contenders)
 		if err != nil {
 			return nil, err
 		}

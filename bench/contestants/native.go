@@ -106,7 +106,8 @@ func (c getLock) Hold(ctx context.Context, keys []string, work contest.Work) err
 			ctx, cancel := contest.Unlocking(ctx)
 			defer cancel()
 			if err := call(ctx, conn, "SELECT RELEASE_LOCK(?)", key); err != nil {
-				drop(conn)
+				// The session may still be locked: its pool loses the connection.
+				_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 				return fmt.Errorf("RELEASE_LOCK of %q: %w", key, err)
 			}
 			return nil
@@ -124,9 +125,4 @@ func call(ctx context.Context, conn *sql.Conn, query string, arguments ...any) e
 		return fmt.Errorf("the answer is %d (NULL: %t), not 1", answer.Int64, !answer.Valid)
 	}
 	return nil
-}
-
-// drop removes a connection from its pool, because its session may still be locked.
-func drop(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }

@@ -66,9 +66,7 @@ func (c *contender) run(ctx context.Context) {
 		err := c.client.Hold(ctx, []string{c.job.Key}, func(context.Context, contest.Tx) error {
 			a.In = Now()
 			entry = c.board.enter()
-			if c.job.Hold > 0 {
-				time.Sleep(c.job.Hold)
-			}
+			time.Sleep(c.job.Hold)
 			a.Out = Now()
 			return nil
 		})

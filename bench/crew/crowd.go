@@ -66,9 +66,7 @@ func (c *crowded) call(ctx context.Context, failures *failures) {
 		if c.window.open.Load() {
 			c.entered.Add(1)
 		}
-		if c.job.Hold > 0 {
-			time.Sleep(c.job.Hold)
-		}
+		time.Sleep(c.job.Hold)
 		c.inside.Store(false)
 		return nil
 	}

@@ -71,21 +71,18 @@ func simultaneously(ctx context.Context, batch []*scene, step func(*scene, conte
 
 // note adds the outcomes to the results.
 func (l *Lab) note(scenes []*scene) {
-	for _, c := range l.in(contest.Faults) {
-		for _, fault := range results.FaultNames {
-			found := results.Fault{Contestant: c.Name, Fault: fault}
-			for _, s := range scenes {
-				switch {
-				case s.contestant.Name != c.Name || s.fault != fault:
-				case s.err != nil:
-					l.missing(c, "faults, "+fault, s.err)
-				default:
-					found.Trials = append(found.Trials, s.outcome)
-				}
-			}
-			if len(found.Trials) > 0 {
-				l.run.Faults = append(l.run.Faults, found)
-			}
+	for _, s := range scenes {
+		if s.err != nil {
+			l.missing(s.contestant, "faults, "+s.fault, s.err)
+			continue
 		}
+		at := slices.IndexFunc(l.run.Faults, func(f results.Fault) bool {
+			return f.Contestant == s.contestant.Name && f.Fault == s.fault
+		})
+		if at < 0 {
+			at = len(l.run.Faults)
+			l.run.Faults = append(l.run.Faults, results.Fault{Contestant: s.contestant.Name, Fault: s.fault})
+		}
+		l.run.Faults[at].Trials = append(l.run.Faults[at].Trials, s.outcome)
 	}
 }

@@ -95,27 +95,25 @@ func (r *Report) Versions() string {
 func (r *Report) Trip() string { return tickTime(float64(2 * r.Network.Delay)) }
 
 // Contenders are the most that one setting had.
-func (r *Report) Contenders() (most int) {
-	for _, c := range r.Contended {
-		most = max(most, c.Contenders)
-	}
-	return most
+func (r *Report) Contenders() int {
+	return largest(r.Contended, func(c results.Contended) int { return c.Contenders })
 }
 
 // Callers are the most of a crowd.
-func (r *Report) Callers() (most int) {
-	for _, c := range r.Crowds {
-		most = max(most, c.Callers)
-	}
-	return most
+func (r *Report) Callers() int {
+	return largest(r.Crowds, func(c results.Crowd) int { return c.Callers })
 }
 
 // Buyers are the most callers that sold one article.
-func (r *Report) Buyers() (most int) {
-	for _, h := range r.HotRows {
-		most = max(most, h.Callers)
+func (r *Report) Buyers() int {
+	return largest(r.HotRows, func(h results.HotRow) int { return h.Callers })
+}
+
+func largest[Result any](all []Result, figure func(Result) int) (largest int) {
+	for _, one := range all {
+		largest = max(largest, figure(one))
 	}
-	return most
+	return largest
 }
 
 // Ratios are the times of a use of txlock in turns, as multiples of the same by hand, on clients
