@@ -186,7 +186,7 @@ func choose(list string) (chosen []measurement, err error) {
 	for name := range strings.SplitSeq(list, ",") {
 		at := slices.IndexFunc(measurements, func(m measurement) bool { return m.name == name })
 		if at < 0 {
-			return nil, fmt.Errorf("-measure: no measurement is called %q; there are %s", name, strings.Join(names(), ", "))
+			return nil, fmt.Errorf("-measure: no measurement is called %q; there are %q", name, names())
 		}
 		chosen = append(chosen, measurements[at])
 	}

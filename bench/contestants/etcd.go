@@ -58,13 +58,9 @@ func openEtcd(ctx context.Context, env contest.Environment) (contest.Client, err
 func (c *etcd) newSession(ctx context.Context) (*concurrency.Session, error) {
 	lease, err := c.server.Grant(ctx, int64(c.ttl))
 	if err != nil {
-		return nil, fmt.Errorf("etcd: new session: %w", err)
+		return nil, fmt.Errorf("etcd: new lease: %w", err)
 	}
-	session, err := concurrency.NewSession(c.server, concurrency.WithTTL(c.ttl), concurrency.WithLease(lease.ID))
-	if err != nil {
-		return nil, fmt.Errorf("etcd: new session: %w", err)
-	}
-	return session, nil
+	return concurrency.NewSession(c.server, concurrency.WithTTL(c.ttl), concurrency.WithLease(lease.ID))
 }
 
 // Hold implements contest.Client.
@@ -102,19 +98,15 @@ func (c *etcd) take(ctx context.Context) (*concurrency.Session, error) {
 func lockEtcd(ctx context.Context, session *concurrency.Session, key string) (context.Context, contest.Unlock, error) {
 	mutex := concurrency.NewMutex(session, "txlock-bench/"+url.PathEscape(key))
 	if err := mutex.Lock(ctx); err != nil {
-		return nil, nil, gaveUp(ctx, session, key, err)
+		// A cancelled request may have left a key in the queue, where it would stay as long as the
+		// session. A lease that cannot be revoked ends by itself.
+		_ = session.Close()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, nil, fmt.Errorf("etcd: lock %s: %w", key, err)
 	}
 	return ctx, func() error { return unlockEtcd(ctx, session, key, mutex) }, nil
-}
-
-// gaveUp closes the session after a failed lock. A cancelled request may have left a key in the
-// queue, where it would stay as long as the session.
-func gaveUp(ctx context.Context, session *concurrency.Session, key string, err error) error {
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	_ = session.Close() // a lease that cannot be revoked ends by itself
-	return fmt.Errorf("etcd: lock %s: %w", key, err)
 }
 
 // unlockEtcd reports that the session has ended. The library's unlock does not, because deleting a

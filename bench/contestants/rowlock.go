@@ -18,7 +18,7 @@ func init() {
 		}, "", nil)
 		register(contest.Contestant{
 			Name: fmt.Sprintf("SELECT … FOR UPDATE, %s", server), Group: contest.InSQL, Server: server,
-			Parts: contest.Standard, Remark: "a row of a table with rows to lock, until the commit",
+			Parts: contest.Standard, Remark: "the row of the key, until the commit",
 			Prepare: func(ctx context.Context, env contest.Environment) error { return seedSlots(ctx, server, env) },
 		}, "SELECT slot FROM "+slotTable+" WHERE slot = ? FOR UPDATE", slotOf)
 	}

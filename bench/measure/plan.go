@@ -137,7 +137,8 @@ func Full() Plan {
 	p.Growth = GrowthPlan{
 		KeysOfALock: []int{1, 10, 100, 256}, KeysInUse: []int{1, 10, 100, 1000, 10_000, 100_000},
 		RoundTrips: []time.Duration{
-			200 * time.Microsecond, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond,
+			200 * time.Microsecond, time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond,
+			200 * time.Millisecond,
 		},
 		Rounds: 3, Calls: 30,
 	}

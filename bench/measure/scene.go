@@ -31,6 +31,7 @@ type scene struct {
 	proxy      testbed.Proxy      // between the holder's client and the server
 
 	holder, waiter, second *crew.Process // waiter waits for holder, second waits behind waiter
+	amounts                map[*crew.Process]int64
 	guarded                map[*crew.Process]crew.Guarded
 
 	outcome results.FaultTrial
@@ -38,9 +39,13 @@ type scene struct {
 }
 
 func (l *Lab) newScene(c contest.Contestant, fault string, trial int) *scene {
-	return &scene{lab: l, contestant: c, fault: fault, guarded: make(map[*crew.Process]crew.Guarded), job: crew.Guard{
-		Entrant: l.entrant(c, l.Faults.Lease, 1), Key: faultKey(c, fault, trial), Account: faultKey(c, fault, trial),
-	}}
+	return &scene{
+		lab: l, contestant: c, fault: fault,
+		amounts: make(map[*crew.Process]int64), guarded: make(map[*crew.Process]crew.Guarded),
+		job: crew.Guard{
+			Entrant: l.entrant(c, l.Faults.Lease, 1), Key: faultKey(c, fault, trial), Account: faultKey(c, fault, trial),
+		},
+	}
 }
 
 // stage starts the processes and connects them, the holder through proxies.
@@ -68,10 +73,10 @@ func (s *scene) stage(ctx context.Context) (err error) {
 	if s.holder, err = s.start(ctx, through, 1); err != nil {
 		return err
 	}
-	if s.waiter, err = s.start(ctx, s.job.Entrant, amounts); err != nil || s.fault != results.WaiterKilled {
+	if s.waiter, err = s.start(ctx, s.job.Entrant, base); err != nil || s.fault != results.WaiterKilled {
 		return err
 	}
-	s.second, err = s.start(ctx, s.job.Entrant, amounts*amounts)
+	s.second, err = s.start(ctx, s.job.Entrant, base*base)
 	return err
 }
 
@@ -83,6 +88,7 @@ func (s *scene) start(ctx context.Context, entrant crew.Entrant, amount int64) (
 	}
 	job := s.job
 	job.Entrant, job.Amount = entrant, amount
+	s.amounts[p] = amount
 	if err := p.Give(ctx, crew.Job{Guard: &job}); err != nil {
 		p.Kill()
 		return nil, err
@@ -112,7 +118,7 @@ func (s *scene) play(ctx context.Context) (err error) {
 	}
 	number, err := s.account.Number(ctx, nil, "SELECT number FROM "+crew.AccountTable+" WHERE name = ?", s.job.Account)
 	for p, guarded := range s.guarded {
-		times := number / s.amount(p) % amounts
+		times := number / s.amounts[p] % base
 		if guarded.Written && times != 1 || times > 1 {
 			s.outcome.Lost++
 		}
@@ -121,19 +127,8 @@ func (s *scene) play(ctx context.Context) (err error) {
 	return err
 }
 
-// amounts is the base in which the sum is read: the updates of each process are a digit of their
-// own.
-const amounts = 1000
-
-func (s *scene) amount(p *crew.Process) int64 {
-	switch p {
-	case s.holder:
-		return 1
-	case s.waiter:
-		return amounts
-	}
-	return amounts * amounts
-}
+// base is the base in which the sum is read: the updates of each process are a digit of their own.
+const base = 1000
 
 // killHolder kills the holder, and returns how long the waiter takes to enter.
 func (s *scene) killHolder(ctx context.Context) (time.Duration, error) {
