@@ -8,7 +8,8 @@ import (
 	pools "github.com/txlock/txlock/bench/database"
 )
 
-// Locks of a transaction by hand. They last until its commit, and the work runs in it.
+// Locks of a transaction by hand. They last until its commit, and the work runs in it. The row of a
+// key is that of its slot, as in byhand.go.
 func init() {
 	for _, server := range contest.Databases {
 		register(contest.Contestant{

@@ -13,6 +13,8 @@ import (
 	"github.com/txlock/txlock/bench/results"
 )
 
+// faultKey is a key of one contestant's fault. Each has its own, because several contestants share
+// their locks, and their faults happen at the same time.
 func faultKey(c contest.Contestant, fault string, trial int) string {
 	return fmt.Sprintf("%s: %s %d", c.Name, fault, trial)
 }
