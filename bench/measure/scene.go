@@ -43,7 +43,8 @@ func (l *Lab) newScene(c contest.Contestant, fault string, trial int) *scene {
 		lab: l, contestant: c, fault: fault,
 		amounts: make(map[*crew.Process]int64), guarded: make(map[*crew.Process]crew.Guarded),
 		job: crew.Guard{
-			Entrant: l.entrant(c, l.Faults.Lease, 1), Key: faultKey(c, fault, trial), Account: faultKey(c, fault, trial),
+			Entrant: l.entrant(c, l.Faults.Lease, 1),
+			Key:     faultKey(c, fault, trial), Account: faultKey(c, fault, trial),
 		},
 	}
 }
