@@ -51,6 +51,7 @@ type Turns struct {
 	Keys     int // see Key
 	AtOnce   int // number of the keys that a call locks, chosen anew for each
 	Calls    int // of each entrant
+	Allocs   bool
 }
 
 // Contend is a share of the contenders for one key.
@@ -135,6 +136,7 @@ type Message struct {
 type Turned struct {
 	Error     string  `json:",omitempty"` // why it took no part
 	Latencies []int64 // of all calls, in nanoseconds
+	Allocs    float64 // per call, with the choice of its keys
 }
 
 // Acquisition is one call of Hold. All times are from Now. The time of an event that did not happen

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 const (
 	// warmUp is the number of calls that prepare statements and fill caches.
 	warmUp = 8
-	// counted is the number of calls over which round trips are counted.
+	// counted is the number of calls over which round trips and allocations are counted.
 	counted = 32
 	// patient bounds all calls of a round, which would hang forever if a lock was left behind.
 	patient = 25 * time.Second
@@ -39,6 +40,11 @@ func (w *worker) turns(job Turns) (report Message, err error) {
 	for range job.Calls {
 		for _, c := range callers {
 			c.measure(ctx)
+		}
+	}
+	for _, c := range callers {
+		if job.Allocs && c.turned.Error == "" {
+			c.countAllocs(ctx)
 		}
 	}
 	return report, w.expect(Stop)
@@ -82,6 +88,15 @@ func (c *caller) measure(ctx context.Context) {
 	err := call(ctx, c.client, chosen)
 	c.turned.Latencies = append(c.turned.Latencies, Now()-before)
 	c.failed(err)
+}
+
+// countAllocs counts those of a call, over all goroutines of the process.
+func (c *caller) countAllocs(ctx context.Context) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c.failed(c.repeat(ctx, counted))
+	runtime.ReadMemStats(&after)
+	c.turned.Allocs = float64(after.Mallocs-before.Mallocs) / counted
 }
 
 // choose is a new choice of the keys, sorted.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -27,13 +28,28 @@ func Open(ctx context.Context, server contest.Server, address string, callers in
 	d = &Database{}
 	if server == contest.PostgreSQL {
 		d.pool, err = Pool(ctx, address, callers)
-	} else {
+	} else if address, err = atReadCommitted(server, address); err == nil {
 		d.db, err = SQL(ctx, server, address, callers)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return d, nil
+}
+
+// atReadCommitted is an address whose sessions have the default level of PostgreSQL. Users of MySQL
+// set it to avoid deadlocks over gaps between rows.
+func atReadCommitted(server contest.Server, address string) (string, error) {
+	config, err := mysql.ParseDSN(address)
+	if err != nil {
+		return "", err
+	}
+	name := "transaction_isolation"
+	if server == contest.MariaDB {
+		name = "tx_isolation"
+	}
+	config.Params = map[string]string{name: "'READ-COMMITTED'"}
+	return config.FormatDSN(), nil
 }
 
 // Run connects to a database to run statements.

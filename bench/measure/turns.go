@@ -79,13 +79,15 @@ func (l *Lab) MeasureUncontended(ctx context.Context) (err error) {
 
 func (l *Lab) uncontended(ctx context.Context, name string, plan TurnsPlan) (all []results.Uncontended, err error) {
 	groups := l.byServer(contest.Times)
-	found, err := l.timed(ctx, name, plan.Rounds, groups, crew.Turns{Keys: 1, AtOnce: 1, Calls: plan.Calls})
+	found, err := l.timed(ctx, name, plan.Rounds, groups, crew.Turns{
+		Keys: 1, AtOnce: 1, Calls: plan.Calls, Allocs: true,
+	})
 	for _, c := range slices.Concat(groups...) {
 		if one := found[c.Name]; len(one.Latencies) > 0 {
 			measured := results.Uncontended{
-				Contestant: c.Name,
-				P50:        time.Duration(results.Quantile(one.Latencies, 0.5)),
-				P99:        time.Duration(results.Quantile(one.Latencies, 0.99)),
+				Contestant: c.Name, Allocs: one.Allocs,
+				P50: time.Duration(results.Quantile(one.Latencies, 0.5)),
+				P99: time.Duration(results.Quantile(one.Latencies, 0.99)),
 			}
 			if l.far == nil { // a network in between does not change the round trips
 				measured.RoundTrips = l.roundTrips(ctx, c)

@@ -97,11 +97,11 @@ func (r *Report) InTurns() string {
 // Free has all contestants without contention, near and far.
 func (r *Report) Free() string {
 	t := table{text: 2, head: []string{
-		"contestant", "p50", "p99", "round trips", "p50, " + r.Trip() + " away", "waiter", "remark",
+		"contestant", "p50", "p99", "round trips", "allocations", "p50, " + r.Trip() + " away", "waiter", "remark",
 	}}
 	for _, u := range r.Uncontended {
 		c := r.contestants[u.Contestant]
-		t.add(u.Contestant, duration(u.P50), duration(u.P99), number(u.RoundTrips),
+		t.add(u.Contestant, duration(u.P50), duration(u.P99), number(u.RoundTrips), number(u.Allocs),
 			duration(find(r.Network.Uncontended, u.Contestant).P50), c.Waits, c.Remark)
 	}
 	return t.String()

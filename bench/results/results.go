@@ -62,6 +62,7 @@ type Uncontended struct {
 	Contestant string
 	P50, P99   time.Duration // over all calls
 	RoundTrips float64       // per call, counted on the wire
+	Allocs     float64       // per call
 }
 
 // Growth is the time of a lock that nobody else wants, when something grows.
