@@ -79,9 +79,8 @@ func (l *Lab) MeasureUncontended(ctx context.Context) (err error) {
 
 func (l *Lab) uncontended(ctx context.Context, name string, plan TurnsPlan) (all []results.Uncontended, err error) {
 	groups := l.byServer(contest.Times)
-	found, err := l.timed(ctx, name, plan.Rounds, groups, crew.Turns{
-		Keys: 1, AtOnce: 1, Calls: plan.Calls, Allocs: true,
-	})
+	job := crew.Turns{Keys: 1, AtOnce: 1, Calls: plan.Calls, Allocs: true}
+	found, err := l.timed(ctx, name, plan.Rounds, groups, job)
 	for _, c := range slices.Concat(groups...) {
 		if one := found[c.Name]; len(one.Latencies) > 0 {
 			measured := results.Uncontended{

@@ -134,10 +134,9 @@ func stateOf(ctx context.Context, a asks, uuid string) (string, error) {
 		"performance_schema.replication_group_members WHERE MEMBER_ID = ?", uuid)
 }
 
-// asks implements flow. A member that was stopped, or is cut off, goes on to say that it takes
-// writes until it learns better. So the question is put at a level of consistency for which the
-// member needs the group, and that takes a table. One that is about to leave the group does not,
-// and is not read only while statements wait for rows: so it is asked for its role as well.
+// asks implements flow. A member that was stopped, or is cut off, says that it takes writes until
+// it learns better. So the question, of a table, is put at a level for which it needs the group.
+// One that leaves needs it no more, and is not read only yet: so it is asked for its role as well.
 func (group) asks(server *Server) (question, error) {
 	return byQuery(MySQL, server.DSN+"?group_replication_consistency=%27BEFORE%27",
 		"SELECT NOT @@read_only AND NOT @@offline_mode AND EXISTS (SELECT * FROM "+
