@@ -39,7 +39,7 @@ LIMIT = 40m
 # What a newcomer's make test runs: the library, the command, the adapters.
 FIRST = . cmd/txlock otel gocron goose serve
 
-test: ## every guarantee on PostgreSQL, MySQL and MariaDB, the command, the adapters: about 6 minutes on 2 cores
+test: ## every guarantee on PostgreSQL, MySQL and MariaDB, the command, the adapters: about 8 minutes on 2 cores
 	@echo "left to make test-landing: PostgreSQL 15, PgBouncer, what internal/test/* shows, the examples, bench, the browser"
 	@WITHOUT='/(internal/test|examples)/' .ci/test "$(GO_TEST) -short" $(FIRST)
 

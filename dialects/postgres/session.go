@@ -30,7 +30,7 @@ type session[Tx any] struct {
 	mark       string // the value that this transaction alone carries; empty: no work runs in it
 	savepoints savepoint.Stack
 	lease      time.Duration
-	held       []dialects.Request // of a Do, what it began with
+	held       []dialects.Request // all of it; of a Do, what that began with
 	renewAt    time.Time
 	renewing   bool // the connection may have what a renewal keeps beside the transaction
 	committed  bool // with the statements that came with the lock
@@ -45,7 +45,7 @@ func (s *session[Tx]) begin(ctx context.Context, request dialects.Request) (got 
 		s.mark, last = rand.Text(), server.Statement{}
 	}
 	if request.Work.IsExec() && s.Carries {
-		// The server bounds the wait for each key by itself. Its end interrupts nothing here.
+		// The wait's limit is the server's alone then, which has one for each key.
 		limit, _ := ctx.Deadline()
 		if whole, _ := request.Work.Context.Deadline(); limit.Equal(whole) || request.Try || len(request.Values) == 1 {
 			exec = behindOf(request.Work.Statements)
@@ -139,7 +139,7 @@ func (s *session[Tx]) Ping(ctx context.Context) error {
 // not come to the table in which locks conflict (LockAcquireExtended). They are tries all the same:
 // where one ever had to wait, the renewal would fail at once.
 
-// renewAtLeast is the longest time between two renewals. With a short lease it is two of those.
+// renewAtLeast is the longest time between two renewals. With a short lease it is two leases.
 const renewAtLeast, leasesToRenew = time.Minute, 2
 
 // planRenewal chooses a random time, because all sessions of a Locker have their heartbeats in one

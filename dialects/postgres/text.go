@@ -81,7 +81,7 @@ func leaseSQL(lease string) string {
 		", " + server.Set("client_connection_check_interval", checkSQL)
 }
 
-// settingsSQL prepares a wait. $1 is the label; own, carrying: then the lease and mark. The last
+// settingsSQL prepares a wait. $1 is the label; own and carrying have lease and mark next. The last
 // two bound it: a limit of the session's own is kept where it is shorter, and nobody asked for one.
 func settingsSQL(w how, try bool) string {
 	var calls []string

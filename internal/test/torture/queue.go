@@ -6,14 +6,9 @@ import (
 )
 
 // headStart is how much earlier a waiter must have called to count as overtaken. The time in which
-// its process did not run is not part of it. A call may have to open a connection first. Through
-// the proxy of a cluster, to which all connect at once, that takes a second if a SYN is lost.
-func (e *epoch) headStart() time.Duration {
-	if len(e.Faults) > 0 && e.Faults[0].Kind.switches() {
-		return 1100 * time.Millisecond
-	}
-	return 50 * time.Millisecond
-}
+// its process did not run is not part of it. A call reaches the server's queue with a delay,
+// because it may have to open a connection.
+const headStart = 50 * time.Millisecond
 
 // overtaken counts, for each waiter of key, the others that called later and got the lock earlier.
 // It returns the highest count. It looks only at the time before the first fault of the epoch,
@@ -35,7 +30,7 @@ func (e *epoch) overtaken(key int, holds []hold) (most int, waiter *operation, b
 	for i, w := range queue {
 		var others []*operation
 		for j := i - 1; j >= 0 && queue[j].Granted > w.Call; j-- {
-			if later := queue[j].Call; later-e.stalled(w.Process, w.Call, later) > w.Call+int64(e.headStart()) {
+			if later := queue[j].Call; later-e.stalled(w.Process, w.Call, later) > w.Call+int64(headStart) {
 				others = append(others, queue[j].operation)
 			}
 		}
@@ -57,7 +52,7 @@ func (e *epoch) checkQueue(key int, holds []hold) []violation {
 	}
 	return []violation{{
 		ruleQueue, fmt.Sprintf("key %d: a waiter was overtaken %d times, by operations that called more than %v later",
-			key, most, e.headStart()),
+			key, most, headStart),
 		append([]*operation{waiter}, by...),
 	}}
 }
