@@ -91,7 +91,7 @@ func runClaimInSilence(t *testing.T, e *engine) {
 	f := installed(t, e)
 	direct := *f
 	proxy := f.proxied(t, 60)
-	r := f.start(t, "run", "--claim", "--grace", "1s", "--for", "9s", "k", "--", "sh", "-c",
+	r := f.start(t, "run", "--claim", "--grace", "10s", "--for", "30s", "k", "--", "sh", "-c",
 		"trap 'echo told; exit 5' TERM; echo begun; while :; do sleep 0.1; done")
 	require.Equal(t, "begun", r.line(t))
 	proxy.Behave(silent)

@@ -2,6 +2,7 @@ package guarantees
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -38,8 +39,16 @@ func (s *story) Asked(ctx context.Context, call txlock.Call) context.Context {
 	return ctx
 }
 
-// Answered is told with the error.
-func (s *story) Answered(ctx context.Context, err error) { s.tell(ctx, "answered", err) }
+// Answered is told with the error. A candidacy that had no time on a busy machine is made again: it
+// is forgotten.
+func (s *story) Answered(ctx context.Context, err error) {
+	s.tell(ctx, "answered", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.calls); n > 0 && s.calls[n-1].Name == "Lead" && errors.Is(err, context.DeadlineExceeded) {
+		s.calls, s.lines, s.told = s.calls[:n-1], s.lines[:len(s.lines)-2], s.told[:len(s.told)-2]
+	}
+}
 
 // Ended is told with the error.
 func (s *story) Ended(ctx context.Context, err error) { s.tell(ctx, "ended", err) }
