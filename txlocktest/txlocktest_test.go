@@ -33,9 +33,14 @@ func TestKit(t *testing.T) {
 }
 
 func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	t.Parallel()
+	beside := func(t *testing.T) { // MariaDB shows an old picture when several ask at the same time
+		if e.ListsHeld() {
+			t.Parallel()
+		}
+	}
+	beside(t)
 	t.Run("waiters are counted at the server", func(t *testing.T) {
-		t.Parallel()
+		beside(t)
 		f := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithQueue(6))
 		keys := []string{f.Key("a"), f.Key("b")}
 		release := txlocktest.Hold(t, f.Locks, keys...)
@@ -51,7 +56,7 @@ func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		release()
 	})
 	t.Run("a session is lost", func(t *testing.T) {
-		t.Parallel()
+		beside(t)
 		f := testbed.NewFixture(t, e, c)
 		key := f.Key("lost")
 		release := txlocktest.Hold(t, f.Locks, f.Key("other"))
@@ -70,7 +75,7 @@ func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		release()
 	})
 	t.Run("readers and permits are lost, and waited for", func(t *testing.T) {
-		t.Parallel()
+		beside(t)
 		f := testbed.NewFixture(t, e, c)
 		key := f.Key("kinds")
 		permit := f.Locks.Semaphore(key, 1)
@@ -92,7 +97,7 @@ func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		}
 	})
 	t.Run("a claim expires", func(t *testing.T) {
-		t.Parallel()
+		beside(t)
 		f := testbed.NewFixture(t, e, c)
 		key := f.OnceKey("seat", "claim:")
 		held, err := f.Locks.Claim(key).TryTake(background, "cart", time.Hour)
@@ -102,7 +107,7 @@ func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.ErrorIs(t, err, txlock.ErrLost)
 	})
 	t.Run("sections do not overlap under a lock", func(t *testing.T) {
-		t.Parallel()
+		beside(t)
 		f := testbed.NewFixture(t, e, c)
 		txlocktest.Overlap(t, 5, func(ctx context.Context, enter func() func()) error {
 			return f.Locks.Mutex(f.Key("section")).Do(ctx, func(context.Context, Tx) error {
