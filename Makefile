@@ -36,12 +36,13 @@ GO_TEST = go test -race -vet=off -ldflags=-w -count=1 -parallel=$(AT_ONCE) -time
 AT_ONCE = 12
 LIMIT = 40m
 
-# What a newcomer's make test runs: the library, the command, the adapters.
+# What a newcomer's make test runs: the library, the command, the adapters. One package of a module at a time, so that no
+# more than three sets of servers start together.
 FIRST = . cmd/txlock otel gocron goose serve
 
 test: ## every guarantee on PostgreSQL, MySQL and MariaDB, the command, the adapters: about 8 minutes on 2 cores
 	@echo "left to make test-landing: PostgreSQL 15, PgBouncer, what internal/test/* shows, the examples, bench, the browser"
-	@WITHOUT='/(internal/test|examples)/' .ci/test "$(GO_TEST) -short" $(FIRST)
+	@LANES=3 WITHOUT='/(internal/test|examples)/' .ci/test "$(GO_TEST) -p=1 -short" $(FIRST)
 
 test-landing: AT_ONCE = 4
 test-landing: ## what make test leaves out, and a change must pass as well: about 20 minutes
