@@ -36,9 +36,9 @@ GO_TEST = go test -race -vet=off -ldflags=-w -count=1 -parallel=$(AT_ONCE) -time
 AT_ONCE = 12
 LIMIT = 40m
 
-# What a newcomer's make test runs: the library, the command, the adapters. One package of a module at a time, so that no
-# more than three sets of servers start together.
-FIRST = . cmd/txlock otel gocron goose serve
+# What a newcomer's make test runs: the library, the command, the adapters. One package of a module at a time, so that few
+# sets of servers start together.
+FIRST = . cmd/txlock goose gocron otel serve
 
 test: ## every guarantee on PostgreSQL, MySQL and MariaDB, the command, the adapters: about 8 minutes on 2 cores
 	@echo "left to make test-landing: PostgreSQL 15, PgBouncer, what internal/test/* shows, the examples, bench, the browser"
