@@ -33,7 +33,7 @@ export GORACE := atexit_sleep_ms=20 $(GORACE)
 # Tests wait more than they compute, so many run at once. -short and TXLOCK_FULL choose the tier: see internal/test/tier.
 # make check vets. Without -w a linker spends a quarter of its time on what debuggers read.
 GO_TEST = go test -race -vet=off -ldflags=-w -count=1 -parallel=$(AT_ONCE) -timeout=$(LIMIT)
-AT_ONCE = 12
+AT_ONCE = 8
 LIMIT = 40m
 
 # What a newcomer's make test runs: the library, the command, the adapters. One package of a module at a time, so that few

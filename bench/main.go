@@ -173,6 +173,7 @@ var measurements = []measurement{
 	{"network", (*measure.Lab).MeasureNetwork},
 	{"crowds", (*measure.Lab).MeasureCrowds},
 	{"hot-rows", (*measure.Lab).MeasureHotRows},
+	{"footprint", (*measure.Lab).MeasureFootprint},
 }
 
 func names() (all []string) {

@@ -72,6 +72,9 @@ const (
 	Faults                      // what becomes of data when something breaks
 	Crowd                       // one process with more callers than connections
 	HotRow                      // sales of one article
+	Holders                     // what a process needs whose callers hold a key each, on a connection
+	Claimers                    // the same without connections
+	Waiters                     // what it needs whose callers wait for one key
 	Standard   = Times | Contention | Faults
 )
 
@@ -106,7 +109,7 @@ type Environment struct {
 	// Address is that of the contestant's server: a DSN as in servers.Server.DSN of a database, a
 	// URL of etcd, host:port of Redis. A proxy may be in between.
 	Address string
-	// Lease is the life of a lock whose user must choose one.
+	// Lease is the life of a lock whose user must choose one; 0: the usual one.
 	Lease time.Duration
 	// Contenders is the number of callers that use the client at a time. Pools have as many
 	// connections, and those of libraries that limit none have more.

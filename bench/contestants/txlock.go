@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,11 +25,12 @@ const (
 	useDo     use = "Do"
 	useLockTx use = "LockTx"
 	useExec   use = "Exec"
+	useClaim  use = "Claim"
 )
 
 // The uses of a client that owns its connections, and of one on a pool of the program.
 var (
-	ofOpen  = []use{useLock, useDo, useExec}
+	ofOpen  = []use{useLock, useDo, useExec, useClaim}
 	ofPools = []use{useLock, useDo, useLockTx}
 )
 
@@ -37,6 +39,7 @@ var remarks = map[use]string{
 	useDo:     "the work is in the lock's transaction",
 	useLockTx: "in a transaction that the caller has begun, with its BEGIN and COMMIT",
 	useExec:   "the lock, an UPDATE of one row, and the COMMIT",
+	useClaim:  "a claim of an hour, which takes no connection",
 }
 
 // client is a way to open the library.
@@ -60,16 +63,20 @@ var clients = []client{
 
 // parts are the measurements in which a use takes part with the clients that take part everywhere.
 var parts = map[use]contest.Part{
-	useLock: contest.Standard | contest.Growth | contest.Crowd,
-	useDo:   contest.Standard | contest.HotRow,
+	useLock:  contest.Standard | contest.Growth | contest.Crowd | contest.Holders | contest.Waiters,
+	useDo:    contest.Standard | contest.HotRow,
+	useClaim: contest.Claimers,
 }
 
 func init() {
 	for _, client := range clients {
 		for _, u := range client.uses {
-			c := client.contestant("txlock "+string(u), remarks[u], contest.Turns)
-			c.ByHand = byHandName(u, client.name)
-			if u != useExec {
+			c := client.contestant("txlock "+string(u), remarks[u], 0)
+			if u != useClaim {
+				c.Parts = contest.Turns
+				c.ByHand = byHandName(u, client.name)
+			}
+			if u != useClaim && u != useExec {
 				c.Parts |= contest.Times
 			}
 			if client.main {
@@ -136,7 +143,10 @@ type library[Tx any] struct {
 
 func newLibrary[Tx any](driver dialects.Driver[Tx], env contest.Environment, f form, closeToo func() error,
 ) library[Tx] {
-	options := append([]txlock.Option{txlock.WithTable("bench_txlock"), txlock.WithLease(env.Lease)}, f.options...)
+	options := append([]txlock.Option{txlock.WithTable("bench_txlock")}, f.options...)
+	if env.Lease > 0 {
+		options = append(options, txlock.WithLease(env.Lease))
+	}
 	return library[Tx]{locks: txlock.New(driver, options...), use: f.use, close: closeToo}
 }
 
@@ -165,6 +175,13 @@ func (l library[Tx]) Hold(ctx context.Context, keys []string, work contest.Work)
 	case useExec:
 		_, err := mutex.Exec(ctx, txlock.Statement{SQL: count})
 		return err
+	case useClaim:
+		claimed, err := l.locks.Claim(keys[0]).Take(ctx, "bench", time.Hour)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, claimed.Release(context.WithoutCancel(ctx))) }()
+		return work(ctx, nil)
 	}
 	held, err := mutex.Lock(ctx)
 	if err != nil {

@@ -20,6 +20,8 @@ type Job struct {
 	Guard   *Guard   `json:",omitempty"`
 	Crowd   *Crowd   `json:",omitempty"`
 	Sell    *Sell    `json:",omitempty"`
+
+	Footprint *Footprint `json:",omitempty"`
 }
 
 // Key is one of the numbered keys.
@@ -94,6 +96,14 @@ type Sell struct {
 	First, Of int // the number of its first caller, among those of all processes
 }
 
+// Footprint is a process whose callers hold a key each, or wait for the same one, for a while.
+type Footprint struct {
+	Entrant Entrant
+	Callers int
+	OneKey  bool
+	For     time.Duration
+}
+
 // Event is what a worker reports.
 type Event string
 
@@ -130,6 +140,7 @@ type Message struct {
 	Guarded      *Guarded      `json:",omitempty"`
 	Crowded      *Crowded      `json:",omitempty"`
 	Sold         *Sold         `json:",omitempty"`
+	Footprint    *Needs        `json:",omitempty"`
 }
 
 // Turned is the result of Turns for one entrant.
@@ -162,6 +173,13 @@ type Crowded struct {
 	Free     []int64 // the waits for the free key, in nanoseconds
 	Cut      bool    // the end cut the last of them off
 	Overlaps int
+}
+
+// Needs is the result of Footprint.
+type Needs struct {
+	Began     time.Duration // until all held their keys, or had asked for the one
+	Memory    int64         // bytes more than before
+	Processor time.Duration // while nothing happened
 }
 
 // Sold is the result of Sell.

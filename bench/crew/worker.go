@@ -82,6 +82,8 @@ func (w *worker) do(job Job) (Message, error) {
 		return w.crowd(*job.Crowd)
 	case job.Sell != nil:
 		return w.sell(*job.Sell)
+	case job.Footprint != nil:
+		return w.footprint(*job.Footprint)
 	}
 	return Message{}, errors.New("bug: a job without work")
 }

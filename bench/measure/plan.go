@@ -19,6 +19,7 @@ type Plan struct {
 	Network     NetworkPlan
 	Crowds      CrowdsPlan
 	HotRows     HotRowsPlan
+	Footprint   FootprintPlan
 }
 
 // TurnsPlan is for clients that call in turns.
@@ -89,6 +90,12 @@ type HotRowsPlan struct {
 	For         time.Duration
 }
 
+// FootprintPlan is the numbers of callers, and for how long the process is looked at.
+type FootprintPlan struct {
+	Holders, Claimers, Waiters int
+	For                        time.Duration
+}
+
 // lease is the life of locks where nothing should break: long enough for a noisy machine.
 const lease = 20 * time.Second
 
@@ -125,6 +132,7 @@ func Short() Plan {
 		HotRows: HotRowsPlan{
 			Processes: 1, Callers: []int{256}, Connections: 64, Rounds: 1, For: 300 * time.Millisecond,
 		},
+		Footprint: FootprintPlan{Holders: 100, Claimers: 1000, Waiters: 1000, For: 500 * time.Millisecond},
 	}
 }
 
@@ -156,6 +164,7 @@ func Full() Plan {
 	p.Network.HotRows.Rounds, p.Network.HotRows.For = 2, time.Second
 	p.Crowds.Callers = []int{9, 50, 200, 500}
 	p.Crowds.Window = Window{For: 600 * time.Millisecond, Least: 3, AtMost: 4 * time.Second}
+	p.Footprint = FootprintPlan{Holders: 900, Claimers: 10_000, Waiters: 10_000, For: 10 * time.Second}
 	p.HotRows.Callers, p.HotRows.Rounds, p.HotRows.For = []int{1, 256}, 2, 500*time.Millisecond
 	return p
 }

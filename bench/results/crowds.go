@@ -32,6 +32,22 @@ type CrowdRound struct {
 	Failed   int // number of calls that returned an error
 }
 
+// Footprint is one process whose callers hold a key each, or wait for the same one.
+type Footprint struct {
+	Contestant string
+	Callers    int
+	OneKey     bool
+	For        time.Duration // how long it was looked at
+	Rounds     []Needs
+}
+
+// Needs is one round of Footprint.
+type Needs struct {
+	Began     time.Duration // until all held their keys, or had asked for the one
+	Memory    int64         // bytes more than before
+	Processor time.Duration // in the time in which nothing happened
+}
+
 // HotRow is callers that each sell one piece of the same article: one row of stock, and a row for
 // each sale.
 type HotRow struct {

@@ -23,6 +23,7 @@ type Run struct {
 	Network     Network
 	Crowds      []Crowd
 	HotRows     []HotRow
+	Footprints  []Footprint
 }
 
 // Machine describes the machine of the run.
