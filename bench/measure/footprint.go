@@ -10,7 +10,7 @@ import (
 
 // MeasureFootprint measures what one process needs whose callers hold a key each, or wait for the
 // same one, while nothing happens.
-func (l *Lab) MeasureFootprint(ctx context.Context) (err error) {
+func (l *Lab) MeasureFootprint(ctx context.Context) error {
 	var all []results.Footprint
 	for _, each := range []struct {
 		part    contest.Part
@@ -22,29 +22,38 @@ func (l *Lab) MeasureFootprint(ctx context.Context) (err error) {
 	} {
 		for _, c := range l.in(each.part) {
 			all = append(all, results.Footprint{
-				Contestant: c.Name, Callers: each.callers, OneKey: each.part == contest.Waiters, For: l.Footprint.For,
+				Contestant: c.Name, Callers: each.callers, OneKey: each.part == contest.Waiters,
 			})
 		}
 	}
-	l.run.Footprints, err = fill(ctx, l, "footprint", 1, all,
-		func(f *results.Footprint) (string, *[]results.Needs) { return f.Contestant, &f.Rounds }, l.footprint)
-	return err
+	return rounds(ctx, l, "footprint", 1, all, func(f results.Footprint) error {
+		c, err := contest.Find(f.Contestant)
+		if err == nil {
+			err = l.footprint(ctx, c, &f)
+		}
+		if err != nil {
+			l.missing(c, "footprint", err)
+			return nil
+		}
+		l.run.Footprints = append(l.run.Footprints, f)
+		return nil
+	})
 }
 
-// connections are those of a process whose callers need none while they hold or wait.
-const connections = 10
-
-func (l *Lab) footprint(ctx context.Context, c contest.Contestant, f results.Footprint) (results.Needs, error) {
-	job := crew.Footprint{
-		Entrant: l.entrant(c, 0, connections), Callers: f.Callers, OneKey: f.OneKey, For: f.For,
-	}
+// footprint needs few connections, unless each caller holds one.
+func (l *Lab) footprint(ctx context.Context, c contest.Contestant, f *results.Footprint) error {
+	job := crew.Footprint{Entrant: l.entrant(c, 0, 10), Callers: f.Callers, OneKey: f.OneKey, For: l.Footprint.For}
 	if c.In(contest.Holders) && !f.OneKey {
 		job.Entrant.Environment.Contenders = f.Callers
 	}
 	reports, err := l.crew.Run(ctx, []crew.Job{{Footprint: &job}}, func() {})
 	if err != nil {
-		return results.Needs{}, err
+		return err
 	}
 	l.failed(c, "footprint", reports[0])
-	return results.Needs(*reports[0].Footprint), nil
+	needs := reports[0].Footprint
+	f.Began = needs.Began
+	f.Memory = float64(needs.Memory) / float64(f.Callers)
+	f.Processor = needs.Processor.Seconds() / job.For.Seconds()
+	return nil
 }

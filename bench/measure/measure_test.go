@@ -216,6 +216,16 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 		require.Greater(t, round(combined).Sold, 2*round(ours).Sold)
 		require.NotEmpty(t, round(noSale).Complaint)
 	})
+	t.Run("footprint", func(t *testing.T) {
+		require.NoError(t, lab.MeasureFootprint(ctx))
+		needs := func(oneKey bool) results.Footprint {
+			return of(t, run.Footprints, func(f results.Footprint) bool { return f.Contestant == lock && f.OneKey == oneKey })
+		}
+		require.Positive(t, needs(true).Memory)
+		require.Greater(t, needs(false).Memory, needs(true).Memory, "who holds has a connection, who waits has none")
+		require.Positive(t, needs(false).Processor)
+		require.Less(t, needs(true).Processor, 0.5, "who waits does nothing")
+	})
 	for _, m := range run.Missing {
 		require.Equal(t, absent, m.Contestant, "%+v", m)
 		require.Contains(t, m.Reason, "MariaDB was not asked for")

@@ -84,6 +84,8 @@ func spread(all []float64, format func(float64) string) string {
 
 func twoDigits(x float64) string { return fmt.Sprintf("%.2f", x) }
 
+func kilobytes(bytes float64) string { return digits(bytes/1e3) + " kB" }
+
 func nanoseconds(x float64) string { return duration(time.Duration(x)) }
 
 func digits(x float64) string {

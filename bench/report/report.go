@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"text/template"
 	"time"
@@ -117,11 +118,12 @@ func largest[Result any](all []Result, figure func(Result) int) (largest int) {
 }
 
 // Ratios are the times of a use of txlock in turns, as multiples of the same by hand, on clients
-// whose names contain a text.
+// whose names match an expression.
 func (r *Report) Ratios(use, client string) string {
 	var all []float64
+	of := regexp.MustCompile("^txlock " + use + ",.*" + client)
 	for _, t := range r.Turns {
-		if strings.HasPrefix(t.Contestant, "txlock "+use+",") && strings.Contains(t.Contestant, client) {
+		if of.MatchString(t.Contestant) {
 			all = append(all, results.Ratio(t.Rounds, t.WithRounds).Center)
 		}
 	}
@@ -139,6 +141,19 @@ func (r *Report) FreeKey(beginning string, queue bool) string {
 		}
 	}
 	return spread(all, nanoseconds)
+}
+
+// Needed is what callers of contestants with this beginning of their names need while they wait for
+// one key, or hold theirs.
+func (r *Report) Needed(beginning string, oneKey bool) string {
+	var memory, processor []float64
+	for _, f := range r.Footprints {
+		if strings.HasPrefix(f.Contestant, beginning) && f.OneKey == oneKey {
+			memory = append(memory, f.Memory)
+			processor = append(processor, f.Processor)
+		}
+	}
+	return spread(memory, kilobytes) + " of memory each, " + spread(processor, share) + " of a core"
 }
 
 // Lost is the number of updates that contestants with this beginning of their names lost in all

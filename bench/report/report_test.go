@@ -72,6 +72,9 @@ func generated() results.Run {
 		run.Crowds = append(run.Crowds, results.Crowd{Contestant: name, Callers: 500, Rounds: []results.CrowdRound{
 			{Took: time.Second, Hot: 300, FreeP50: 170 * us * slower, FreeP99: ms * slower, Busy: 3},
 		}})
+		run.Footprints = append(run.Footprints, results.Footprint{
+			Contestant: name, Callers: 10_000, OneKey: true, Began: ms, Memory: 20_400, Processor: 0.012,
+		})
 		sold := results.HotRow{Contestant: name, Callers: 256, Rounds: []results.HotRowRound{
 			{Took: time.Second, Sold: 40_000 / (i + 1), P50: ms, P99: 2 * ms},
 		}}
@@ -115,6 +118,7 @@ func TestReportHasAll(t *testing.T) {
 		"the server cannot be started: no image",
 		"1.20 (1.10–1.30)", "not within 10.0 s, **2 lost**, holder told",
 		"**1002 sales, but 999 pieces are gone**", "1 ms away", "hand-off p50, 64 contenders", "5.00 ×",
+		"| 10\u202f000 want one key | 1.00 ms | 20.4 kB | 1.2 % |",
 		"(run-keys-in-use.svg)",
 	} {
 		require.Contains(t, files["run.md"], text)
@@ -134,8 +138,8 @@ func TestPageIsWrittenByTheProgram(t *testing.T) {
 	files := written(t, func(folder string) error { return r.Page(folder, "../results/run", "One thing has changed.") })
 	page := files["benchmarks.md"]
 	for _, text := range []string{
-		"(../results/run.md)", "One thing has changed.", "`Lock` takes 1.20 ×", "170 µs (p50)", "it takes 340 µs",
-		"sells 1.67 times", "(benchmarks-contenders.svg)", "1 July 2026",
+		"(../results/run.md)", "One thing has changed.", "170 µs (p50)", "it takes 340 µs",
+		"`Combine` 1.67, and ", "`Lock` 1.20, `Do` –", "wait for a key: 20.4 kB of memory each, 1.2 % of a core", "(benchmarks-contenders.svg)", "1 July 2026",
 	} {
 		require.Contains(t, page, text)
 	}

@@ -158,17 +158,13 @@ func (r *Report) InCrowds() string {
 
 // Footprint has what a process needs with many callers that hold keys, or wait.
 func (r *Report) Footprint() string {
-	t := table{head: []string{"contestant", "callers", "until all are there", "memory", "processor, of one core"}}
+	t := table{head: []string{"contestant", "callers", "until all are there", "memory of each", "of a core"}}
 	for _, f := range r.Footprints {
 		what := " hold a key each"
 		if f.OneKey {
 			what = " want one key"
 		}
-		for _, needs := range f.Rounds {
-			t.add(f.Contestant, count(f.Callers)+what, duration(needs.Began),
-				fmt.Sprintf("%.1f kB each", float64(needs.Memory)/float64(f.Callers)/1e3),
-				share(float64(needs.Processor)/float64(f.For)))
-		}
+		t.add(f.Contestant, count(f.Callers)+what, duration(f.Began), kilobytes(f.Memory), share(f.Processor))
 	}
 	return t.String()
 }

@@ -37,15 +37,9 @@ type Footprint struct {
 	Contestant string
 	Callers    int
 	OneKey     bool
-	For        time.Duration // how long it was looked at
-	Rounds     []Needs
-}
-
-// Needs is one round of Footprint.
-type Needs struct {
-	Began     time.Duration // until all held their keys, or had asked for the one
-	Memory    int64         // bytes more than before
-	Processor time.Duration // in the time in which nothing happened
+	Began      time.Duration // until all held their keys, or had asked for the one
+	Memory     float64       // bytes of each caller
+	Processor  float64       // share of a core, of all callers, while nothing happens
 }
 
 // HotRow is callers that each sell one piece of the same article: one row of stock, and a row for
