@@ -20,6 +20,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
 	txlockgocron "github.com/txlock/txlock/gocron"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 )
 
@@ -134,8 +135,7 @@ func (i *instance) run(t *testing.T, with gocron.SchedulerOption) {
 		require.NoError(t, i.scheduler.Shutdown())
 		_ = i.close() // the test may have killed some of its sessions
 		if !i.postgres {
-			_, err := i.admin.Exec("DROP DATABASE " + i.label)
-			require.NoError(t, err)
+			database.Exec(t, i.admin, "DROP DATABASE "+i.label)
 		}
 	})
 }

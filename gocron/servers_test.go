@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -142,15 +143,10 @@ func (e *engine) killSessions(t *testing.T, label string) {
 		require.NoError(t, err)
 		return
 	}
-	rows, err := e.admin.Query("SELECT id FROM information_schema.processlist WHERE db = ?", label)
-	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var id int
-		require.NoError(t, rows.Scan(&id))
+	query := "SELECT id FROM information_schema.processlist WHERE db = ?"
+	for _, id := range database.Column[int](t, e.admin, query, label) {
 		_, _ = e.admin.Exec(fmt.Sprintf("KILL %d", id)) // or it had already ended
 	}
-	require.NoError(t, rows.Err())
 }
 
 // runs counts the runs of a job, and the different ticks at which it ran.

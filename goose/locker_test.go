@@ -2,7 +2,6 @@ package txlockgoose_test
 
 import (
 	"context"
-	"database/sql"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
 	txlockgoose "github.com/txlock/txlock/goose"
+	"github.com/txlock/txlock/internal/test/database"
 )
 
 // A wait ends with the context of the run, or with Within. Nothing is held then, and the same
@@ -157,9 +157,7 @@ func (panics) Asked(context.Context, txlock.Call) context.Context { panic("boom"
 
 // A panic in Lock keeps no turn: the next call panics as well, and does not wait for it.
 func TestPanicInLock(t *testing.T) {
-	db, err := sql.Open("mysql", "root@tcp(127.0.0.1:1)/nowhere")
-	require.NoError(t, err)
-	defer db.Close()
+	db := database.Open(t, "mysql", "root@tcp(127.0.0.1:1)/nowhere")
 	locker := txlockgoose.New(txlock.New(mysql.New(db), txlock.WithTracer(panics{})).Mutex("migrations"))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

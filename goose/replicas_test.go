@@ -13,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	txlockgoose "github.com/txlock/txlock/goose"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 )
 
@@ -111,9 +112,7 @@ func TestExample(t *testing.T) {
 		defer cancel()
 		dsn := e.newDatabase(t)
 		require.NoError(t, migrate(ctx, dsn))
-		db, err := sql.Open(e.driver, dsn)
-		require.NoError(t, err)
-		defer db.Close()
+		db := database.Open(t, e.driver, dsn)
 		require.Equal(t, 10000, number(t, db, "SELECT COUNT(*) FROM orders"))
 		require.Equal(t, 1, number(t, db, validIndex))
 		require.NoError(t, migrate(ctx, dsn), "nothing is left to do")

@@ -25,6 +25,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
 	txlockgoose "github.com/txlock/txlock/goose"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -116,11 +117,9 @@ func (e *engine) newDatabase(t *testing.T) (dsn string) {
 		config.DBName, config.ParseTime = name, true // goose reads times
 		dsn = config.FormatDSN()
 	}
-	_, err := e.admin.Exec("CREATE DATABASE " + name)
-	require.NoError(t, err)
+	database.Exec(t, e.admin, "CREATE DATABASE "+name)
 	t.Cleanup(func() {
-		_, err := e.admin.Exec(drop)
-		require.NoError(t, err)
+		database.Exec(t, e.admin, drop)
 	})
 	return dsn
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -153,28 +154,13 @@ func (e *engine) killSessions(t *testing.T) {
 		sessions, kill = "SELECT pid FROM pg_stat_activity WHERE starts_with(application_name, $1)",
 			"SELECT pg_terminate_backend(%d)"
 	}
-	for _, id := range e.ids(t, sessions) {
+	ids := func() []int { return database.Column[int](t, e.admin, sessions, label) }
+	for _, id := range ids() {
 		_, _ = e.admin.Exec(fmt.Sprintf(kill, id)) // or it had already ended
 	}
-	eventually.Every(t, "the sessions are gone", 2*time.Millisecond,
-		func() bool { return len(e.ids(t, sessions)) == 0 })
+	eventually.Every(t, "the sessions are gone", 2*time.Millisecond, func() bool { return len(ids()) == 0 })
 	e.db.SetMaxIdleConns(0)
 	e.db.SetMaxIdleConns(idle)
-}
-
-// ids returns the numbers of our sessions.
-func (e *engine) ids(t *testing.T, query string) (ids []int) {
-	t.Helper()
-	rows, err := e.admin.Query(query, label)
-	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var id int
-		require.NoError(t, rows.Scan(&id))
-		ids = append(ids, id)
-	}
-	require.NoError(t, rows.Err())
-	return ids
 }
 
 // onEveryEngine runs a test on all servers at the same time. Tests on the same server run one after

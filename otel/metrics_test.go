@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	txlockotel "github.com/txlock/txlock/otel"
 )
@@ -85,11 +86,9 @@ func (f *fixture) ownLimit(t *testing.T) error {
 	if !f.postgres {
 		limit, unlimited = "SET innodb_lock_wait_timeout = 1", "SET innodb_lock_wait_timeout = 50"
 	}
-	_, err = tx.Exec(limit)
-	require.NoError(t, err)
+	database.Exec(t, tx, limit)
 	defer func() {
-		_, err := tx.Exec(unlimited)
-		require.NoError(t, err)
+		database.Exec(t, tx, unlimited)
 	}()
 	return f.locks.Mutex(f.key).LockTx(background, tx)
 }
@@ -180,17 +179,14 @@ func TestHoldsThatEnd(t *testing.T) {
 // hangUp ends the context of a Do while a statement of its work waits at the server.
 func (f *fixture) hangUp(t *testing.T, m *txlock.Mutex[*sql.Tx]) error {
 	t.Helper()
-	_, err := f.db.Exec("CREATE TABLE stuck AS SELECT 1 AS id")
-	require.NoError(t, err)
+	database.Exec(t, f.db, "CREATE TABLE stuck AS SELECT 1 AS id")
 	defer func() {
-		_, err := f.db.Exec("DROP TABLE stuck")
-		require.NoError(t, err)
+		database.Exec(t, f.db, "DROP TABLE stuck")
 	}()
 	row, err := f.db.Begin()
 	require.NoError(t, err)
 	defer row.Rollback()
-	_, err = row.Exec("SELECT id FROM stuck FOR UPDATE")
-	require.NoError(t, err)
+	database.Exec(t, row, "SELECT id FROM stuck FOR UPDATE")
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	done := make(chan error, 1)

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
@@ -124,11 +125,9 @@ func TestSpanOfLockTx(t *testing.T) {
 func TestSpanOfRows(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
-		_, err := f.db.Exec("CREATE TABLE things (id INT PRIMARY KEY)")
-		require.NoError(t, err)
+		database.Exec(t, f.db, "CREATE TABLE things (id INT PRIMARY KEY)")
 		defer func() {
-			_, err := f.db.Exec("DROP TABLE things")
-			require.NoError(t, err)
+			database.Exec(t, f.db, "DROP TABLE things")
 		}()
 		require.ErrorIs(t, f.locks.Rows("things", "id", 43).Do(background, nothing), txlock.ErrNoRow)
 		require.Equal(t, "Do things", f.last(t).Name())

@@ -4,7 +4,6 @@ package main_test
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"net/url"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/database"
 )
 
 // Another ordinary user sees who holds a lock, but on PostgreSQL not since when. That user may not
@@ -26,11 +26,8 @@ func breakRefused(t *testing.T, e *engine) {
 	holder := f.play(t, "patient", "k")
 	if e.postgres {
 		f.createUser(t, "")
-		admin, err := sql.Open("pgx", f.url)
-		require.NoError(t, err)
-		defer admin.Close()
-		_, err = admin.Exec("GRANT SELECT, UPDATE ON txlock_slots TO " + f.database)
-		require.NoError(t, err)
+		admin := database.Open(t, "pgx", f.url)
+		database.Exec(t, admin, "GRANT SELECT, UPDATE ON txlock_slots TO "+f.database)
 	} else {
 		f.createUser(t, "", "SELECT, UPDATE ON "+f.database+".*", "PROCESS ON *.*", "SELECT ON performance_schema.*")
 	}

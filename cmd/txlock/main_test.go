@@ -24,6 +24,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/wire"
@@ -197,8 +198,7 @@ var silent = wire.Network{Drop: true}
 // do runs a statement as the administrator.
 func (f *fixture) do(t *testing.T, query string) {
 	t.Helper()
-	_, err := f.admin.Exec(query)
-	require.NoError(t, err)
+	database.Exec(t, f.admin, query)
 }
 
 // createUser creates a user with the name of the database.
@@ -239,16 +239,7 @@ func (f *fixture) killSessions(t *testing.T) {
 	if f.postgres {
 		query, kill = "SELECT pid FROM pg_stat_activity WHERE datname = $1", "SELECT pg_terminate_backend(%s)"
 	}
-	rows, err := f.admin.Query(query, f.database)
-	require.NoError(t, err)
-	defer rows.Close()
-	var ids []string
-	for rows.Next() {
-		var id string
-		require.NoError(t, rows.Scan(&id))
-		ids = append(ids, id)
-	}
-	require.NoError(t, rows.Err())
+	ids := database.Column[string](t, f.admin, query, f.database)
 	require.NotEmpty(t, ids)
 	for _, id := range ids {
 		_, _ = f.admin.Exec(fmt.Sprintf(kill, id)) // or it had already ended

@@ -3,13 +3,13 @@
 package main_test
 
 import (
-	"database/sql"
 	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -20,11 +20,8 @@ func (f *fixture) dropFence(t *testing.T) {
 		f.do(t, "DROP TABLE "+f.database+".txlock_slots_runs, "+f.database+".txlock_slots_epochs")
 		return
 	}
-	db, err := sql.Open("pgx", f.url)
-	require.NoError(t, err)
-	defer db.Close()
-	_, err = db.Exec("DROP TABLE txlock_slots_runs, txlock_slots_epochs")
-	require.NoError(t, err)
+	db := database.Open(t, "pgx", f.url)
+	database.Exec(t, db, "DROP TABLE txlock_slots_runs, txlock_slots_epochs")
 }
 
 func TestNotInstalled(t *testing.T) { each(t, notInstalled) }

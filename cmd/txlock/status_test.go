@@ -4,7 +4,6 @@ package main_test
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -165,9 +165,7 @@ func (f *fixture) lockTable(t *testing.T) (unlock func()) {
 	lock, release := "LOCK TABLES "+f.database+".txlock_slots WRITE", "UNLOCK TABLES"
 	if f.postgres {
 		conn.Close()
-		admin, err := sql.Open("pgx", f.url)
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, admin.Close()) })
+		admin := database.Open(t, "pgx", f.url)
 		conn, err = admin.Conn(background)
 		require.NoError(t, err)
 		lock, release = "BEGIN; LOCK TABLE txlock_slots IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
@@ -177,8 +175,7 @@ func (f *fixture) lockTable(t *testing.T) (unlock func()) {
 	_, err = conn.ExecContext(limited, lock)
 	require.NoError(t, err)
 	return func() {
-		_, err := conn.ExecContext(background, release)
-		require.NoError(t, err)
+		database.Exec(t, conn, release)
 		require.NoError(t, conn.Close())
 	}
 }

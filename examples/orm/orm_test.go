@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -46,16 +47,13 @@ func open(t *testing.T, kind servers.Kind, driver string, pool **pgxpool.Pool) *
 	server, err := servers.Start(t.Context(), kind, servers.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
-	db, err := sql.Open(driver, server.DSN)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := database.Open(t, driver, server.DSN)
 	db.SetMaxOpenConns(4) // buyers who wait have them all: no second one for who has the lock
 	for _, statement := range []string{
 		"DROP TABLE IF EXISTS goods", "CREATE TABLE goods (sku varchar(20) PRIMARY KEY, stock int NOT NULL)",
 		"INSERT INTO goods VALUES ('book', 20)",
 	} {
-		_, err := db.Exec(statement)
-		require.NoError(t, err)
+		database.Exec(t, db, statement)
 	}
 	if pool != nil {
 		*pool, err = pgxpool.New(t.Context(), server.DSN)

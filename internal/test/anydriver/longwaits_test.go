@@ -31,8 +31,7 @@ func TestLongHoldsAndWaits(t *testing.T) {
 				holds := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithLease(2*time.Second))
 				waits := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithLease(2*time.Second))
 				key := holds.Key("a")
-				held, err := holds.Locks.Mutex(key).Lock(background)
-				require.NoError(t, err)
+				held := testbed.Lock(t, holds.Locks.Mutex(key))
 				require.Zero(t, holds.Total(t, "SELECT COUNT(*) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL "+
 					"AND split_part(application_name, '#', 1) = '"+holds.Label+"'"), "an idle holder has a snapshot")
 				granted := waits.Waits(t, key)

@@ -42,8 +42,7 @@ func TestWrapperPanics(t *testing.T) {
 			armed.Store("done_at")
 			require.PanicsWithValue(t, "of a wrapper", func() { _, _, _ = f.Locks.Once(f.Key("a")).Done(background) })
 		}
-		lock, err := m.Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, m)
 		require.NoError(t, lock.Unlock(background))
 	}
 }

@@ -41,8 +41,7 @@ func TestInterruptAmongNeighbours(t *testing.T) {
 		}, onPostgres))
 		busy(t, f.DSN+"&binary_parameters=yes") // with it lib/pq takes one round trip
 		m := f.Locks.Mutex(f.Key("a"))
-		holder, err := m.Lock(background)
-		require.NoError(t, err)
+		holder := testbed.Lock(t, m)
 		cancelled := func(wait func(context.Context) error) {
 			ctx, cancel := context.WithCancel(background)
 			ended := make(chan error, 1)
@@ -117,9 +116,7 @@ func TestOnceTellsOfTheCommit(t *testing.T) {
 				})
 				require.ErrorContains(t, err, "division by zero")
 				require.NotErrorIs(t, err, txlock.ErrLost)
-				_, done, err := once.Done(background)
-				require.NoError(t, err)
-				require.False(t, done)
+				require.False(t, testbed.IsDone(t, once))
 			})
 		}
 	}

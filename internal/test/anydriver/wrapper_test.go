@@ -70,8 +70,7 @@ func count[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (count
 		return least
 	}
 	counted.lock = of(func() {
-		lock, err := m.Lock(background)
-		require.NoError(t, err)
+		lock := testbed.Lock(t, m)
 		require.NoError(t, lock.Unlock(background))
 	})
 	counted.do = of(func() {
@@ -85,8 +84,7 @@ func count[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (count
 			require.NoError(t, m.Do(ctx, func(context.Context, Tx) error { return nil }))
 		})
 		counted.joined = of(func() {
-			lock, err := f.Locks.Mutex(f.Key("b")).Lock(ctx)
-			require.NoError(t, err)
+			lock := testbed.LockIn(t, ctx, f.Locks.Mutex(f.Key("b")))
 			require.NoError(t, lock.Unlock(background))
 		})
 		return nil

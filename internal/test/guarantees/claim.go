@@ -32,8 +32,7 @@ func newSeat[Tx any](t *testing.T, f *testbed.Fixture[Tx]) seat[Tx] {
 
 func (s seat[Tx]) take(t *testing.T, by string) *txlock.Claimed[Tx] {
 	t.Helper()
-	held, err := s.claim.TryTake(background, by, time.Hour)
-	require.NoError(t, err)
+	held := testbed.Take(t, s.claim, by, time.Hour)
 	return held
 }
 
@@ -70,9 +69,8 @@ func (s seat[Tx]) sold(t *testing.T) int { return s.Total(t, "SELECT COUNT(*) FR
 // refused shows that another has the claim.
 func (s seat[Tx]) refused(t *testing.T, by string) {
 	t.Helper()
-	state, err := s.claim.State(background)
-	require.NoError(t, err)
-	_, err = s.claim.TryTake(background, "another", time.Minute)
+	state := testbed.StateOf(t, s.claim)
+	_, err := s.claim.TryTake(background, "another", time.Minute)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.NotErrorIs(t, err, txlock.ErrLost)
 	var held *txlock.HeldError
@@ -103,8 +101,7 @@ func (s seat[Tx]) over(t *testing.T, held *txlock.Claimed[Tx]) {
 // ClaimHeld shows that a claim has one holder at a time, without a connection, and who that is.
 func ClaimHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newSeat(t, testbed.NewFixture(t, e, c))
-	state, err := s.claim.State(background)
-	require.NoError(t, err)
+	state := testbed.StateOf(t, s.claim)
 	require.Zero(t, state)
 	held := s.take(t, "cart 77 é'\\")
 	require.Equal(t, s.name, held.Key())
@@ -112,8 +109,7 @@ func ClaimHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Positive(t, held.Token())
 	s.Transactions(t, 0)
 	s.Unused(t)
-	state, err = s.claim.State(background)
-	require.NoError(t, err)
+	state = testbed.StateOf(t, s.claim)
 	require.Equal(t, txlock.ClaimState{
 		By: held.By(), Token: held.Token(), Since: held.Until().Add(-time.Hour), Until: held.Until(),
 	}, state)
@@ -132,15 +128,13 @@ func ClaimHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	until, err := held.Extend(background, 3*time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, until, held.Until())
-	state, err = s.claim.State(background)
-	require.NoError(t, err)
+	state = testbed.StateOf(t, s.claim)
 	require.Equal(t, until, state.Until)
 	require.Greater(t, until.Sub(again.Until()), 59*time.Minute)
 
 	require.NoError(t, held.Release(background))
 	require.ErrorIs(t, again.Release(background), txlock.ErrClaimEnded, "it was released")
-	state, err = s.claim.State(background)
-	require.NoError(t, err)
+	state = testbed.StateOf(t, s.claim)
 	require.Zero(t, state)
 	s.over(t, held)
 	next := s.take(t, held.By())
@@ -204,8 +198,7 @@ func ClaimWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, err)
 	require.NoError(t, held.Do(background, func(ctx context.Context, tx Tx) error {
 		eventually.Every(t, "the claim ends", testbed.PollEvery, func() bool {
-			state, err := s.claim.State(background)
-			require.NoError(t, err)
+			state := testbed.StateOf(t, s.claim)
 			return state == txlock.ClaimState{}
 		})
 		_, err := s.claim.TryTake(background, "another", time.Minute)
@@ -240,8 +233,7 @@ func ClaimNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	wrong := errors.New("wrong")
 	outer := s.Locks.Mutex(s.Key("outer"))
 	held, gone := s.take(t, "cart"), s.take(t, "cart")
-	other, err := second.TryTake(background, "cart", time.Minute)
-	require.NoError(t, err)
+	other := testbed.Take(t, second, "cart", time.Minute)
 	require.ErrorIs(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
 		require.NoError(t, held.Do(ctx, s.sell("cart")))
 		require.NoError(t, held.Release(ctx))
@@ -271,7 +263,7 @@ func ClaimNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	}
 	lock := testbed.Lock(t, s.Locks.Mutex(s.Key("lock")))
 	refused(lock.Context())
-	_, err = other.Extend(lock.Context(), time.Minute)
+	_, err := other.Extend(lock.Context(), time.Minute)
 	require.ErrorIs(t, err, txlock.ErrInsideLock)
 	testbed.Unlock(t, lock)
 	require.NoError(t, outer.Do(background, func(ctx context.Context, _ Tx) error {

@@ -30,8 +30,7 @@ func ClaimGuessed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	far, _ := testbed.NewInstalled(t, e, c, txlock.WithSlots(64))
 	s := seat[Tx]{f, "seat", f.Locks.Claim("seat"), f.MakeTable(t, "id int primary key, cart varchar(100)")}
 	held := s.take(t, "victim")
-	elsewhere, err := far.Locks.Claim("seat").TryTake(background, "victim", time.Hour)
-	require.NoError(t, err)
+	elsewhere := testbed.Take(t, far.Locks.Claim("seat"), "victim", time.Hour)
 	fields := strings.Split(held.String(), ".")
 	with := func(at int, text string) string {
 		changed := slices.Clone(fields)
@@ -51,8 +50,7 @@ func ClaimGuessed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	if len(fields) > textSecret {
 		guesses["another secret"] = with(textSecret, "1")
 	}
-	before, err := s.claim.State(background)
-	require.NoError(t, err)
+	before := testbed.StateOf(t, s.claim)
 	for what, text := range guesses {
 		t.Run(what, func(t *testing.T) {
 			guessed, err := s.Locks.Claimed(text)
@@ -72,8 +70,7 @@ func ClaimGuessed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 			}))
 		})
 	}
-	state, err := s.claim.State(background)
-	require.NoError(t, err)
+	state := testbed.StateOf(t, s.claim)
 	require.Equal(t, before, state)
 	require.Zero(t, s.sold(t))
 	for _, bad := range []string{"", "\xff", "a\x00", strings.Repeat("x", 256)} {
@@ -124,8 +121,7 @@ func ClaimOwn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	cancel()
 	require.NoError(t, held.Release(ended))
 	require.NoError(t, testbed.Receive(t, next))
-	state, err := s.claim.State(background)
-	require.NoError(t, err)
+	state := testbed.StateOf(t, s.claim)
 	require.Equal(t, "next", state.By)
 }
 
@@ -162,8 +158,7 @@ func ClaimShown[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 	// A key that is hidden shows to who names it.
 	hidden := testbed.NewSizedFixture(t, e, c, testbed.PoolSize, "", txlock.WithHiddenKeys())
-	_, err = hidden.Locks.Claim(s.name).TryTake(background, "cart", time.Hour)
-	require.NoError(t, err)
+	testbed.Take(t, hidden.Locks.Claim(s.name), "cart", time.Hour)
 	require.Zero(t, s.Total(t, "SELECT COUNT(*) FROM "+s.Table()+"_claims WHERE holder = 'cart' AND name IS NOT NULL "+
 		"AND claim = "+s.literal(held)))
 	s.refused(t, "cart")

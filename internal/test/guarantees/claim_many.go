@@ -63,8 +63,7 @@ func ClaimsLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	for i := range late {
 		key := holders.OnceKey(fmt.Sprint("late", i), "claim:")
 		keys[key] = true
-		held, err := holders.Locks.Claim(key).TryTake(background, "holder", 8*time.Second)
-		require.NoError(t, err)
+		held := testbed.Take(t, holders.Locks.Claim(key), "holder", 8*time.Second)
 		working.Go(func() error {
 			return held.Do(background, func(context.Context, Tx) error {
 				inside <- struct{}{}
@@ -85,14 +84,12 @@ func ClaimsLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	}
 	for key := range keys {
 		eventually.Every(t, "each has tried, and all claims are over", testbed.PollEvery, func() bool {
-			state, err := holders.Locks.Claim(key).State(background)
-			require.NoError(t, err)
+			state := testbed.StateOf(t, holders.Locks.Claim(key))
 			return len(counted.times(0)) >= late*callers && state == txlock.ClaimState{}
 		})
 	}
 	other, before := locks.Claim(holders.OnceKey("other", "claim:")), len(counted.times(0))
-	first, err := other.TryTake(background, "first", time.Minute)
-	require.NoError(t, err)
+	first := testbed.Take(t, other, "first", time.Minute)
 	taken := make(chan *txlock.Claimed[Tx], 1)
 	take := func(by string) {
 		waiting.Go(func() error {
@@ -132,8 +129,7 @@ func ClaimsLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 // not depend on the slots of keys.
 func ClaimsBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, _ := testbed.NewInstalled(t, e, c, txlock.WithSlots(1))
-	first, err := f.Locks.Claim("first").TryTake(background, "me", time.Minute)
-	require.NoError(t, err)
+	first := testbed.Take(t, f.Locks.Claim("first"), "me", time.Minute)
 	lock := testbed.Lock(t, f.Locks.Mutex("any"))
 	require.NoError(t, first.Do(background, func(context.Context, Tx) error {
 		_, err := f.Locks.Claim("second").TryTake(background, "me", time.Minute)
@@ -193,12 +189,10 @@ func ClaimsSwept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	f, table := testbed.NewInstalled(t, e, c)
 	tokens := map[string]int64{}
 	for i, by := range []string{"held", "ended", "long ago", "released"} {
-		held, err := f.Locks.Claim(by).TryTake(background, by, time.Hour)
-		require.NoError(t, err)
+		held := testbed.Take(t, f.Locks.Claim(by), by, time.Hour)
 		for range i { // so that the tokens differ
 			require.NoError(t, held.Release(background))
-			held, err = f.Locks.Claim(by).TryTake(background, by, time.Hour)
-			require.NoError(t, err)
+			held = testbed.Take(t, f.Locks.Claim(by), by, time.Hour)
 		}
 		tokens[by] = held.Token()
 		past := "UTC_TIMESTAMP(6) - INTERVAL " + strconv.Itoa(i) + " HOUR"
@@ -220,8 +214,7 @@ func ClaimsSwept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	deleted, err = f.Locks.Sweep(background, 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, deleted)
-	state, err := f.Locks.Claim("held").State(background)
-	require.NoError(t, err)
+	state := testbed.StateOf(t, f.Locks.Claim("held"))
 	require.Equal(t, "held", state.By)
 
 	// Tokens of a claim do not go down where its row has gone. LockTx of it locks nothing that
@@ -237,13 +230,11 @@ func ClaimsSwept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		tx := f.Begin(t, f.DSNFor(f.Label, "", nil), sql.LevelReadCommitted)
 		require.ErrorIs(t, again.LockTx(background, tx), txlock.ErrClaimEnded)
 		for i := range 5 {
-			_, err := f.Locks.Claim(strconv.Itoa(i)).TryTake(background, "cart", time.Minute)
-			require.NoError(t, err)
+			testbed.Take(t, f.Locks.Claim(strconv.Itoa(i)), "cart", time.Minute)
 		}
 		require.NoError(t, f.End(background, tx, false))
 	}
-	last, err := f.Locks.Claim("last").TryTake(background, "last", time.Hour)
-	require.NoError(t, err)
+	last := testbed.Take(t, f.Locks.Claim("last"), "last", time.Hour)
 	f.AsAdmin(t, "DROP TABLE "+table+"_claims")
 	require.ErrorIs(t, last.Release(background), txlock.ErrNotInstalled)
 	_, err = f.Locks.Sweep(background, 0)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
@@ -108,18 +109,9 @@ func (o *orders[Tx]) worked() (batches [][]int) {
 }
 
 // committed are the orders whose rows another connection sees.
-func (o *orders[Tx]) committed(t *testing.T) (numbers []int) {
+func (o *orders[Tx]) committed(t *testing.T) []int {
 	t.Helper()
-	rows, err := o.Admin.Query("SELECT id FROM " + o.table + " ORDER BY id")
-	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var number int
-		require.NoError(t, rows.Scan(&number))
-		numbers = append(numbers, number)
-	}
-	require.NoError(t, rows.Err())
-	return numbers
+	return database.Column[int](t, o.Admin, "SELECT id FROM "+o.table+" ORDER BY id")
 }
 
 // placed is a call of Do in the background.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
@@ -118,8 +119,7 @@ func ExecKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	stranger, err := s.Admin.Begin()
 	require.NoError(t, err)
 	defer stranger.Rollback()
-	_, err = stranger.Exec("UPDATE " + s.table + " SET n = 0 WHERE id = 1")
-	require.NoError(t, err)
+	database.Exec(t, stranger, "UPDATE "+s.table+" SET n = 0 WHERE id = 1")
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	for _, end := range []func(){cancel, func() { s.KillSessions(t) }} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
@@ -108,8 +109,7 @@ func ExecNestedEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	stranger, err := s.Admin.Begin()
 	require.NoError(t, err)
 	defer stranger.Rollback()
-	_, err = stranger.Exec("UPDATE " + s.table + " SET n = 0 WHERE id = 2")
-	require.NoError(t, err)
+	database.Exec(t, stranger, "UPDATE "+s.table+" SET n = 0 WHERE id = 2")
 	waits := s.statement("UPDATE stock SET n = n + 1 WHERE id = @", 2)
 	require.NoError(t, s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, s.Exec(ctx, tx, "INSERT INTO "+s.table+" VALUES (5, 5, '')"))

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
@@ -229,8 +230,7 @@ func StrangeValues[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		if f.Postgres {
 			placeholder = "$1, NULL, NULL"
 		}
-		_, err := f.Admin.Exec("INSERT INTO "+table+" VALUES ("+placeholder+")", text)
-		require.NoError(t, err)
+		database.Exec(t, f.Admin, "INSERT INTO "+table+" VALUES ("+placeholder+")", text)
 	}
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES ('0a0b', -5, '\x01a'), ('42', 9007199254740993, NULL)")
 	raw := []byte("\x01a")

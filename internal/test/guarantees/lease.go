@@ -241,11 +241,9 @@ func leaseOfLockTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	}
 	f.Free(t, f.Key("guest")) // reads the number of slots: LockTx would wait a second for that at most
 	tx := f.Begin(t, f.DSNFor(f.Label, "", nil), sql.LevelDefault)
-	before, err := f.Query(background, tx, read)
-	require.NoError(t, err)
+	before := f.Read(t, tx, read)
 	require.NoError(t, f.Locks.Mutex(f.Key("guest")).LockTx(background, tx))
-	after, err := f.Query(background, tx, read)
-	require.NoError(t, err)
+	after := f.Read(t, tx, read)
 	require.Equal(t, before, after)
 	granted := f.Stranger(t, f.Key("guest"))
 	start := time.Now()

@@ -111,10 +111,8 @@ func OnceWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	o := f.Locks.Once(key)
 	for _, failed := range []error{errWork, nil} {
 		first := startOnce(t, o)
-		_, done, err := o.Done(background)
-		require.NoError(t, err)
-		require.False(t, done)
-		_, err = o.TryDo(background, idle[Tx])
+		require.False(t, testbed.IsDone(t, o))
+		_, err := o.TryDo(background, idle[Tx])
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		_, err = o.Within(20*time.Millisecond).Do(background, idle[Tx])
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
@@ -168,9 +166,7 @@ func OnceFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	require.False(t, ran)
-	_, done, err := o.Done(background)
-	require.NoError(t, err)
-	require.False(t, done)
+	require.False(t, testbed.IsDone(t, o))
 	ran, err = o.Do(background, insert)
 	require.NoError(t, err)
 	require.True(t, ran)
@@ -183,9 +179,7 @@ func OnceNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	outer := f.Locks.Mutex(f.Key("outer"))
 	o, failing := f.Locks.Once(f.OnceKey("kept", oncePrefix)), f.Locks.Once(f.OnceKey("failing", oncePrefix))
 	done := func(o *txlock.Once[Tx]) bool {
-		_, done, err := o.Done(background)
-		require.NoError(t, err)
-		return done
+		return testbed.IsDone(t, o)
 	}
 	for _, end := range []error{errWork, nil} {
 		var over context.Context
@@ -250,9 +244,7 @@ func OnceSelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			t.Helper()
 			require.Error(t, err, name)
 			require.False(t, ran, name)
-			_, done, err := o.Done(background)
-			require.NoError(t, err)
-			require.False(t, done, name)
+			require.False(t, testbed.IsDone(t, o), name)
 		}
 		for name, ending := range endings {
 			for _, failed := range []error{errWork, nil} {

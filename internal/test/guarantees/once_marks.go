@@ -59,9 +59,7 @@ func OncePer[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 	o := f.Locks.Once(key).Per(time.Second)
 	eventually.True(t, "a new window", func() bool {
-		_, done, err := o.Done(background)
-		require.NoError(t, err)
-		return !done
+		return !testbed.IsDone(t, o)
 	})
 	first := startOnce(t, o)
 	second := onceLater(o, idle[Tx])

@@ -19,13 +19,12 @@ func Reentry[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	a, b := f.Key("a"), f.Key("b")
 	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}} {
-		outer, err := f.Locks.Mutex(a).Lock(context.WithValue(background, contextKey("who"), "me"))
-		require.NoError(t, err)
+		outer := testbed.LockIn(t, context.WithValue(background, contextKey("who"), "me"), f.Locks.Mutex(a))
 		require.Equal(t, "me", outer.Context().Value(contextKey("who")))
 		again := testbed.LockIn(t, outer.Context(), f.Locks.Mutex(a))
 		tried := testbed.TryLockIn(t, again.Context(), f.Locks.Mutex(a))
 		other := testbed.LockIn(t, tried.Context(), f.Locks.Mutex(b, a))
-		_, err = f.Locks.Mutex(a).TryLock(background)
+		_, err := f.Locks.Mutex(a).TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired, "a sibling without the context is another owner")
 		f.Transactions(t, 1) // one session for all of them
 
@@ -71,8 +70,7 @@ func OneConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	ctx, cancel := context.WithTimeout(background, 10*time.Second)
 	defer cancel()
 	outer := testbed.LockIn(t, ctx, f.Locks.Mutex(f.Key("1")))
-	inner, err := f.Locks.Mutex(f.Key("2")).Lock(context.WithoutCancel(outer.Context()))
-	require.NoError(t, err)
+	inner := testbed.LockIn(t, context.WithoutCancel(outer.Context()), f.Locks.Mutex(f.Key("2")))
 	require.NoError(t, outer.Unlock(ctx))
 	require.NoError(t, inner.Unlock(ctx))
 	require.NoError(t, f.Locks.Mutex(f.Key("3"), f.Key("4")).Do(ctx, func(ctx context.Context, _ Tx) error {

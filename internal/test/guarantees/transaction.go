@@ -99,15 +99,13 @@ func CallersSettings[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		if changed {
 			require.NoError(t, f.Exec(background, tx, change))
 		}
-		before, err := f.Query(background, tx, read)
-		require.NoError(t, err)
+		before := f.Read(t, tx, read)
 		require.ErrorIs(t, f.Locks.Mutex(f.Key("held")).TryLockTx(background, tx), txlock.ErrNotAcquired)
 		require.ErrorIs(t, f.Locks.Mutex(f.Key("held")).Within(30*time.Millisecond).LockTx(background, tx),
 			txlock.ErrNotAcquired)
 		require.NoError(t, f.Locks.Mutex(f.Key("a")).Within(time.Minute).LockTx(background, tx))
 		require.NoError(t, f.Locks.Mutex(f.Key("b")).LockTx(background, tx))
-		after, err := f.Query(background, tx, read)
-		require.NoError(t, err)
+		after := f.Read(t, tx, read)
 		require.Equal(t, before, after)
 		require.NoError(t, f.End(background, tx, true))
 	}
@@ -244,11 +242,10 @@ func EndedTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 func noTransaction[Tx any](t *testing.T, f *testbed.Fixture[Tx], none Tx) {
 	t.Helper()
 	m := f.Locks.Mutex(f.Key("ended"))
-	held, err := f.Locks.Claim(f.OnceKey("none", "claim:")).TryTake(background, "me", time.Hour)
-	require.NoError(t, err)
+	held := testbed.Take(t, f.Locks.Claim(f.OnceKey("none", "claim:")), "me", time.Hour)
 	require.ErrorContains(t, m.LockTx(background, none), "nil transaction")
 	require.ErrorContains(t, m.TryLockTx(background, none), "nil transaction")
-	_, err = f.Locks.Once(f.OnceKey("none", "once:")).DoTx(background, none)
+	_, err := f.Locks.Once(f.OnceKey("none", "once:")).DoTx(background, none)
 	require.ErrorContains(t, err, "nil transaction")
 	require.ErrorContains(t, held.LockTx(background, none), "nil transaction")
 	require.NoError(t, held.Release(background))
@@ -297,9 +294,7 @@ func endedInside[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 			}
 			f.Free(t, f.Key("ended"))
 			_ = f.End(background, tx, true)
-			_, done, err := once.Done(background)
-			require.NoError(t, err)
-			require.False(t, done, "%s behind %s", verb, name)
+			require.False(t, testbed.IsDone(t, once), "%s behind %s", verb, name)
 		}
 	}
 	require.NoError(t, held.Release(background))

@@ -22,6 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -145,25 +146,19 @@ func (e *engine) newShop(t *testing.T) *shop {
 	u, err := url.Parse(e.DSN)
 	require.NoError(t, err)
 	u.Path = "/" + name
-	_, err = e.admin.Exec("CREATE DATABASE " + name)
-	require.NoError(t, err)
+	database.Exec(t, e.admin, "CREATE DATABASE "+name)
 	t.Cleanup(func() {
-		_, err := e.admin.Exec("DROP DATABASE " + name + " WITH (FORCE)")
-		require.NoError(t, err)
+		database.Exec(t, e.admin, "DROP DATABASE "+name+" WITH (FORCE)")
 	})
 	s := &shop{dsn: u.String()}
-	s.db, err = sql.Open("pgx", s.dsn)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.db.Close()) })
+	s.db = database.Open(t, "pgx", s.dsn)
 	output, err := s.command(binary, "install", "--slots", "512").CombinedOutput()
 	require.NoError(t, err, string(output))
 
-	_, err = s.db.Exec("CREATE TABLE gate ()")
-	require.NoError(t, err)
+	database.Exec(t, s.db, "CREATE TABLE gate ()")
 	gate, err := s.db.Begin()
 	require.NoError(t, err)
-	_, err = gate.Exec("LOCK TABLE gate")
-	require.NoError(t, err)
+	database.Exec(t, gate, "LOCK TABLE gate")
 	s.open = func() { require.NoError(t, gate.Commit()) }
 	t.Cleanup(func() { _ = gate.Rollback() }) // unless it was opened
 	return s

@@ -9,6 +9,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -103,9 +104,7 @@ func TestLedger(t *testing.T) {
 			server, err := servers.Start(t.Context(), kind, servers.Options{})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, server.Stop()) })
-			db, err := sql.Open(map[bool]string{true: "pgx", false: "mysql"}[kind.Postgres()], server.DSN)
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			db := database.Open(t, map[bool]string{true: "pgx", false: "mysql"}[kind.Postgres()], server.DSN)
 			orders, err := Load(1)
 			require.NoError(t, err)
 			orders = orders[:60]

@@ -1,7 +1,6 @@
 package doctor_test
 
 import (
-	"database/sql"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -99,9 +99,7 @@ func TestMayNotCreate(t *testing.T) {
 		if e.postgres { // where Install writes a row into the table of claims, also into another's
 			s.execute(t, "DROP TABLE txlock_slots_claims")
 		}
-		db, err := sql.Open(map[bool]string{true: "pgx", false: "mysql"}[e.postgres], s.dsn)
-		require.NoError(t, err)
-		defer db.Close()
+		db := database.Open(t, map[bool]string{true: "pgx", false: "mysql"}[e.postgres], s.dsn)
 		require.ErrorContains(t, s.installOn(db), "denied")
 		fix := find(t, s.examine(t), "table").Fix
 		require.Equal(t, doctor.SQL, fix.Kind)
@@ -144,9 +142,7 @@ func TestNoSchema(t *testing.T) {
 		fix := find(t, s.examine(t), "table").Fix
 		require.Equal(t, doctor.SQL, fix.Kind)
 		s.execute(t, fix.Text)
-		db, err := sql.Open("pgx", s.dsn)
-		require.NoError(t, err)
-		defer db.Close()
+		db := database.Open(t, "pgx", s.dsn)
 		require.NoError(t, s.installOn(db))
 		require.Equal(t, s.baseline, s.findings(t))
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/txlock/txlock"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -28,19 +29,15 @@ func (s *site) config(t *testing.T, user string) *mysql.Config {
 
 func (s *site) onMySQL(t *testing.T) {
 	t.Helper()
-	_, err := s.engine.admin.Exec("CREATE DATABASE " + s.name)
-	require.NoError(t, err)
+	database.Exec(t, s.engine.admin, "CREATE DATABASE "+s.name)
 	t.Cleanup(func() {
 		for _, statement := range []string{"DROP DATABASE " + s.name, "DROP USER " + s.name} {
-			_, err := s.engine.admin.Exec(statement)
-			require.NoError(t, err)
+			database.Exec(t, s.engine.admin, statement)
 		}
 	})
 	config := s.config(t, "")
 	config.MultiStatements = true
-	s.admin, err = sql.Open("mysql", config.FormatDSN())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.admin.Close()) })
+	s.admin = database.Open(t, "mysql", config.FormatDSN())
 	s.dsn = s.config(t, s.name).FormatDSN()
 	s.execute(t, "CREATE USER %s", "GRANT SELECT, UPDATE, TRIGGER ON %s.* TO %s")
 	s.install(t)
@@ -175,9 +172,7 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 		}
 		config := s.config(t, s.name)
 		config.Params = map[string]string{limit: value}
-		db, err := sql.Open("mysql", config.FormatDSN())
-		require.NoError(t, err)
-		defer db.Close()
+		db := database.Open(t, "mysql", config.FormatDSN())
 		tx, err := db.Begin()
 		require.NoError(t, err)
 		require.ErrorIs(t, locks(limit, value).Mutex("a").LockTx(background, tx), txlock.ErrNotAcquired)

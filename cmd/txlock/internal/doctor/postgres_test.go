@@ -15,23 +15,19 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
 func (s *site) onPostgres(t *testing.T) {
 	t.Helper()
-	_, err := s.engine.admin.Exec("CREATE DATABASE " + s.name)
-	require.NoError(t, err)
+	database.Exec(t, s.engine.admin, "CREATE DATABASE "+s.name)
 	t.Cleanup(func() {
-		_, err := s.engine.admin.Exec("DROP DATABASE " + s.name + " WITH (FORCE)")
-		require.NoError(t, err)
-		_, err = s.engine.admin.Exec("DROP ROLE " + s.name)
-		require.NoError(t, err)
+		database.Exec(t, s.engine.admin, "DROP DATABASE "+s.name+" WITH (FORCE)")
+		database.Exec(t, s.engine.admin, "DROP ROLE "+s.name)
 	})
-	s.admin, err = sql.Open("pgx", s.address(t, "", s.name, "default_query_exec_mode", "simple_protocol"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.admin.Close()) })
+	s.admin = database.Open(t, "pgx", s.address(t, "", s.name, "default_query_exec_mode", "simple_protocol"))
 	s.dsn = s.address(t, s.name, s.name)
 	s.execute(t, "CREATE ROLE %s LOGIN", "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, UPDATE ON TABLES "+
 		"TO %s")
@@ -201,9 +197,7 @@ func TestStandby(t *testing.T) {
 	healthy, err := doctor.Postgres(background, primary.DSN, "txlock_slots")
 	require.NoError(t, err)
 	var there sql.NullString
-	replica, err := sql.Open("pgx", standby.DSN)
-	require.NoError(t, err)
-	defer replica.Close()
+	replica := database.Open(t, "pgx", standby.DSN)
 	eventually.True(t, "the standby has the lock table", func() bool {
 		return replica.QueryRow("SELECT to_regclass('txlock_slots')::text").Scan(&there) == nil && there.Valid
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -242,15 +243,10 @@ func everyFault(t *testing.T, e *engine, faults []fault) {
 // killSessions ends all sessions of the site's user. It is for MySQL and MariaDB.
 func (s *site) killSessions(t *testing.T) {
 	t.Helper()
-	rows, err := s.admin.Query("SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '" + s.name + "'")
-	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var id int
-		require.NoError(t, rows.Scan(&id))
+	query := "SELECT ID FROM information_schema.PROCESSLIST WHERE USER = '" + s.name + "'"
+	for _, id := range database.Column[int](t, s.admin, query) {
 		_, _ = s.admin.Exec(fmt.Sprintf("KILL %d", id)) // or it had already ended
 	}
-	require.NoError(t, rows.Err())
 }
 
 // lockTable locks the whole lock table until the test ends, so that an examination waits in the
@@ -264,11 +260,9 @@ func (s *site) lockTable(t *testing.T) {
 	if s.postgres {
 		lock, unlock = "BEGIN; LOCK TABLE txlock_slots IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
 	}
-	_, err = holder.ExecContext(background, lock)
-	require.NoError(t, err)
+	database.Exec(t, holder, lock)
 	t.Cleanup(func() {
-		_, err := holder.ExecContext(background, unlock)
-		require.NoError(t, err)
+		database.Exec(t, holder, unlock)
 	})
 }
 

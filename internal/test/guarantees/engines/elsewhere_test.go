@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
@@ -31,8 +32,7 @@ func TestOtherTable(t *testing.T) {
 				a, b, change = dsn+"&search_path=shop", dsn+"&search_path=tenant", "set search_path = tenant"
 				admin, err := sql.Open("pgx", dsn)
 				require.NoError(t, err)
-				_, err = admin.Exec("create schema shop; create schema tenant")
-				require.NoError(t, err)
+				database.Exec(t, admin, "create schema shop; create schema tenant")
 				require.NoError(t, admin.Close())
 			} else {
 				a, b = newSchema(t, e), newSchema(t, e)
@@ -94,9 +94,7 @@ func staysAtItsTable[Tx any](t *testing.T, c testbed.Client[Tx], dsn, other, cha
 		}), name)
 		require.ErrorIs(t, call(), txlock.ErrNotAcquired, name)
 	}
-	_, done, err := locks.Once("done").Done(background)
-	require.NoError(t, err)
-	require.True(t, done)
+	require.True(t, testbed.IsDone(t, locks.Once("done")))
 	next := testbed.Lock(t, locks.Mutex("free"))
 	require.Greater(t, next.Token(), free.Token())
 	testbed.Unlock(t, next)

@@ -83,10 +83,9 @@ func speaksUTF8[Tx any](t *testing.T, c testbed.Client[Tx], dsn, name string) *t
 	require.NoError(t, locks.Install(background))
 	require.NoError(t, locks.Check(background))
 	claim := locks.Claim("seat " + c.Name)
-	held, err := claim.TryTake(background, name, time.Minute)
-	require.NoError(t, err)
+	held := testbed.Take(t, claim, name, time.Minute)
 	require.Equal(t, name, held.By())
-	_, err = claim.TryTake(background, "other", time.Minute)
+	_, err := claim.TryTake(background, "other", time.Minute)
 	require.ErrorContains(t, err, name)
 	for _, key := range []string{name, "日本", "Jörg", `back\slash`} {
 		testbed.Unlock(t, testbed.Lock(t, locks.Mutex(key)))

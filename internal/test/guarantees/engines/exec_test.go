@@ -12,6 +12,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
@@ -85,8 +86,7 @@ func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	stranger, err := f.Admin.Begin()
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = stranger.Rollback() })
-	_, err = stranger.Exec("UPDATE " + table + " SET n = 0 WHERE id = 2")
-	require.NoError(t, err)
+	database.Exec(t, stranger, "UPDATE "+table+" SET n = 0 WHERE id = 2")
 
 	m := f.Locks.Mutex(f.Key("a"))
 	held := testbed.Lock(t, m)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
@@ -225,9 +226,7 @@ func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
 	_, err = locks.Rows("counters", "k", 1).TryLock(background)
 	refused(err)
 	refused(locks.Rows("counters", "k", 1).Do(background, idle[*sql.Tx]))
-	alone, err := sql.Open("mysql", g.Servers()[0].DSN+"?wsrep_on=OFF")
-	require.NoError(t, err)
-	defer alone.Close()
+	alone := database.Open(t, "mysql", g.Servers()[0].DSN+"?wsrep_on=OFF")
 	_, err = txlock.New(mysql.New(alone)).Mutex("k").TryLock(background)
 	refused(err)
 	conn, err := g.db[0].Conn(background)
@@ -237,12 +236,10 @@ func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
 		"SET wsrep_on = OFF", "SET binlog_format = 'STATEMENT'",
 		"SET wsrep_trx_fragment_unit = 'bytes', wsrep_trx_fragment_size = 1",
 	} {
-		_, err = conn.ExecContext(background, first)
-		require.NoError(t, err)
+		database.Exec(t, conn, first)
 		tx, err := conn.BeginTx(background, nil)
 		require.NoError(t, err)
-		_, err = tx.Exec("UPDATE counters SET value = value + 1 WHERE k = 4")
-		require.NoError(t, err)
+		database.Exec(t, tx, "UPDATE counters SET value = value + 1 WHERE k = 4")
 		refused(locks.Mutex("k").LockTx(background, tx))
 		require.NoError(t, tx.Rollback())
 		_, err = conn.ExecContext(background, "SET wsrep_on = DEFAULT, binlog_format = DEFAULT, "+

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -33,9 +34,7 @@ func TestKnownUnsafe(t *testing.T) {
 		t.Run("pgactive on "+e.Name, func(t *testing.T) { // played by a row in the catalog
 			t.Parallel()
 			dsn := newDatabase(t, e)
-			admin, err := sql.Open("pgx", dsn)
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = admin.Close() })
+			admin := database.Open(t, "pgx", dsn)
 			require.NoError(t, installBySchema(t, admin, testbed.PostgresSQL[0], dsn))
 			for _, text := range []string{
 				"create table things (id int primary key)",
@@ -43,8 +42,7 @@ func TestKnownUnsafe(t *testing.T) {
 					"extnamespace, extrelocatable, extversion) select 99999, 'pgactive', 10, oid, false, '2' " +
 					"from pg_namespace limit 1",
 			} {
-				_, err := admin.Exec(text)
-				require.NoError(t, err)
+				database.Exec(t, admin, text)
 			}
 			for _, c := range testbed.PostgresPgx {
 				t.Run(c.Name, func(t *testing.T) { refusesAll(t, c, dsn, "pgactive", txlock.ErrUnsafeEngine) })
@@ -52,9 +50,8 @@ func TestKnownUnsafe(t *testing.T) {
 			t.Run("sql.DB", func(t *testing.T) {
 				refusesAll(t, testbed.PostgresSQL[0], dsn, "pgactive", txlock.ErrUnsafeEngine)
 			})
-			_, err = admin.Exec("set allow_system_table_mods = on; update pg_extension set extname = 'spock' " +
+			database.Exec(t, admin, "set allow_system_table_mods = on; update pg_extension set extname = 'spock' "+
 				"where oid = 99999")
-			require.NoError(t, err)
 			locks := testbed.PgxOpened().Locker(t, dsn, 4)
 			lock, err := locks.Mutex("k").Lock(background) // it may serve a cluster with one primary
 			require.NoError(t, err)
@@ -69,10 +66,8 @@ func TestKnownUnsafe(t *testing.T) {
 func callsItself(t *testing.T, name, version string) {
 	e := testbed.Own(t, servers.MariaDB, "--version="+version, "--log-output=TABLE")
 	require.NoError(t, installBySchema(t, e.Admin, testbed.MySQLSQL[0], e.DSN))
-	_, err := e.Admin.Exec("CREATE TABLE things (id INT PRIMARY KEY)")
-	require.NoError(t, err)
-	_, err = e.Admin.Exec("SET GLOBAL general_log = ON")
-	require.NoError(t, err)
+	database.Exec(t, e.Admin, "CREATE TABLE things (id INT PRIMARY KEY)")
+	database.Exec(t, e.Admin, "SET GLOBAL general_log = ON")
 	for _, c := range testbed.MySQLSQL {
 		t.Run(c.Name, func(t *testing.T) { refusesAll(t, c, e.DSN, name, txlock.ErrUnsafeEngine) })
 	}

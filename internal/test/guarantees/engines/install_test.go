@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -46,8 +47,7 @@ func TestStatementLog(t *testing.T) {
 
 func refusesStatements(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	set := func(format string) {
-		_, err := e.Admin.Exec("SET GLOBAL binlog_format = '" + format + "'")
-		require.NoError(t, err)
+		database.Exec(t, e.Admin, "SET GLOBAL binlog_format = '"+format+"'")
 	}
 	set("ROW")
 	f, table := testbed.NewInstalled(t, e, c, txlock.WithSlots(300), txlock.WithFencing())

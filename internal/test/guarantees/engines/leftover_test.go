@@ -12,6 +12,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/locktable"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
@@ -41,8 +42,7 @@ func TestLeftoverTransaction(t *testing.T) {
 			locks, db := callersPool(t, f, nil)
 			for _, use := range []string{"first", "second"} { // the first also reads the number of slots
 				leftover(t, f, locks, db, table, begin, use+" use after "+begin)
-				_, err := db.Exec("SET autocommit = 1")
-				require.NoError(t, err)
+				database.Exec(t, db, "SET autocommit = 1")
 			}
 		}
 	})
@@ -54,8 +54,7 @@ func leftover(t *testing.T, f *testbed.Fixture[*sql.Tx], locks *txlock.Locker[*s
 	f.AsAdmin(t, "DELETE FROM "+table)
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 10)")
 	for _, statement := range []string{begin, "SELECT n FROM " + table, "INSERT INTO " + table + " VALUES (2, 0)"} {
-		_, err := db.Exec(statement)
-		require.NoError(t, err)
+		database.Exec(t, db, statement)
 	}
 	f.AsAdmin(t, "UPDATE "+table+" SET n = 9 WHERE id = 1")
 	fails := errors.New("fails")
@@ -109,9 +108,7 @@ func TestOnceWhereReadsAreDirty(t *testing.T) {
 		first, err := f.Locks.Once(key).DoTx(background, tx)
 		require.NoError(t, err)
 		require.True(t, first)
-		_, done, err := locks.Once(key).Done(background)
-		require.NoError(t, err)
-		require.False(t, done)
+		require.False(t, testbed.IsDone(t, locks.Once(key)))
 		require.NoError(t, f.End(background, tx, true))
 	})
 }
@@ -237,8 +234,7 @@ func keepsNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	other, err := f.Admin.Conn(background)
 	require.NoError(t, err)
 	defer other.Close()
-	_, err = other.ExecContext(background, "SET lock_wait_timeout = 2")
-	require.NoError(t, err)
+	database.Exec(t, other, "SET lock_wait_timeout = 2")
 	require.ErrorIs(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
 		return errors.Join(f.Exec(ctx, tx, insert), f.Exec(ctx, tx, "SAVEPOINT txlock"), fails)
 	}), fails)

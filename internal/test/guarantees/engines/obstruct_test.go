@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
@@ -52,8 +53,7 @@ func idleHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	} {
 		locks := []*txlock.Lock{testbed.Lock(t, m)}
 		if name == "nested" {
-			nested, err := f.Locks.Mutex(key).Lock(locks[0].Context())
-			require.NoError(t, err)
+			nested := testbed.LockIn(t, locks[0].Context(), f.Locks.Mutex(key))
 			locks = append(locks, nested)
 		}
 		ctx, cancel := context.WithTimeout(background, 30*time.Second)
@@ -213,8 +213,7 @@ func changes(t *testing.T, e *testbed.Engine, table string) {
 	}
 	migration = append(migration, "SET lock_wait_timeout = DEFAULT, innodb_lock_wait_timeout = DEFAULT")
 	for _, statement := range migration {
-		_, err := conn.ExecContext(background, statement)
-		require.NoError(t, err, statement)
+		database.Exec(t, conn, statement)
 	}
 }
 

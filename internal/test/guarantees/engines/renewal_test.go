@@ -17,6 +17,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/wire"
@@ -142,8 +143,7 @@ func TestCancelledRenewalIsALoss(t *testing.T) {
 		tx, err := f.Admin.Begin()
 		require.NoError(t, err)
 		defer tx.Rollback()
-		_, err = tx.Exec("LOCK TABLE " + table + " IN EXCLUSIVE MODE")
-		require.NoError(t, err)
+		database.Exec(t, tx, "LOCK TABLE "+table+" IN EXCLUSIVE MODE")
 		ofOwner := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "' AND "
 		eventually.Every(t, "a renewal waits", testbed.PollEvery, func() bool {
 			return f.Total(t, "SELECT COUNT(*)"+ofOwner+"wait_event_type = 'Lock'") > 0

@@ -134,8 +134,7 @@ func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], w
 		locked := least(t, proxy, nil, func(int) error { return testbed.Cycle(background, m) })
 		require.Equal(t, want.lock+more, locked, "Lock and Unlock of %s", name)
 		tried := least(t, proxy, nil, func(int) error {
-			lock, err := m.TryLock(background)
-			require.NoError(t, err)
+			lock := testbed.TryLock(t, m)
 			return lock.Unlock(background)
 		})
 		require.Equal(t, want.lock+more, tried, "TryLock and Unlock of %s", name)

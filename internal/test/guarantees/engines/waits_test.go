@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
@@ -121,8 +122,7 @@ func TestCancelBesideBytes(t *testing.T) {
 		return f.Total(t, "SELECT COUNT(IS_USED_LOCK('bytes'))") == 1
 	})
 	t.Cleanup(func() {
-		_, err := f.Admin.ExecContext(background, fmt.Sprint("KILL ", f.Total(t, "SELECT IS_USED_LOCK('bytes')")))
-		require.NoError(t, err)
+		database.Exec(t, f.Admin, fmt.Sprint("KILL ", f.Total(t, "SELECT IS_USED_LOCK('bytes')")))
 		require.Error(t, testbed.Receive(t, ended))
 	})
 	err := f.Admin.QueryRowContext(background, "SELECT COUNT(INFO) FROM information_schema.PROCESSLIST").Scan(new(int))

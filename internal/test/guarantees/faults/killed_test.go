@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
@@ -65,15 +66,9 @@ func ordersOutlive[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, order(next))
 
 	times := make(map[int]int)
-	rows, err := f.Admin.Query("SELECT id FROM " + done)
-	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var number int
-		require.NoError(t, rows.Scan(&number))
+	for _, number := range database.Column[int](t, f.Admin, "SELECT id FROM "+done) {
 		times[number]++
 	}
-	require.NoError(t, rows.Err())
 	for _, number := range acknowledged {
 		require.Equal(t, 1, times[number], "order %d was acknowledged", number)
 	}
@@ -149,8 +144,7 @@ func claimKilledAtCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 			return err
 		})
 		for n := first; n < last; n++ {
-			state, err := f.Locks.Claim(fmt.Sprint(n)).State(background)
-			require.NoError(t, err)
+			state := testbed.StateOf(t, f.Locks.Claim(fmt.Sprint(n)))
 			token, taken := tokens[n]
 			switch {
 			case released[n]:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
@@ -59,9 +60,7 @@ func slotTable(t *testing.T, f *testbed.Fixture[*sql.Tx], slots int) (
 	locks *txlock.Locker[*sql.Tx], db *sql.DB, name string,
 ) {
 	t.Helper()
-	db, err := sql.Open("mysql", f.DSNFor(f.Label, "", nil))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
+	db = database.Open(t, "mysql", f.DSNFor(f.Label, "", nil))
 	name = f.Label + ".own_slots"
 	locks = txlock.New(mysql.New(db), txlock.WithTable(name), txlock.WithSlots(slots))
 	require.NoError(t, locks.Install(background))
@@ -74,8 +73,7 @@ func outsider(t *testing.T, f *testbed.Fixture[*sql.Tx], statement string) (tx *
 	tx = f.Guest(t)
 	t.Cleanup(func() { _ = tx.Rollback() }) // of a test that failed
 	require.NoError(t, f.Exec(background, tx, statement))
-	session, err := f.Query(background, tx, f.SessionSQL())
-	require.NoError(t, err)
+	session = f.Read(t, tx, f.SessionSQL())
 	return tx, session
 }
 
@@ -245,8 +243,7 @@ func quotedRows(t *testing.T, e *testbed.Engine) {
 	table := f.MakeTable(t, "name varchar(40), n varchar(40), primary key (name, n)")
 	names := []string{"it's", "a', 'b", "'", "plain", `a\b`, `\0`}
 	for _, name := range names {
-		_, err := f.Admin.Exec("INSERT INTO "+table+" VALUES (?, ?)", name, "c', 'd")
-		require.NoError(t, err)
+		database.Exec(t, f.Admin, "INSERT INTO "+table+" VALUES (?, ?)", name, "c', 'd")
 	}
 	var later []<-chan error
 	owner := testbed.Lock(t, f.Locks.Rows(table, "name", "it's", "a', 'b", "'", "plain", `a\b`, `\0`))

@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/leaks"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
@@ -207,8 +208,7 @@ func (e *Engine) Table() string {
 // AsAdmin runs a statement as the administrator.
 func (e *Engine) AsAdmin(t *testing.T, query string) {
 	t.Helper()
-	_, err := e.Admin.Exec(query)
-	require.NoError(t, err)
+	database.Exec(t, e.Admin, query)
 	for _, other := range e.nodes {
 		var one int // which waits until the node has what the query did
 		require.NoError(t, other.Admin.QueryRow("SELECT 1").Scan(&one))

@@ -1,13 +1,13 @@
 package testbed
 
 import (
-	"database/sql"
 	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/wire"
 )
@@ -107,9 +107,7 @@ func (e *Engine) Keyless(t *testing.T, sessions int) (*Engine, *wire.Proxy) {
 func unchangedSettings(t *testing.T, pooler *servers.Server) {
 	t.Helper()
 	var changed int
-	db, err := sql.Open("pgx", pooler.DSN)
-	require.NoError(t, err)
-	defer db.Close()
+	db := database.Open(t, "pgx", pooler.DSN)
 	for range 20 {
 		conn, err := db.Conn(background)
 		require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 )
 
@@ -75,15 +76,10 @@ func (f *Fixture[Tx]) eachSession(t *testing.T, function, statement string) {
 		require.NoError(t, err)
 		return
 	}
-	rows, err := f.Admin.Query("SELECT id FROM information_schema.processlist WHERE db = ?", f.Label)
-	require.NoError(t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var id int
-		require.NoError(t, rows.Scan(&id))
+	query := "SELECT id FROM information_schema.processlist WHERE db = ?"
+	for _, id := range database.Column[int](t, f.Admin, query, f.Label) {
 		_, _ = f.Admin.Exec(fmt.Sprintf("%s %d", statement, id)) // or it has ended by itself
 	}
-	require.NoError(t, rows.Err())
 }
 
 // Guest begins a caller's own transaction under the fixture's label.
@@ -135,8 +131,7 @@ func (f *Fixture[Tx]) Warm(t *testing.T, connections int) {
 	for _, name := range []string{"warm", "warmer"} {
 		var locks []*txlock.Lock
 		for i := range connections + 1 {
-			lock, err := f.Locks.Mutex(f.Key(fmt.Sprint(name, i))).Lock(background)
-			require.NoError(t, err)
+			lock := Lock(t, f.Locks.Mutex(f.Key(fmt.Sprint(name, i))))
 			locks = append(locks, lock)
 		}
 		for _, lock := range locks {
@@ -152,8 +147,7 @@ func (f *Fixture[Tx]) KillSession(t *testing.T, tx Tx) {
 	if f.Postgres {
 		number, kill = "SELECT pg_backend_pid()", "SELECT pg_terminate_backend("
 	}
-	id, err := f.Query(background, tx, number)
-	require.NoError(t, err)
+	id := f.Read(t, tx, number)
 	if f.Postgres {
 		id += ")"
 	}

@@ -1,0 +1,48 @@
+// Package database has what tests do with a database/sql again and again. Whatever fails there
+// fails the test.
+package database
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Session is a pool, a connection or a transaction.
+type Session interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Open is a pool that is closed when the test ends.
+func Open(t testing.TB, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// Exec runs a statement.
+func Exec(t testing.TB, on Session, query string, args ...any) {
+	t.Helper()
+	_, err := on.ExecContext(context.Background(), query, args...)
+	require.NoError(t, err, query)
+}
+
+// Column is what a query of one column returns.
+func Column[T any](t testing.TB, on Session, query string, args ...any) (values []T) {
+	t.Helper()
+	rows, err := on.QueryContext(context.Background(), query, args...)
+	require.NoError(t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var value T
+		require.NoError(t, rows.Scan(&value))
+		values = append(values, value)
+	}
+	require.NoError(t, rows.Err())
+	return values
+}

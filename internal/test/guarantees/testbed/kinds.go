@@ -1,0 +1,42 @@
+package testbed
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock"
+)
+
+// Take is a claim that nobody else has.
+func Take[Tx any](t *testing.T, claim *txlock.Claim[Tx], by string, d time.Duration) *txlock.Claimed[Tx] {
+	t.Helper()
+	held, err := claim.TryTake(background, by, d)
+	require.NoError(t, err)
+	return held
+}
+
+// StateOf says who has a claim.
+func StateOf[Tx any](t *testing.T, claim *txlock.Claim[Tx]) txlock.ClaimState {
+	t.Helper()
+	state, err := claim.State(background)
+	require.NoError(t, err)
+	return state
+}
+
+// IsDone says whether the work of a Once is done.
+func IsDone[Tx any](t *testing.T, once *txlock.Once[Tx]) bool {
+	t.Helper()
+	_, done, err := once.Done(background)
+	require.NoError(t, err)
+	return done
+}
+
+// Read is what a query of one value returns in a transaction.
+func (c Client[Tx]) Read(t *testing.T, tx Tx, query string) string {
+	t.Helper()
+	value, err := c.Query(background, tx, query)
+	require.NoError(t, err)
+	return value
+}
