@@ -57,10 +57,7 @@ func TestInterruptAmongNeighbours(t *testing.T) {
 			_, err = tx.Exec("SELECT 1")
 			require.NoError(t, err, "the connection is kept")
 			require.NoError(t, tx.Rollback())
-			cancelled(func(ctx context.Context) error {
-				_, err := m.Lock(ctx)
-				return err
-			})
+			cancelled(func(ctx context.Context) error { return testbed.ErrorOf(m.Lock(ctx)) })
 		}
 		require.NoError(t, holder.Unlock(background))
 		require.Empty(t, refusals)

@@ -61,8 +61,7 @@ func ElectionNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		"without NUL":                       f.Locks.Election(base, "a\x00"),
 	} {
 		require.ErrorContains(t, bad.Lead(background, work), text)
-		_, err := bad.Leader(background)
-		require.ErrorContains(t, err, text)
+		require.ErrorContains(t, testbed.ErrorOf(bad.Leader(background)), text)
 	}
 	require.ErrorContains(t, f.Locks.Election(base, "me").Lead(background, nil), "nil work")
 }
@@ -150,8 +149,7 @@ func Overtaken[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		return said >= 3
 	})
 	require.Empty(t, late.terms)
-	_, err := me.Leader(background)
-	require.ErrorIs(t, err, txlock.ErrNoLeader)
+	require.ErrorIs(t, testbed.ErrorOf(me.Leader(background)), txlock.ErrNoLeader)
 	f.AsAdmin(t, strings.ReplaceAll(record, "%s", "-4611686018427387904"))
 	leading := testbed.Receive(t, late.terms)
 	leading.end <- nil

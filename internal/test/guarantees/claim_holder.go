@@ -63,8 +63,7 @@ func ClaimGuessed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 			require.ErrorIs(t, guessed.Release(background), txlock.ErrLost)
 			require.NoError(t, s.Locks.Mutex("outer").Do(background, func(ctx context.Context, _ Tx) error {
 				require.ErrorIs(t, guessed.Do(ctx, s.sell("nested")), txlock.ErrLost)
-				_, err := guessed.Extend(ctx, time.Minute)
-				require.ErrorIs(t, err, txlock.ErrLost)
+				require.ErrorIs(t, testbed.ErrorOf(guessed.Extend(ctx, time.Minute)), txlock.ErrLost)
 				require.ErrorIs(t, guessed.Release(ctx), txlock.ErrLost)
 				return nil
 			}))

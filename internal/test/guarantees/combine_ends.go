@@ -76,13 +76,11 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		return errWork
 	}))
 	require.Equal(t, []int{1, 2}, o.committed(t))
-	_, err := o.Do(ended, 7)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, testbed.ErrorOf(o.Do(ended, 7)), txlock.ErrNotAcquired)
 
 	lock := testbed.Lock(t, m)
 	o.worked()
-	_, err = o.Do(lock.Context(), 8)
-	require.ErrorIs(t, err, txlock.ErrInsideLock)
+	require.ErrorIs(t, testbed.ErrorOf(o.Do(lock.Context(), 8)), txlock.ErrInsideLock)
 	require.Empty(t, o.worked())
 	value, err := o.Do(txlock.Apart(lock.Context()), 8)
 	require.NoError(t, err)

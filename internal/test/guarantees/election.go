@@ -119,8 +119,7 @@ func Resigning[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	ended, err := leads(func(context.Context, int64) error { return nil })
 	require.NoError(t, err)
 	require.Equal(t, context.Canceled, context.Cause(ended))
-	_, err = me.Leader(background)
-	require.ErrorIs(t, err, txlock.ErrNoLeader)
+	require.ErrorIs(t, testbed.ErrorOf(me.Leader(background)), txlock.ErrNoLeader)
 	_, err = leads(func(context.Context, int64) error { return errWork })
 	require.Equal(t, errWork, err)
 	require.PanicsWithValue(t, "boom", func() {
@@ -268,14 +267,12 @@ func LateRecord[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NoError(t, testbed.Receive(t, me.over))
 	writer := f.Guest(t)
 	require.NoError(t, f.Exec(background, writer, "UPDATE "+leaders+" SET term = term + 1, identity = 'x'"+record))
-	_, err = f.Locks.Election(name, "me").Leader(background)
-	require.ErrorIs(t, err, txlock.ErrNoLeader)
+	require.ErrorIs(t, testbed.ErrorOf(f.Locks.Election(name, "me").Leader(background)), txlock.ErrNoLeader)
 	require.NoError(t, c.End(background, writer, false))
 
 	lateRecord()
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+leaders+" WHERE identity = 'late'"))
-	_, err = f.Locks.Election(name, "me").Leader(background)
-	require.ErrorIs(t, err, txlock.ErrNoLeader)
+	require.ErrorIs(t, testbed.ErrorOf(f.Locks.Election(name, "me").Leader(background)), txlock.ErrNoLeader)
 }
 
 // CandidatesWait shows that candidates of one process wait in it: one session of an election at the

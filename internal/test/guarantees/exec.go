@@ -209,12 +209,10 @@ func ExecFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		"statement 2: empty SQL":  {s.take(0), {SQL: " "}},
 		"statement 1: Rows is -1": {s.take(-1)},
 	} {
-		_, err := m.Exec(background, bad...)
-		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, testbed.ErrorOf(m.Exec(background, bad...)), says)
 		s.unchanged(t)
 	}
-	_, err := s.Locks.Rows(s.table, "id", 77).Exec(background, s.take(1))
-	require.ErrorIs(t, err, txlock.ErrNoRow)
+	require.ErrorIs(t, testbed.ErrorOf(s.Locks.Rows(s.table, "id", 77).Exec(background, s.take(1))), txlock.ErrNoRow)
 	s.unchanged(t)
 }
 
@@ -258,10 +256,7 @@ func ExecArguments[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		}
 		_, failed := m.Exec(background, use)
 		look(&alone)
-		err := m.Do(background, func(ctx context.Context, _ Tx) error {
-			_, err := m.Exec(ctx, use)
-			return err
-		})
+		err := m.Do(background, func(ctx context.Context, _ Tx) error { return testbed.ErrorOf(m.Exec(ctx, use)) })
 		look(&within)
 		require.Equal(t, err == nil, failed == nil, "%s %#v: alone %v, in a Do %v", use.SQL, use.Args, failed, err)
 		require.Equal(t, within, alone, "%s %#v", use.SQL, use.Args)

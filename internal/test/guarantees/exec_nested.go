@@ -25,8 +25,7 @@ func ExecNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			affected, err := s.Locks.Mutex(key).Exec(ctx, s.take(1))
 			require.NoError(t, err)
 			require.Equal(t, []int64{1}, affected)
-			_, err = s.Locks.Mutex(key).Exec(ctx, s.insert(3), s.take(7))
-			require.ErrorIs(t, err, txlock.ErrRows)
+			require.ErrorIs(t, testbed.ErrorOf(s.Locks.Mutex(key).Exec(ctx, s.insert(3), s.take(7))), txlock.ErrRows)
 			_, err = s.Locks.Mutex(s.Key("never")).Exec(ctx, s.insert(3), s.statement("UPDAT stock "+strconv.Itoa(i)))
 			require.ErrorContains(t, err, "statement 2")
 		}
@@ -37,8 +36,7 @@ func ExecNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.Equal(t, 7, s.left(t))
 	require.Equal(t, 3, s.count(t))
 	lock := testbed.Lock(t, s.Locks.Mutex(s.key))
-	_, err = s.Locks.Mutex(s.key).Exec(lock.Context(), s.take(1))
-	require.ErrorIs(t, err, txlock.ErrInsideLock)
+	require.ErrorIs(t, testbed.ErrorOf(s.Locks.Mutex(s.key).Exec(lock.Context(), s.take(1))), txlock.ErrInsideLock)
 	testbed.Unlock(t, lock)
 	require.Equal(t, 7, s.left(t))
 }
@@ -89,8 +87,7 @@ func ExecNestedFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 			_, _ = s.Locks.Mutex(outer).Exec(ctx, s.insert(200), s.statement("UPDATE stock SET n = @", panics{}))
 		})
 		shared := s.Locks.Mutex(s.Key("shared"))
-		_, err := shared.Shared().Exec(ctx, twice)
-		require.ErrorIs(t, err, txlock.ErrRows)
+		require.ErrorIs(t, testbed.ErrorOf(shared.Shared().Exec(ctx, twice)), txlock.ErrRows)
 		s.Taken(t, outer)
 		return nil
 	}))
@@ -113,9 +110,8 @@ func ExecNestedEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	waits := s.statement("UPDATE stock SET n = n + 1 WHERE id = @", 2)
 	require.NoError(t, s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, s.Exec(ctx, tx, "INSERT INTO "+s.table+" VALUES (5, 5, '')"))
-		_, err := s.Locks.Mutex(s.key).TryExec(ctx, s.insert(3))
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		_, err = s.Locks.Mutex(s.key).Within(50*time.Millisecond).Exec(ctx, s.insert(3))
+		require.ErrorIs(t, testbed.ErrorOf(s.Locks.Mutex(s.key).TryExec(ctx, s.insert(3))), txlock.ErrNotAcquired)
+		_, err := s.Locks.Mutex(s.key).Within(50*time.Millisecond).Exec(ctx, s.insert(3))
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		for _, key := range []string{s.key, s.Key("outer"), s.Key("further")} {
 			brief, cancel := context.WithCancel(ctx)

@@ -226,18 +226,15 @@ func Breaks[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 // InspectRefuses shows that Inspect and Break refuse what makes no sense.
 func InspectRefuses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
-	_, err := f.Locks.Inspect(background, "")
-	require.ErrorContains(t, err, "empty")
+	require.ErrorContains(t, testbed.ErrorOf(f.Locks.Inspect(background, "")), "empty")
 	ended, cancel := context.WithCancel(background)
 	cancel()
-	_, err = f.Locks.Inspect(ended)
-	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, testbed.ErrorOf(f.Locks.Inspect(ended)), context.Canceled)
 	driver, p := f.Connect(t, f.DSNFor(f.Label, "", nil), 1)
 	defer p.Close()
-	_, err = txlock.New(driver, txlock.WithTable("no_such_table")).Inspect(background)
+	_, err := txlock.New(driver, txlock.WithTable("no_such_table")).Inspect(background)
 	require.ErrorIs(t, err, txlock.ErrNotInstalled)
 	require.NoError(t, f.Locks.Close())
-	_, err = f.Locks.Inspect(background)
-	require.ErrorContains(t, err, "closed")
+	require.ErrorContains(t, testbed.ErrorOf(f.Locks.Inspect(background)), "closed")
 	require.ErrorContains(t, f.Locks.Break(background, txlock.Holding{}), "closed")
 }

@@ -40,8 +40,7 @@ func InstallAgain[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	} {
 		f.AsAdmin(t, damage)
 		fresh := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(name))
-		_, err := fresh.Locks.Mutex("k").Lock(background)
-		require.ErrorIs(t, err, txlock.ErrNotInstalled)
+		require.ErrorIs(t, testbed.ErrorOf(fresh.Locks.Mutex("k").Lock(background)), txlock.ErrNotInstalled)
 		require.ErrorIs(t, fresh.Locks.Check(background), txlock.ErrNotInstalled)
 		require.NoError(t, f.Locks.Install(background))
 		require.Equal(t, 1000, f.Total(t, "SELECT COUNT(*) FROM "+name))
@@ -222,8 +221,7 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		ran, err := other.Locks.Once("job").Do(background, idle[Tx])
 		require.NoError(t, err)
 		require.True(t, ran)
-		_, err = other.Locks.Election("e", "me").Leader(background)
-		require.ErrorIs(t, err, txlock.ErrNoLeader)
+		require.ErrorIs(t, testbed.ErrorOf(other.Locks.Election("e", "me").Leader(background)), txlock.ErrNoLeader)
 	}
 	for _, broken := range []string{
 		quote, quote + "a", "a" + quote + "b", "a.", ".a", "a..b", "a.b.c", quote + quote, "a;'b", "nul\x00", "\xff",
@@ -231,13 +229,10 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		other := testbed.NewSizedFixture(t, e, c, 4, "", txlock.WithTable(broken))
 		require.ErrorContains(t, other.Locks.Install(background), "invalid name", "%q", broken)
 		require.ErrorContains(t, other.Locks.Check(background), "invalid name")
-		_, err := other.Locks.Mutex("k").Lock(background)
-		require.ErrorContains(t, err, "invalid name")
+		require.ErrorContains(t, testbed.ErrorOf(other.Locks.Mutex("k").Lock(background)), "invalid name")
 		requireNoSchema(t, other.Locks.Schema(), "invalid name")
-		_, err = f.Locks.Rows(broken, "id", 1).Lock(background)
-		require.ErrorContains(t, err, "invalid name")
-		_, err = f.Locks.Rows("t", broken, 1).Lock(background)
-		require.ErrorContains(t, err, "invalid name")
+		require.ErrorContains(t, testbed.ErrorOf(f.Locks.Rows(broken, "id", 1).Lock(background)), "invalid name")
+		require.ErrorContains(t, testbed.ErrorOf(f.Locks.Rows("t", broken, 1).Lock(background)), "invalid name")
 	}
 }
 
@@ -302,10 +297,7 @@ func Pinged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	fresh := txlock.New(driver, txlock.WithTable(name))
 	for what, call := range map[string]func(context.Context) error{
 		"Ping": f.Locks.Ping,
-		"Lock": func(ctx context.Context) error {
-			_, err := fresh.Mutex("a").Lock(ctx)
-			return err
-		},
+		"Lock": func(ctx context.Context) error { return testbed.ErrorOf(fresh.Mutex("a").Lock(ctx)) },
 	} {
 		ctx, cancel := context.WithCancelCause(background)
 		time.AfterFunc(100*time.Millisecond, func() { cancel(txlock.ErrLost) })

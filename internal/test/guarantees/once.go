@@ -112,9 +112,8 @@ func OnceWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	for _, failed := range []error{errWork, nil} {
 		first := startOnce(t, o)
 		require.False(t, testbed.IsDone(t, o))
-		_, err := o.TryDo(background, idle[Tx])
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		_, err = o.Within(20*time.Millisecond).Do(background, idle[Tx])
+		require.ErrorIs(t, testbed.ErrorOf(o.TryDo(background, idle[Tx])), txlock.ErrNotAcquired)
+		_, err := o.Within(20*time.Millisecond).Do(background, idle[Tx])
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		second := onceLater(o, func(context.Context, Tx) error { return errWork })
@@ -219,8 +218,7 @@ func OnceNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		return nil
 	}))
 	lock := testbed.Lock(t, outer)
-	_, err := o.Do(lock.Context(), idle[Tx])
-	require.ErrorIs(t, err, txlock.ErrInsideLock)
+	require.ErrorIs(t, testbed.ErrorOf(o.Do(lock.Context(), idle[Tx])), txlock.ErrInsideLock)
 	testbed.Unlock(t, lock)
 }
 

@@ -159,15 +159,12 @@ func errorsOfAllKinds[Tx any](t *testing.T, f *testbed.Fixture[Tx], m *txlock.Mu
 	require.ErrorIs(t, m.TryDo(background, idle[Tx]), txlock.ErrNotAcquired)
 	// long enough to begin a transaction: a wait that is cut off before loses its connection
 	brief := m.Within(3 * time.Second)
-	_, err := brief.Lock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, testbed.ErrorOf(brief.Lock(background)), txlock.ErrNotAcquired)
 	require.ErrorIs(t, brief.Do(background, idle[Tx]), txlock.ErrNotAcquired)
-	_, err = f.Locks.Rows(table, "id", 1).Lock(background)
-	require.ErrorIs(t, err, txlock.ErrNoRow)
+	require.ErrorIs(t, testbed.ErrorOf(f.Locks.Rows(table, "id", 1).Lock(background)), txlock.ErrNoRow)
 	require.ErrorIs(t, f.Locks.Rows(table, "id", 1).Do(background, idle[Tx]),
 		txlock.ErrNoRow)
-	_, err = f.Locks.Rows(table+"_missing", "id", 1).Lock(background)
-	require.Error(t, err)
+	require.Error(t, testbed.ErrorOf(f.Locks.Rows(table+"_missing", "id", 1).Lock(background)))
 	require.Equal(t, errWork, f.Locks.Mutex(f.Key("own")).Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
 		return errWork

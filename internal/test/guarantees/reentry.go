@@ -104,9 +104,8 @@ func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	_, err := held.Within(30 * time.Millisecond).Lock(background)
 	require.ErrorContains(t, err, "another call of this Locker holds it")
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
-		_, err := held.TryLock(ctx)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		_, err = held.Within(30 * time.Millisecond).Lock(ctx)
+		require.ErrorIs(t, testbed.ErrorOf(held.TryLock(ctx)), txlock.ErrNotAcquired)
+		_, err := held.Within(30 * time.Millisecond).Lock(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, idle[Tx]),
 			txlock.ErrNotAcquired)
@@ -115,8 +114,7 @@ func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		f.Waiters(t, 1)
 		cancel()
 		require.ErrorIs(t, <-failed, context.Canceled)
-		_, err = f.Locks.Rows(table, "id", 1).Lock(ctx)
-		require.ErrorIs(t, err, txlock.ErrNoRow)
+		require.ErrorIs(t, testbed.ErrorOf(f.Locks.Rows(table, "id", 1).Lock(ctx)), txlock.ErrNoRow)
 		f.Taken(t, f.Key("outer"))
 		return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)")
 	}))

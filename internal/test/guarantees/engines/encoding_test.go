@@ -85,8 +85,7 @@ func speaksUTF8[Tx any](t *testing.T, c testbed.Client[Tx], dsn, name string) *t
 	claim := locks.Claim("seat " + c.Name)
 	held := testbed.Take(t, claim, name, time.Minute)
 	require.Equal(t, name, held.By())
-	_, err := claim.TryTake(background, "other", time.Minute)
-	require.ErrorContains(t, err, name)
+	require.ErrorContains(t, testbed.ErrorOf(claim.TryTake(background, "other", time.Minute)), name)
 	for _, key := range []string{name, "日本", "Jörg", `back\slash`} {
 		testbed.Unlock(t, testbed.Lock(t, locks.Mutex(key)))
 	}

@@ -61,8 +61,7 @@ func TestExecProcedure(t *testing.T) {
 			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 		}
 		into := txlock.Statement{SQL: "SELECT 'a'", Into: []any{new(sql.RawBytes)}}
-		_, err := f.Locks.Mutex(f.Key("a")).Exec(background, into)
-		require.ErrorContains(t, err, "RawBytes")
+		require.ErrorContains(t, testbed.ErrorOf(f.Locks.Mutex(f.Key("a")).Exec(background, into)), "RawBytes")
 	})
 }
 
@@ -143,9 +142,8 @@ func readsBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		return f.Locks.Mutex(f.Key("further")).Do(background, func(ctx context.Context, _ Tx) error {
 			brief, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
-			_, err := f.Locks.Mutex(f.Key("a")).TryExec(brief, add)
-			require.ErrorIs(t, err, txlock.ErrNotAcquired)
-			_, err = f.Locks.Mutex(f.Key("a")).Within(50*time.Millisecond).Exec(brief, add)
+			require.ErrorIs(t, testbed.ErrorOf(f.Locks.Mutex(f.Key("a")).TryExec(brief, add)), txlock.ErrNotAcquired)
+			_, err := f.Locks.Mutex(f.Key("a")).Within(50*time.Millisecond).Exec(brief, add)
 			require.ErrorIs(t, err, txlock.ErrNotAcquired)
 			return brief.Err()
 		})

@@ -34,10 +34,7 @@ func TestForgottenInTransactions(t *testing.T) {
 			t.Cleanup(pool.Close)
 			forgets(t, f, txlock.New(postgres.New(pool), txlock.WithLease(shortLease), txlock.WithTable(e.Table())),
 				func() (pgx.Tx, error) { return pool.Begin(background) },
-				func(text string) error {
-					_, err := pool.Exec(background, text)
-					return err
-				})
+				func(text string) error { return testbed.ErrorOf(pool.Exec(background, text)) })
 		})
 		t.Run("sql.DB", func(t *testing.T) {
 			t.Parallel()
@@ -48,10 +45,7 @@ func TestForgottenInTransactions(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
 			forgets(t, f, txlock.New(postgres.NewSQL(db), txlock.WithLease(shortLease), txlock.WithTable(e.Table())),
 				func() (*sql.Tx, error) { return db.Begin() },
-				func(text string) error {
-					_, err := db.Exec(text)
-					return err
-				})
+				func(text string) error { return testbed.ErrorOf(db.Exec(text)) })
 		})
 	})
 }

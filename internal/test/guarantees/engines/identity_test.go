@@ -250,8 +250,7 @@ func TestNodeOfCluster(t *testing.T) {
 	_, err = e.Admin.Exec("CREATE TABLE " + e.Table() + "_runs (server BIGINT UNSIGNED NOT NULL, " +
 		"epoch BIGINT NOT NULL PRIMARY KEY, start BIGINT UNSIGNED NOT NULL) ENGINE=MEMORY")
 	require.NoError(t, err)
-	_, err = f.Locks.Mutex(f.Key("token")).Lock(background)
-	require.ErrorContains(t, err, "3098")
+	require.ErrorContains(t, testbed.ErrorOf(f.Locks.Mutex(f.Key("token")).Lock(background)), "3098")
 	require.NoError(t, f.Locks.Install(background))
 	again := testbed.Lock(t, f.Locks.Mutex(f.Key("token")))
 	require.Greater(t, again.Token(), lock.Token())

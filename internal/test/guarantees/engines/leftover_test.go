@@ -85,8 +85,7 @@ func TestLeaderWithoutAutocommit(t *testing.T) {
 					require.Equal(t, term, leader.Term)
 					return nil
 				}))
-			_, err := onlooker.Leader(background)
-			require.ErrorIs(t, err, txlock.ErrNoLeader)
+			require.ErrorIs(t, testbed.ErrorOf(onlooker.Leader(background)), txlock.ErrNoLeader)
 			f.Transactions(t, 0)
 			var n int64 // the snapshot of a transaction that the caller leaves open
 			leaders := testbed.TableOf(f.Engine, "txlock_slots_leaders")

@@ -68,8 +68,7 @@ func preparesOnce(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 	require.Equal(t, before, statements(t, pool))
 	table := f.MakeTable(t, "id int primary key")
 	for range 10 {
-		_, err := locks.Rows(table, "id", "no number").Lock(background)
-		require.ErrorContains(t, err, "no number")
+		require.ErrorContains(t, testbed.ErrorOf(locks.Rows(table, "id", "no number").Lock(background)), "no number")
 	}
 	require.LessOrEqual(t, statements(t, pool), before+3, "of the rows' two and those of the lock")
 }

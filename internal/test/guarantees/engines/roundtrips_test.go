@@ -165,10 +165,7 @@ func countExec[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy, 
 	none := update
 	none.Args = []any{77}
 	run := func(ctx context.Context, key string, statements ...txlock.Statement) func(int) error {
-		return func(int) error {
-			_, err := f.Locks.Mutex(f.Key(key)).Exec(ctx, statements...)
-			return err
-		}
+		return func(int) error { return testbed.ErrorOf(f.Locks.Mutex(f.Key(key)).Exec(ctx, statements...)) }
 	}
 	counted.alone = least(t, proxy, nil, run(background, "exec", update, text))
 	require.Equal(t, counted.alone, least(t, proxy, nil, func(int) error {

@@ -91,8 +91,7 @@ func lockedRowTakesChildren[Tx any](t *testing.T, e *testbed.Engine, c testbed.C
 			"SELECT 1 FROM " + parent + " WHERE id = 1 FOR UPDATE",
 			"SELECT 1 FROM " + parent + " WHERE id = 2 FOR NO KEY UPDATE NOWAIT",
 		} {
-			_, err = conn.ExecContext(limited, statement)
-			require.ErrorContains(t, err, "55P03", statement)
+			require.ErrorContains(t, testbed.ErrorOf(conn.ExecContext(limited, statement)), "55P03", statement)
 		}
 	}
 	rows := f.Locks.Rows(parent, "id", 1, 2)
@@ -140,10 +139,8 @@ func TestUnlockedTables(t *testing.T) {
 		for _, table := range unlocked {
 			rows := f.Locks.Rows(table, "id", 1)
 			for _, m := range []*txlock.Mutex[*sql.Tx]{rows, rows.Shared()} {
-				_, err := m.Lock(background)
-				require.ErrorIs(t, err, txlock.ErrUnsafeEngine, table)
-				_, err = m.TryLock(background)
-				require.ErrorIs(t, err, txlock.ErrUnsafeEngine, table)
+				require.ErrorIs(t, testbed.ErrorOf(m.Lock(background)), txlock.ErrUnsafeEngine, table)
+				require.ErrorIs(t, testbed.ErrorOf(m.TryLock(background)), txlock.ErrUnsafeEngine, table)
 				require.ErrorIs(t, m.Do(background, idle[*sql.Tx]), txlock.ErrUnsafeEngine, table)
 			}
 			require.NoError(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
@@ -160,13 +157,10 @@ func TestUnlockedTables(t *testing.T) {
 			f.AsAdmin(t, "ALTER TABLE "+table+" ENGINE = MyISAM")
 		}
 		locks := f.Another(t, 2, txlock.WithTable(name))
-		_, err := locks.Mutex("a").Lock(background)
-		require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
-		_, err = locks.Semaphore("a", 2).Lock(background)
-		require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+		require.ErrorIs(t, testbed.ErrorOf(locks.Mutex("a").Lock(background)), txlock.ErrUnsafeEngine)
+		require.ErrorIs(t, testbed.ErrorOf(locks.Semaphore("a", 2).Lock(background)), txlock.ErrUnsafeEngine)
 		f.AsAdmin(t, "ALTER TABLE "+name+" ENGINE = InnoDB")
-		_, err = locks.Once("a").Do(background, idle[*sql.Tx])
-		require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+		require.ErrorIs(t, testbed.ErrorOf(locks.Once("a").Do(background, idle[*sql.Tx])), txlock.ErrUnsafeEngine)
 	})
 }
 

@@ -198,8 +198,7 @@ func majorUpgrade(t *testing.T, move func(ctx context.Context, former, later *se
 	require.Error(t, testbed.Receive(t, led))
 
 	after := locker(later)
-	_, err = after.Election("failover", "onlooker").Leader(background)
-	require.ErrorIs(t, err, txlock.ErrNoLeader)
+	require.ErrorIs(t, testbed.ErrorOf(after.Election("failover", "onlooker").Leader(background)), txlock.ErrNoLeader)
 	require.Greater(t, drawn(t, after.Mutex("held")), max(held.Token(), term, claim.Token()))
 	require.Greater(t, leadOnce(t, after), term)
 	ran, err = after.Once("done").Do(background, nothing)

@@ -40,3 +40,6 @@ func (c Client[Tx]) Read(t *testing.T, tx Tx, query string) string {
 	require.NoError(t, err)
 	return value
 }
+
+// ErrorOf is the error of a call whose value does not matter.
+func ErrorOf[T any](_ T, err error) error { return err }
