@@ -54,8 +54,7 @@ func TestInterruptAmongNeighbours(t *testing.T) {
 			tx, err := f.Pool.DB.Begin()
 			require.NoError(t, err)
 			cancelled(func(ctx context.Context) error { return m.LockTx(ctx, tx) })
-			_, err = tx.Exec("SELECT 1")
-			require.NoError(t, err, "the connection is kept")
+			require.NoError(t, testbed.ErrorOf(tx.Exec("SELECT 1")), "the connection is kept")
 			require.NoError(t, tx.Rollback())
 			cancelled(func(ctx context.Context) error { return testbed.ErrorOf(m.Lock(ctx)) })
 		}

@@ -57,8 +57,7 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	ended := background
 	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
 		ended = ctx
-		_, err := o.Do(txlock.Apart(ctx), 1)
-		require.NoError(t, err)
+		require.NoError(t, testbed.ErrorOf(o.Do(txlock.Apart(ctx), 1)))
 		value, err := o.Do(ctx, 2)
 		require.NoError(t, err)
 		require.Equal(t, 4, value)
@@ -71,8 +70,7 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}))
 	require.Equal(t, []int{1, 2}, o.committed(t))
 	require.Equal(t, errWork, m.Do(background, func(ctx context.Context, tx Tx) error {
-		_, err := o.Do(ctx, 6)
-		require.NoError(t, err)
+		require.NoError(t, testbed.ErrorOf(o.Do(ctx, 6)))
 		return errWork
 	}))
 	require.Equal(t, []int{1, 2}, o.committed(t))

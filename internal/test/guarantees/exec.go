@@ -278,8 +278,7 @@ func ExecPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		})
 	}
 	s.Transactions(t, 0) // the server may learn late that a connection is closed
-	_, err := m.TryExec(background, s.take(0))
-	require.NoError(t, err)
+	require.NoError(t, testbed.ErrorOf(m.TryExec(background, s.take(0))))
 	require.Equal(t, 9, s.left(t))
 	s.Unused(t)
 }

@@ -52,8 +52,7 @@ func ExecWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	if s.Postgres {
 		slow = s.statement("SELECT pg_sleep(1.5)")
 	}
-	_, err = m.Within(time.Second).Exec(background, s.take(1), slow)
-	require.NoError(t, err)
+	require.NoError(t, testbed.ErrorOf(m.Within(time.Second).Exec(background, s.take(1), slow)))
 	require.Equal(t, 8, s.left(t))
 	slow.SQL = strings.Replace(slow.SQL, "1.5", "300", 1)
 	brief, cancel := context.WithTimeout(background, 100*time.Millisecond)

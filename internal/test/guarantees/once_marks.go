@@ -227,8 +227,7 @@ func OnceForgets[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.EqualValues(t, old+1, swept.Load()+n)
 	require.Equal(t, 2, markers())
 	do(f.Locks.Once("fresh"), false)
-	_, err = f.Locks.Sweep(background, 0)
-	require.NoError(t, err)
+	require.NoError(t, testbed.ErrorOf(f.Locks.Sweep(background, 0)))
 	require.Zero(t, markers())
 }
 
@@ -268,15 +267,13 @@ func OnceRefused[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.ErrorContains(t, testbed.ErrorOf(f.Locks.Once("k").Do(background, nil)), "nil work")
 	require.ErrorContains(t, testbed.ErrorOf(f.Locks.Sweep(background, -1)), "negative")
 	require.NoError(t, f.Locks.Install(background))
-	_, err := f.Locks.Once("k").Do(background, idle[Tx])
-	require.NoError(t, err)
+	require.NoError(t, testbed.ErrorOf(f.Locks.Once("k").Do(background, idle[Tx])))
 
 	// It waits for nobody: no transaction is left that has read the table. The
 	// pool of Open would end one after 15 s.
 	patience, cancel := context.WithTimeout(background, 10*time.Second)
 	defer cancel()
-	_, err = f.Admin.ExecContext(patience, "DROP TABLE "+table+"_once")
-	require.NoError(t, err)
+	require.NoError(t, testbed.ErrorOf(f.Admin.ExecContext(patience, "DROP TABLE "+table+"_once")))
 	for verb, call := range verbs {
 		require.ErrorIs(t, call(f.Locks.Once("k")), txlock.ErrNotInstalled, verb)
 	}

@@ -115,8 +115,7 @@ func sessionSettings[Tx any](t *testing.T, f *testbed.Fixture[Tx]) (settings str
 	// Nobody else shows a connection of postgres.Open.
 	_ = f.Locks.Mutex(f.Key("shows")).Do(background, func(ctx context.Context, tx Tx) error {
 		conn := any(tx).(pgx.Tx).Conn()
-		_, err := conn.Exec(ctx, "ROLLBACK")
-		require.NoError(t, err)
+		require.NoError(t, testbed.ErrorOf(conn.Exec(ctx, "ROLLBACK")))
 		return conn.QueryRow(ctx, showSettings).Scan(&settings)
 	})
 	require.NotEmpty(t, settings)

@@ -237,8 +237,7 @@ func SharedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	cancel()
 	require.ErrorIs(t, testbed.Receive(t, ended), context.Canceled)
 	f.Waiters(t, 1)
-	_, err = f.Query(background, tx, "SELECT 1")
-	require.NoError(t, err, "the caller's transaction stays usable")
+	require.NoError(t, testbed.ErrorOf(f.Query(background, tx, "SELECT 1")), "the caller's transaction stays usable")
 	require.NoError(t, f.End(background, tx, false))
 
 	testbed.Unlock(t, held)

@@ -107,12 +107,11 @@ func NestedAfterMissed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	holder := testbed.Lock(t, f.Locks.Mutex(f.Key("busy")))
 	outer, work := f.Locks.Mutex(f.Key("outer")), idle[Tx]
 	require.NoError(t, outer.Do(background, func(ctx context.Context, tx Tx) error {
-		_, err := f.Locks.Mutex(f.Key("own")).Lock(ctx)
-		require.NoError(t, err)
+		require.NoError(t, testbed.ErrorOf(f.Locks.Mutex(f.Key("own")).Lock(ctx)))
 		require.ErrorIs(t, f.Locks.Mutex(f.Key("own"), f.Key("busy")).Shared().TryDo(ctx, work), txlock.ErrNotAcquired)
 		require.ErrorIs(t, f.Locks.Mutex(f.Key("busy")).TryDo(ctx, work), txlock.ErrNotAcquired)
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-		err = outer.Do(ctx, func(ctx context.Context, tx Tx) error {
+		err := outer.Do(ctx, func(ctx context.Context, tx Tx) error {
 			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"))
 			return errWork
 		})

@@ -34,8 +34,7 @@ func TestMySQL(t *testing.T) {
 		"u@unix(/run/my.sock)/d%2Fe":                      {"u", "", "unix", "/run/my.sock", "d/e"},
 		"tcp(h:1)/d":                                      {"", "", "tcp", "h:1", "d"},
 	} {
-		server, err := dsn.Parse(text, none)
-		require.NoError(t, err, text)
+		server := parse(t, text)
 		require.Equal(t, dsn.MySQL, server.System)
 		config, err := mysql.ParseDSN(server.Driver)
 		require.NoError(t, err)
@@ -61,8 +60,7 @@ func TestMySQLParameters(t *testing.T) {
 	require.Equal(t, 3*time.Second, server.Timeout)
 	require.Equal(t, "program_name:mine", config.ConnectionAttributes)
 
-	server, err = dsn.Parse("mysql://h/d?connectionAttributes=role:cron", none)
-	require.NoError(t, err)
+	server = parse(t, "mysql://h/d?connectionAttributes=role:cron")
 	require.Equal(t, 10*time.Second, server.Timeout)
 	config, err = mysql.ParseDSN(server.Driver)
 	require.NoError(t, err)
@@ -118,8 +116,7 @@ func TestPostgres(t *testing.T) {
 		"postgres://u:p@h:1,i:2/d?connect_timeout=0":          20 * time.Second,
 		"postgres://u:p@/d?host=h&port=1&sslmode=verify-full": 10 * time.Second,
 	} {
-		server, err := dsn.Parse(text, none)
-		require.NoError(t, err, text)
+		server := parse(t, text)
 		require.Equal(t, dsn.Postgres, server.System)
 		require.Equal(t, timeout, server.Timeout, text)
 		config, err := pgx.ParseConfig(server.Driver)
@@ -142,8 +139,7 @@ func TestPostgresPassword(t *testing.T) {
 		"postgres://app:a?b@/lab?host=%2Frun%2Fpg&port=1": "a?b",
 		"postgres://app:a?b@/lab?host=/run/pg&port=1":     "a?b",
 	} {
-		server, err := dsn.Parse(text, none)
-		require.NoError(t, err, text)
+		server := parse(t, text)
 		require.Equal(t, "lab", server.Database, text)
 		config, err := pgx.ParseConfig(server.Driver)
 		require.NoError(t, err, text)
@@ -175,8 +171,7 @@ func TestAmbiguous(t *testing.T) {
 		"postgres:///d?user=app@x&host=h&password=p@sshush": "h:5432/d",
 		"mysql://u@h/d?connectionAttributes=me@x":           "h:3306/d",
 	} {
-		server, err := dsn.Parse(text, none)
-		require.NoError(t, err, text)
+		server := parse(t, text)
 		require.Equal(t, want, server.Address)
 		require.NotContains(t, server.Redact(text+" "+server.Driver), "hush")
 		if system, _, _ := strings.Cut(text, ":"); system == "postgres" {
@@ -185,11 +180,9 @@ func TestAmbiguous(t *testing.T) {
 			require.Equal(t, 10*time.Second, config.ConnectTimeout, text)
 		}
 	}
-	server, err := dsn.Parse("mysql://u:p@ss@h/d", none) // the driver splits at the last @, as Parse does
-	require.NoError(t, err)
+	server := parse(t, "mysql://u:p@ss@h/d") // the driver splits at the last @, as Parse does
 	require.Equal(t, "h:3306/d", server.Address)
-	server, err = dsn.Parse("mysql://u@h/d%40e", none)
-	require.NoError(t, err)
+	server = parse(t, "mysql://u@h/d%40e")
 	require.Equal(t, "h:3306/d@e", server.Address)
 }
 
@@ -226,8 +219,7 @@ func TestRefused(t *testing.T) {
 func TestRedact(t *testing.T) {
 	_, err := dsn.Parse("postgres://app:p%40ss/word@h/shop", none)
 	require.Error(t, err, "a / ends the user part")
-	server, err := dsn.Parse("postgres://app:p%40ss%2Fword@h/shop", none)
-	require.NoError(t, err)
+	server := parse(t, "postgres://app:p%40ss%2Fword@h/shop")
 	for text, want := range map[string]string{
 		"p@ss/word":                            "xxxxx",
 		"p%40ss%2Fword":                        "xxxxx",
@@ -239,8 +231,7 @@ func TestRedact(t *testing.T) {
 		require.Equal(t, want, server.Redact(text))
 	}
 	// A data source name has no escapes.
-	server, err = dsn.Parse("app:p@ss/w rd@tcp(h)/shop", none)
-	require.NoError(t, err)
+	server = parse(t, "app:p@ss/w rd@tcp(h)/shop")
 	require.Equal(t, "as xxxxx on h:3306/shop", server.Redact("as p@ss/w rd on "+server.Address))
 	require.Equal(t, "of app:xxxxx@tcp(h)/shop: no", dsn.Redact("of app:p:a@ss://@tcp(h)/shop: no"))
 	for _, argument := range []string{"--dsn=app:%s@tcp(h)/shop", "app:%s@unix(/run/my.sock)/shop?timeout=3s"} {
@@ -249,8 +240,7 @@ func TestRedact(t *testing.T) {
 		require.Equal(t, strings.Replace(argument, "%s", "xxxxxxxxx", 1), string(text))
 	}
 	// A password that is public elsewhere is not a secret.
-	server, err = dsn.Parse("postgres://postgres:postgres@h/postgres", none)
-	require.NoError(t, err)
+	server = parse(t, "postgres://postgres:postgres@h/postgres")
 	require.Equal(t, `database "postgres"`, server.Redact(`database "postgres"`))
 	require.NotContains(t, server.Redact("in postgres://postgres:postgres@h/postgres"), ":postgres@")
 }
@@ -267,8 +257,7 @@ func FuzzPassword(f *testing.F) {
 			return
 		}
 		text := (&url.URL{Scheme: "mysql", Host: "h:1", Path: "/d", User: url.UserPassword("u", password)}).String()
-		server, err := dsn.Parse(text, none)
-		require.NoError(t, err)
+		server := parse(t, text)
 		config, err := mysql.ParseDSN(server.Driver)
 		require.NoError(t, err)
 		require.Equal(t, password, config.Passwd)
@@ -281,4 +270,12 @@ func FuzzPassword(f *testing.F) {
 		require.Equal(t, "--dsn=mysql://u:"+strings.Repeat("x", len(escaped))+"@h:1/d", string(argument))
 		require.Equal(t, "at mysql://u:xxxxx@h:1/d", dsn.Redact("at "+text))
 	})
+}
+
+// parse reads a URL without the environment.
+func parse(t *testing.T, text string) dsn.Server {
+	t.Helper()
+	server, err := dsn.Parse(text, none)
+	require.NoError(t, err, text)
+	return server
 }

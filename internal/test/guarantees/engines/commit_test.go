@@ -38,8 +38,7 @@ func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		}
 		for _, nested := range []bool{false, true} {
 			err := m.Do(background, func(ctx context.Context, tx Tx) error {
-				_, err := f.Locks.Mutex(f.Key("left")).Lock(ctx)
-				require.NoError(t, err)
+				require.NoError(t, testbed.ErrorOf(f.Locks.Mutex(f.Key("left")).Lock(ctx)))
 				if nested {
 					return m.Do(ctx, insert)
 				}

@@ -137,8 +137,7 @@ func oldLockInTheWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	m, fails := f.Locks.Mutex(f.Key("report")), errors.New("fails")
 	for _, end := range []error{nil, fails} {
 		require.ErrorIs(t, m.Do(background, func(ctx context.Context, tx Tx) error {
-			_, err := f.Query(ctx, tx, fmt.Sprintf(takes, old))
-			require.NoError(t, err)
+			require.NoError(t, testbed.ErrorOf(f.Query(ctx, tx, fmt.Sprintf(takes, old))))
 			require.False(t, ask(try), "the old program has got it")
 			return end
 		}), end)

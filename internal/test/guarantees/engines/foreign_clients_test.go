@@ -247,8 +247,7 @@ func (s *stage) typed(t *testing.T, to io.WriteCloser, text string) (rest string
 	if s.Postgres {
 		say = "\\echo %s\n"
 	}
-	_, err := io.WriteString(to, before+fmt.Sprintf(say, "holds"))
-	require.NoError(t, err)
+	require.NoError(t, testbed.ErrorOf(io.WriteString(to, before+fmt.Sprintf(say, "holds"))))
 	return strings.ReplaceAll(s.rest, "COUNTER", s.counter) + after + fmt.Sprintf(say, "released")
 }
 
@@ -273,8 +272,7 @@ func (p *player) says(t *testing.T, line string) {
 
 func (p *player) release(t *testing.T) {
 	t.Helper()
-	_, err := io.WriteString(p.input, p.rest)
-	require.NoError(t, err)
+	require.NoError(t, testbed.ErrorOf(io.WriteString(p.input, p.rest)))
 	p.says(t, "released")
 }
 

@@ -134,8 +134,7 @@ func usable(t *testing.T, f *testbed.Fixture[pgx.Tx], dsn string) {
 				return errors.Join(err, testbed.Cycle(ctx, rows))
 			})
 		}))
-		_, err := m.Exec(background, add)
-		require.NoError(t, err)
+		require.NoError(t, testbed.ErrorOf(m.Exec(background, add)))
 	}
 	require.Equal(t, 4, f.Total(t, "SELECT n FROM "+table))
 

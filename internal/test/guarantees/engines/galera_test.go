@@ -65,8 +65,7 @@ func TestGalera(t *testing.T) {
 func (g *cluster) exec(t *testing.T, node int, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
-		_, err := g.db[node].Exec(statement)
-		require.NoError(t, err, statement)
+		require.NoError(t, testbed.ErrorOf(g.db[node].Exec(statement)), statement)
 	}
 }
 

@@ -87,8 +87,7 @@ func hostileNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, admin.Close(background)) })
 	run := func(statement string) {
-		_, err := admin.Exec(background, statement)
-		require.NoError(t, err)
+		require.NoError(t, testbed.ErrorOf(admin.Exec(background, statement)))
 	}
 	run("CREATE TABLE mine (id int PRIMARY KEY, n int); INSERT INTO mine VALUES (1, 1), (2, 2)")
 	trapped := func() (n bool) {
@@ -125,7 +124,7 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 		lock, err := m.Lock(background)
 		ok(err)
 		testbed.Misses(t, m)
-		require.ErrorIs(t, testbed.ErrorOf(m.Within(20 * time.Millisecond).Lock(background)), txlock.ErrNotAcquired)
+		require.ErrorIs(t, testbed.ErrorOf(m.Within(20*time.Millisecond).Lock(background)), txlock.ErrNotAcquired)
 		_, err = locks.Inspect(background)
 		ok(err)
 		ok(lock.Unlock(background))

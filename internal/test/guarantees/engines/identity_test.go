@@ -176,8 +176,7 @@ func TestReplicatedBothWays(t *testing.T) {
 	run := func(i int, texts ...string) {
 		t.Helper()
 		for _, text := range texts {
-			_, err := nodes[i].Exec(text)
-			require.NoError(t, err)
+			require.NoError(t, testbed.ErrorOf(nodes[i].Exec(text)))
 		}
 	}
 	for i, name := range names {

@@ -172,8 +172,7 @@ func TestRecordGivesSettingsBack(t *testing.T) {
 		found, err := locktable.Find(background, driver, f.Table())
 		require.NoError(t, err)
 		of, hash := found.Kinds.Leaders, testbed.HashOf(f.Key("election"))
-		_, err = driver.Run(background, of.Rows.With(hash, ""))
-		require.NoError(t, err)
+		require.NoError(t, testbed.ErrorOf(driver.Run(background, of.Rows.With(hash, ""))))
 		settings := func() (of [2]string) { // a cancel takes another connection for a moment
 			for i := range of {
 				conn, err := pool.DB.Conn(background)
@@ -262,8 +261,7 @@ func free(t *testing.T, f *testbed.Fixture[*sql.Tx], other *sql.Conn, insert, be
 	t.Helper()
 	made := "TABLE " + f.Label + ".made"
 	for _, statement := range []string{insert, "CREATE " + made + " (id int)", "DROP " + made} {
-		_, err := other.ExecContext(background, statement)
-		require.NoError(t, err, behind)
+		require.NoError(t, testbed.ErrorOf(other.ExecContext(background, statement)), behind)
 	}
 	var got bool
 	get := "SELECT GET_LOCK('" + f.Label + "', 2) AND RELEASE_LOCK('" + f.Label + "')"

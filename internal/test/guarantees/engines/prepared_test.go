@@ -93,8 +93,7 @@ func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 		}
 		for _, call := range []func() error{exec, lock} {
 			require.NoError(t, call())
-			_, err := pool.Exec(background, forget)
-			require.NoError(t, err)
+			require.NoError(t, testbed.ErrorOf(pool.Exec(background, forget)))
 			require.ErrorContains(t, call(), "deallocated")
 			require.NoError(t, call())
 		}

@@ -223,8 +223,7 @@ func sharedRefused[Tx any](t *testing.T, server *servers.Server, table string, c
 		tx := c.Begin(t, dsn, 0)
 		in := m.LockTx(background, tx)
 		triedIn := m.TryLockTx(background, tx)
-		_, err := c.Query(background, tx, "SELECT 1")
-		require.NoError(t, err)
+		require.NoError(t, testbed.ErrorOf(c.Query(background, tx, "SELECT 1")))
 		require.NoError(t, c.End(background, tx, false))
 		refusals := []error{locked, tried, done, in, triedIn}
 		if strings.Contains(in.Error(), "Semaphore") { // it has no LockTx

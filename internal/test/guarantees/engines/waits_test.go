@@ -94,7 +94,7 @@ func limitedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		_, err := limited.Lock(background)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		require.ErrorContains(t, err, "lock timeout", "whose limit it was")
-		require.ErrorIs(t, testbed.ErrorOf(limited.Within(3 * limit).Lock(background)), context.DeadlineExceeded)
+		require.ErrorIs(t, testbed.ErrorOf(limited.Within(3*limit).Lock(background)), context.DeadlineExceeded)
 		waits = append(waits, testbed.LockLater(limited.Within(2*time.Minute)))
 		f.Waiters(t, i+1)
 	}

@@ -111,8 +111,7 @@ func TestKilledBehindPooler(t *testing.T) {
 				require.Equal(t, "working", client.Next(t))
 				require.NoError(t, client.Process.Kill())
 				require.Error(t, client.Exit())
-				_, err := next.Exec(background, "INSERT INTO "+table+" VALUES (2)")
-				require.NoError(t, err)
+				require.NoError(t, testbed.ErrorOf(next.Exec(background, "INSERT INTO "+table+" VALUES (2)")))
 				f.Free(t, f.Key("a"))
 			}
 			require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table+" WHERE id = 1"))

@@ -146,8 +146,7 @@ func savepointReleased(t *testing.T, e *testbed.Engine) {
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ pgx.Tx) error {
 		var shown []txlock.Holding
 		err := f.Locks.Mutex(f.Key("outer")).Do(ctx, func(ctx context.Context, _ pgx.Tx) error {
-			_, err := f.Locks.Mutex(deep).Lock(ctx)
-			require.NoError(t, err)
+			require.NoError(t, testbed.ErrorOf(f.Locks.Mutex(deep).Lock(ctx)))
 			shown = f.Look(t, deep)
 			return errWork
 		})
