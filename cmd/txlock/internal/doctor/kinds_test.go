@@ -41,19 +41,14 @@ func TestGrantsOfKinds(t *testing.T) {
 		require.Equal(t, 4, found)
 		require.Equal(t, doctor.OK, find(t, s.examine(t), "kinds").Severity)
 		if e.postgres {
-			driver, err := postgres.Open(background, s.dsn)
-			require.NoError(t, err)
-			useAll(t, txlock.New(driver), func(context.Context, pgx.Tx) error { return nil })
+			useAll(t, locker(t, postgres.Open, s.dsn), func(context.Context, pgx.Tx) error { return nil })
 		} else {
-			driver, err := txmysql.Open(background, s.dsn)
-			require.NoError(t, err)
-			useAll(t, txlock.New(driver), func(context.Context, *sql.Tx) error { return nil })
+			useAll(t, locker(t, txmysql.Open, s.dsn), func(context.Context, *sql.Tx) error { return nil })
 		}
 	})
 }
 
 func useAll[Tx any](t *testing.T, locks *txlock.Locker[Tx], work func(context.Context, Tx) error) {
-	defer locks.Close()
 	ran, err := locks.Once("a").Do(background, work)
 	require.NoError(t, err)
 	require.True(t, ran)

@@ -90,11 +90,7 @@ func tokens(t *testing.T, s *site) {
 		s.execute(t, find(t, s.examine(t), check).Fix.Text)
 	}
 	require.Equal(t, s.baseline, s.findings(t))
-	locks, err := txmysql.Open(background, s.dsn)
-	require.NoError(t, err)
-	tokened := txlock.New(locks, txlock.WithFencing())
-	defer tokened.Close()
-	lock, err := tokened.Mutex("a").Lock(background)
+	lock, err := locker(t, txmysql.Open, s.dsn, txlock.WithFencing()).Mutex("a").Lock(background)
 	require.NoError(t, err, "with no more privileges than the doctor asked for")
 	require.NoError(t, lock.Unlock(background))
 }
@@ -158,11 +154,7 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 		locks := func(name, value string) *txlock.Locker[*sql.Tx] {
 			config := s.config(t, s.name)
 			config.Params = map[string]string{name: value}
-			driver, err := txmysql.Open(background, config.FormatDSN())
-			require.NoError(t, err)
-			l := txlock.New(driver)
-			t.Cleanup(func() { require.NoError(t, l.Close()) })
-			return l
+			return locker(t, txmysql.Open, config.FormatDSN())
 		}
 		held, err := locks("wait_timeout", "100").Mutex("a").Lock(background)
 		require.NoError(t, err)

@@ -112,11 +112,7 @@ func TestPgBouncerTimeoutsCut(t *testing.T) {
 			if len(settings) > 0 {
 				dsn = s.bounced(t, settings...).dsn
 			}
-			driver, err := postgres.Open(background, dsn)
-			require.NoError(t, err)
-			l := txlock.New(driver)
-			t.Cleanup(func() { require.NoError(t, l.Close()) })
-			return l
+			return locker(t, postgres.Open, dsn)
 		}
 		for _, limit := range []string{"idle_transaction_timeout", "transaction_timeout"} {
 			err := locks(limit+"=1").Mutex("a").Do(background, func(ctx context.Context, _ pgx.Tx) error {

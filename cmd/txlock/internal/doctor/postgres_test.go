@@ -124,11 +124,7 @@ func TestPostgresGrants(t *testing.T) {
 			}
 		}
 		require.Empty(t, s.findings(t))
-		driver, err := postgres.Open(background, s.dsn)
-		require.NoError(t, err)
-		locks := txlock.New(driver, txlock.WithFencing())
-		defer locks.Close()
-		lock, err := locks.Mutex("a").Lock(background)
+		lock, err := locker(t, postgres.Open, s.dsn, txlock.WithFencing()).Mutex("a").Lock(background)
 		require.NoError(t, err, "with no more privileges than the doctor asked for")
 		require.NoError(t, lock.Unlock(background))
 	})
@@ -220,11 +216,7 @@ func TestPostgresTimeoutsCut(t *testing.T) {
 	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
 		locks := func(parameters ...string) *txlock.Locker[pgx.Tx] {
-			driver, err := postgres.Open(background, s.address(t, s.name, s.name, parameters...))
-			require.NoError(t, err)
-			l := txlock.New(driver)
-			t.Cleanup(func() { require.NoError(t, l.Close()) })
-			return l
+			return locker(t, postgres.Open, s.address(t, s.name, s.name, parameters...))
 		}
 		const limit = "3000" // ms; the limit also applies to connecting and beginning, which are much faster
 		plain := locks()

@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"net/url"
@@ -13,7 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/servers"
@@ -62,12 +65,23 @@ func (e *engine) address(t *testing.T, user, database string, parameters ...stri
 	return u.String()
 }
 
+// locker is a Locker on a pool of its own, which ends with the test.
+func locker[Tx any, Driver dialects.Driver[Tx]](t *testing.T, open func(context.Context, string) (Driver, error),
+	dsn string, options ...txlock.Option,
+) *txlock.Locker[Tx] {
+	t.Helper()
+	driver, err := open(background, dsn)
+	require.NoError(t, err)
+	locks := txlock.New[Tx](driver, options...)
+	t.Cleanup(func() { require.NoError(t, locks.Close()) })
+	return locks
+}
+
 // execute runs statements as the administrator, in the site's database. %s is the name of the site.
 func (s *site) execute(t *testing.T, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
-		_, err := s.admin.Exec(strings.ReplaceAll(statement, "%s", s.name))
-		require.NoError(t, err, statement)
+		database.Exec(t, s.admin, strings.ReplaceAll(statement, "%s", s.name))
 	}
 }
 
