@@ -11,19 +11,10 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
-	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // dsn is the address of the PostgreSQL that the tests have started.
-func dsn() string {
-	for _, e := range testbed.Engines {
-		if e.Kind == servers.Postgres18 {
-			return e.DSN
-		}
-	}
-	log.Fatal("no PostgreSQL")
-	return ""
-}
+func dsn() string { return testbed.NewestPostgres().DSN }
 
 // open returns a Locker whose tables are installed.
 func open(ctx context.Context, options ...txlock.Option) *txlock.Locker[pgx.Tx] {

@@ -21,46 +21,41 @@ import (
 // arguments, so that a wait can be interrupted among busy neighbours.
 func TestInterruptAmongNeighbours(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if e.Kind != servers.Postgres18 {
-			continue
+	e := testbed.NewestPostgres()
+	// One session for the holder, one for the waiter, and one for all the others. lib/pq needs
+	// no pooler that tracks prepared statements.
+	pooler, err := servers.StartPgBouncer(background, e.Server, "default_pool_size=3", "max_prepared_statements=0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
+	refusals := make(chan error, 100) // of statements that interrupt others
+	seen := interceptor{before: func(string) {}, after: func(query string, err error) {
+		if err != nil && strings.Contains(query, "pg_cancel_backend") {
+			refusals <- err
 		}
-		// One session for the holder, one for the waiter, and one for all the others. lib/pq needs
-		// no pooler that tracks prepared statements.
-		pooler, err := servers.StartPgBouncer(background, e.Server, "default_pool_size=3", "max_prepared_statements=0")
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
-		refusals := make(chan error, 100) // of statements that interrupt others
-		seen := interceptor{before: func(string) {}, after: func(query string, err error) {
-			if err != nil && strings.Contains(query, "pg_cancel_backend") {
-				refusals <- err
-			}
-		}}
-		f := testbed.NewFixture(t, e.Through(pooler), testbed.SQLOnPool("witnessed", func(dsn string) (*sql.DB, error) {
-			return open(sqlmw.Driver(&pq.Driver{}, seen), dsn)
-		}, onPostgres))
-		busy(t, f.DSN+"&binary_parameters=yes") // with it lib/pq takes one round trip
-		m := f.Locks.Mutex(f.Key("a"))
-		holder := testbed.Lock(t, m)
-		cancelled := func(wait func(context.Context) error) {
-			ctx, cancel := context.WithCancel(background)
-			ended := make(chan error, 1)
-			go func() { ended <- wait(ctx) }()
-			f.Waiters(t, 1)
-			cancel()
-			require.ErrorIs(t, testbed.Receive(t, ended), txlock.ErrNotAcquired)
-		}
-		for range 3 {
-			tx, err := f.Pool.DB.Begin()
-			require.NoError(t, err)
-			cancelled(func(ctx context.Context) error { return m.LockTx(ctx, tx) })
-			require.NoError(t, testbed.ErrorOf(tx.Exec("SELECT 1")), "the connection is kept")
-			require.NoError(t, tx.Rollback())
-			cancelled(func(ctx context.Context) error { return testbed.ErrorOf(m.Lock(ctx)) })
-		}
-		require.NoError(t, holder.Unlock(background))
-		require.Empty(t, refusals)
+	}}
+	f := testbed.NewFixture(t, e.Through(pooler), testbed.SQLOnPool("witnessed", func(dsn string) (*sql.DB, error) {
+		return open(sqlmw.Driver(&pq.Driver{}, seen), dsn)
+	}, onPostgres))
+	busy(t, f.DSN+"&binary_parameters=yes") // with it lib/pq takes one round trip
+	m := f.Locks.Mutex(f.Key("a"))
+	holder := testbed.Lock(t, m)
+	cancelled := func(wait func(context.Context) error) {
+		ctx, cancel := context.WithCancel(background)
+		ended := testbed.Go(func() error { return wait(ctx) })
+		f.Waiters(t, 1)
+		cancel()
+		require.ErrorIs(t, testbed.Receive(t, ended), txlock.ErrNotAcquired)
 	}
+	for range 3 {
+		tx, err := f.Pool.DB.Begin()
+		require.NoError(t, err)
+		cancelled(func(ctx context.Context) error { return m.LockTx(ctx, tx) })
+		require.NoError(t, testbed.ErrorOf(tx.Exec("SELECT 1")), "the connection is kept")
+		require.NoError(t, tx.Rollback())
+		cancelled(func(ctx context.Context) error { return testbed.ErrorOf(m.Lock(ctx)) })
+	}
+	require.NoError(t, holder.Unlock(background))
+	require.Empty(t, refusals)
 }
 
 // busy has four clients run a statement with an argument all the time, without a transaction.
@@ -91,10 +86,7 @@ func busy(t *testing.T, dsn string) {
 // that txlock itself provokes in another transaction.
 func TestOnceTellsOfTheCommit(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
+	for _, e := range testbed.AllPostgres() {
 		for _, o := range Postgres {
 			t.Run(e.Name+"/"+o.Name, func(t *testing.T) {
 				t.Parallel()

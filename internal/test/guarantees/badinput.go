@@ -91,9 +91,8 @@ func BadLeases[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(lease),
 			txlock.WithTable(testbed.TableOf(e, "never")))
 		require.ErrorContains(t, f.Locks.Install(background), "WithLease("+lease.String()+")")
-		_, err := f.Locks.Mutex("a").Lock(background)
-		require.ErrorContains(t, err, "WithLease("+lease.String()+")")
-		_, err = f.Admin.Exec("SELECT 1 FROM " + testbed.TableOf(e, "never"))
+		require.ErrorContains(t, testbed.ErrorOf(f.Locks.Mutex("a").Lock(background)), "WithLease("+lease.String()+")")
+		_, err := f.Admin.Exec("SELECT 1 FROM " + testbed.TableOf(e, "never"))
 		require.Error(t, err, "nothing is created")
 	}
 	f := testbed.NewSizedFixture(t, e, c, 2, "", txlock.WithLease(24*24*time.Hour))

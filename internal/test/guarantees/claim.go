@@ -171,8 +171,7 @@ func ClaimRefused[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		require.ErrorContains(t, testbed.ErrorOf(s.Locks.Claim(bad.key).Take(background, bad.by, bad.d)), bad.says)
 	}
 	held := s.take(t, long[1:])
-	_, err := held.Extend(background, time.Millisecond)
-	require.ErrorContains(t, err, "at least 1s")
+	require.ErrorContains(t, testbed.ErrorOf(held.Extend(background, time.Millisecond)), "at least 1s")
 	require.Error(t, held.Do(background, nil))
 	second := strings.Replace(held.String(), "1.", "2.", 1)
 	for _, text := range []string{"", "claim1", held.String() + ".", second, long} {
@@ -199,8 +198,7 @@ func ClaimWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			state := testbed.StateOf(t, s.claim)
 			return state == txlock.ClaimState{}
 		})
-		_, err := s.claim.TryTake(background, "another", time.Minute)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, testbed.ErrorOf(s.claim.TryTake(background, "another", time.Minute)), txlock.ErrNotAcquired)
 		_, err = s.claim.Within(150*time.Millisecond).Take(background, "another", time.Minute)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -284,15 +282,13 @@ func ClaimWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	ctx, cancel := context.WithCancel(background)
 	taken := make(chan *txlock.Claimed[Tx], 1)
 	later := func(locks *txlock.Locker[Tx], by string, d time.Duration) <-chan error {
-		done := make(chan error, 1)
-		go func() {
+		return testbed.Go(func() error {
 			held, err := locks.Claim(s.name).Take(ctx, by, d)
 			if err == nil {
 				taken <- held
 			}
-			done <- err
-		}()
-		return done
+			return err
+		})
 	}
 	done := later(s.Locks, "second", time.Minute)
 	s.Unused(t)

@@ -87,11 +87,8 @@ func ClaimGuessed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 func ClaimOwn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newSeat(t, testbed.NewFixture(t, e, c))
 	held := s.take(t, "cart")
-	again, next := make(chan error, 1), make(chan error, 1)
-	go func() {
-		_, err := s.claim.Take(background, "next", time.Minute)
-		next <- err
-	}()
+	again := make(chan error, 1)
+	next := testbed.Go(func() error { return testbed.ErrorOf(s.claim.Take(background, "next", time.Minute)) })
 	require.NoError(t, held.Do(background, func(context.Context, Tx) error {
 		_, err := s.claim.Within(500*time.Millisecond).Take(background, "third", time.Minute) // then the first waits
 		require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -81,8 +81,7 @@ func Closing[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 	require.ErrorContains(t, testbed.ErrorOf(m.Lock(background)), "closed")
 	require.ErrorContains(t, testbed.ErrorOf(working.Do(background, 6)), "closed")
-	_, err := f.Locks.Election(f.Key("election"), "late").Leader(background)
-	require.ErrorContains(t, err, "closed")
+	require.ErrorContains(t, testbed.ErrorOf(f.Locks.Election(f.Key("election"), "late").Leader(background)), "closed")
 	require.ErrorContains(t, f.Locks.Election(f.Key("election"), "late").Lead(background, nil), "closed")
 	require.ErrorContains(t, f.Locks.Install(background), "closed")
 	require.NoError(t, f.Locks.Close(), "a second Close is harmless")

@@ -64,8 +64,7 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		require.Equal(t, []int{1}, o.committed(t), "the outer Do will commit the other")
 		_, err = o.Do(ctx, 3)
 		require.Equal(t, errWork, err)
-		_, err = o.Do(ctx, 4)
-		require.EqualError(t, err, "four")
+		require.EqualError(t, testbed.ErrorOf(o.Do(ctx, 4)), "four")
 		return nil
 	}))
 	require.Equal(t, []int{1, 2}, o.committed(t))

@@ -99,8 +99,7 @@ func Resigning[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	type key struct{}
 	name := f.Key("resigning")
 	me, rival := f.Locks.Election(name, "me"), other.Locks.Election(name, "rival")
-	_, err := me.Leader(background)
-	require.ErrorIs(t, err, txlock.ErrNoLeader, "nobody has ever led")
+	require.ErrorIs(t, testbed.ErrorOf(me.Leader(background)), txlock.ErrNoLeader, "nobody has ever led")
 	before := time.Now().Add(-time.Minute)
 	leads := func(work func(context.Context, int64) error) (ended context.Context, err error) {
 		ctx, cancel := context.WithCancel(context.WithValue(background, key{}, "value"))

@@ -28,10 +28,7 @@ func ExecWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	ctx, cancel := context.WithCancel(background)
 	done := make(chan error, 1)
 	start := func(m *txlock.Mutex[Tx]) {
-		go func() {
-			_, err := m.Exec(ctx, s.take(1))
-			done <- err
-		}()
+		go func() { done <- testbed.ErrorOf(m.Exec(ctx, s.take(1))) }()
 	}
 	start(m)
 	s.Waiters(t, 1)

@@ -160,10 +160,7 @@ func nestedLockGoesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	start := time.Now()
 	err := f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
 		return f.Locks.Mutex(f.Key("inner")).Do(ctx, func(ctx context.Context, _ Tx) error {
-			go func() {
-				_, err := f.Locks.Mutex(f.Key("held")).Lock(context.WithoutCancel(ctx))
-				failed <- err
-			}()
+			go func() { failed <- testbed.ErrorOf(f.Locks.Mutex(f.Key("held")).Lock(context.WithoutCancel(ctx))) }()
 			f.Waiters(t, 1)
 			start = time.Now()
 			return nil

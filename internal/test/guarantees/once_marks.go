@@ -117,8 +117,7 @@ func OnceTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			}
 			old, leaveOld := begin()
 			if !f.Postgres { // it takes its snapshot
-				_, err := f.Query(background, old, "SELECT COUNT(*) FROM "+e.Table()+"_once")
-				require.NoError(t, err)
+				require.NoError(t, testbed.ErrorOf(f.Query(background, old, "SELECT COUNT(*) FROM "+e.Table()+"_once")))
 			}
 			for _, commit := range []bool{false, true} {
 				one, leaveOne := begin()

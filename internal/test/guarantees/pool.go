@@ -187,16 +187,13 @@ func CancelledFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 			from = background
 		}
 		waiting, cancel := context.WithCancel(from)
-		failed := make(chan error, 1)
-		go func() {
+		failed := testbed.Go(func() error {
 			m := f.Locks.Mutex(holder.Key("held"))
 			if guest {
-				failed <- m.LockTx(waiting, tx)
-				return
+				return m.LockTx(waiting, tx)
 			}
-			_, err := m.Lock(waiting)
-			failed <- err
-		}()
+			return testbed.ErrorOf(m.Lock(waiting))
+		})
 		f.Waiters(t, 1)
 		cancel()
 		err = testbed.Receive(t, failed)

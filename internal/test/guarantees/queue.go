@@ -133,15 +133,12 @@ func QueuedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	fastest := time.Hour
 	for i := range 100 {
 		ctx, cancel := context.WithCancel(background)
-		failed := make(chan error, 1)
-		go func() {
+		failed := testbed.Go(func() error {
 			if i%2 == 0 {
-				failed <- m.Do(ctx, idle[Tx])
-				return
+				return m.Do(ctx, idle[Tx])
 			}
-			_, err := m.Lock(ctx)
-			failed <- err
-		}()
+			return testbed.ErrorOf(m.Lock(ctx))
+		})
 		waiting.waits(t, 1)
 		cancelled := time.Now()
 		cancel()
@@ -173,12 +170,11 @@ func WithinSpansQueue[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	held := testbed.Lock(t, other.Locks.Mutex(f.Key("both")))
 	m := f.Locks.Mutex(f.Key("both"))
 	ctx, cancel := context.WithCancel(background)
-	first, second := make(chan error, 1), make(chan error, 1)
-	go func() { _, err := m.Lock(ctx); first <- err }()
+	first := testbed.Go(func() error { return testbed.ErrorOf(m.Lock(ctx)) })
 	f.Waiters(t, 1)
 	const limit, queued = 4 * time.Second, 2 * time.Second
 	start := time.Now()
-	go func() { _, err := m.Within(limit).Lock(background); second <- err }()
+	second := testbed.Go(func() error { return testbed.ErrorOf(m.Within(limit).Lock(background)) })
 	waiting.waits(t, 1)
 	<-time.After(queued)
 	cancel() // the place at the server is the other's now

@@ -45,8 +45,7 @@ func Reentry[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	// Two Lockers are two owners, also on one database.
 	second := testbed.NewFixture(t, e, c)
 	lock := testbed.Lock(t, f.Locks.Mutex(a))
-	_, err := second.Locks.Mutex(a).TryLock(lock.Context())
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
+	require.ErrorIs(t, testbed.ErrorOf(second.Locks.Mutex(a).TryLock(lock.Context())), txlock.ErrNotAcquired)
 	testbed.Unlock(t, lock)
 	// A context that outlived its lock owns nothing.
 	ended := context.WithoutCancel(lock.Context())
@@ -105,8 +104,7 @@ func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.ErrorContains(t, err, "another call of this Locker holds it")
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		require.ErrorIs(t, testbed.ErrorOf(held.TryLock(ctx)), txlock.ErrNotAcquired)
-		_, err := held.Within(30 * time.Millisecond).Lock(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorIs(t, testbed.ErrorOf(held.Within(30*time.Millisecond).Lock(ctx)), context.DeadlineExceeded)
 		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, idle[Tx]),
 			txlock.ErrNotAcquired)
 		waiting, cancel := context.WithCancel(ctx)

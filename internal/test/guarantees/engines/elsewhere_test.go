@@ -23,34 +23,31 @@ import (
 // session's schema moves nobody to the locks of another table.
 func TestOtherTable(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			var a, b, change string
-			if e.Postgres {
-				dsn := newDatabase(t, e)
-				a, b, change = dsn+"&search_path=shop", dsn+"&search_path=tenant", "set search_path = tenant"
-				admin, err := sql.Open("pgx", dsn)
-				require.NoError(t, err)
-				database.Exec(t, admin, "create schema shop; create schema tenant")
-				require.NoError(t, admin.Close())
-			} else {
-				a, b = newSchema(t, e), newSchema(t, e)
-				change = "USE " + b
-				a, b = e.DSNFor(a, "", nil), e.DSNFor(b, "", nil)
-			}
-			onSQL := testbed.MySQLSQL
-			if e.Postgres {
-				onSQL = testbed.PostgresSQL
-				for _, c := range testbed.PostgresPgx {
-					t.Run(c.Name, func(t *testing.T) { staysAtItsTable(t, c, a, b, change) })
-				}
-			}
-			for _, c := range onSQL {
+	testbed.Each(t, testbed.Engines, func(t *testing.T, e *testbed.Engine) {
+		var a, b, change string
+		if e.Postgres {
+			dsn := newDatabase(t, e)
+			a, b, change = dsn+"&search_path=shop", dsn+"&search_path=tenant", "set search_path = tenant"
+			admin, err := sql.Open("pgx", dsn)
+			require.NoError(t, err)
+			database.Exec(t, admin, "create schema shop; create schema tenant")
+			require.NoError(t, admin.Close())
+		} else {
+			a, b = newSchema(t, e), newSchema(t, e)
+			change = "USE " + b
+			a, b = e.DSNFor(a, "", nil), e.DSNFor(b, "", nil)
+		}
+		onSQL := testbed.MySQLSQL
+		if e.Postgres {
+			onSQL = testbed.PostgresSQL
+			for _, c := range testbed.PostgresPgx {
 				t.Run(c.Name, func(t *testing.T) { staysAtItsTable(t, c, a, b, change) })
 			}
-		})
-	}
+		}
+		for _, c := range onSQL {
+			t.Run(c.Name, func(t *testing.T) { staysAtItsTable(t, c, a, b, change) })
+		}
+	})
 }
 
 // newSchema makes a database of MySQL.

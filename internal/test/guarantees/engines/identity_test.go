@@ -27,10 +27,7 @@ func TestKnownUnsafe(t *testing.T) {
 			callsItself(t, name, version)
 		})
 	}
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
+	for _, e := range testbed.AllPostgres() {
 		t.Run("pgactive on "+e.Name, func(t *testing.T) { // played by a row in the catalog
 			t.Parallel()
 			dsn := newDatabase(t, e)

@@ -25,28 +25,18 @@ func TestMain(m *testing.M) {
 	testbed.Main(m, servers.Newest(), append(servers.Further(), servers.Postgres15)...)
 }
 
-// eachEngine runs a test on every PostgreSQL, or on every MySQL and MariaDB, beside other tests.
-func eachEngine(t *testing.T, postgres bool, test func(*testing.T, *testbed.Engine)) {
-	t.Helper()
-	t.Parallel()
-	for _, e := range testbed.Engines {
-		if e.Postgres == postgres {
-			t.Run(e.Name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e)
-			})
-		}
-	}
-}
-
+// eachPostgres runs a test on every PostgreSQL, beside other tests.
 func eachPostgres(t *testing.T, test func(*testing.T, *testbed.Engine)) {
 	t.Helper()
-	eachEngine(t, true, test)
+	t.Parallel()
+	testbed.Each(t, testbed.AllPostgres(), test)
 }
 
+// eachMySQL runs a test on every MySQL and MariaDB, beside other tests.
 func eachMySQL(t *testing.T, test func(*testing.T, *testbed.Engine)) {
 	t.Helper()
-	eachEngine(t, false, test)
+	t.Parallel()
+	testbed.Each(t, testbed.AllMySQL(), test)
 }
 
 // clientsOf runs a test with every client of a PostgreSQL, side by side.

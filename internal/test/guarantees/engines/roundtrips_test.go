@@ -58,45 +58,42 @@ func TestRoundTrips(t *testing.T) {
 	onSQL.lock, onSQL.do, onSQL.once = 3, 4, 5
 	onSQL.exec = exec{alone: 6, texts: 6, into: 6, judged: 5, nested: 4, further: 4}
 	onSQL.in.lockTx, onSQL.in.missedTx = 4, 4 // statement by statement
-	for _, e := range testbed.Engines {
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			if !e.Postgres {
-				// On a caller's pool each statement travels alone. A Do also asks for its session,
-				// begins, sets and releases its savepoint, restores the settings, and closes its
-				// handle. A Once also looks behind the lock, and writes its marker.
-				// The driver prepares a statement with arguments, unless they are integers that
-				// travel.
-				least := least
-				// LockTx first asks whether the transaction goes on.
-				least.exec.into, least.exec.judged = 6, 2
-				least.in.lockTx, least.in.missedTx = 2, 2
-				// In the work of a Do nothing travels behind the lock.
-				least.exec.nested, least.exec.further = 5, 5
-				alone := least
-				alone.lock, alone.do, alone.once, alone.in.nested = 3, 8, 11, 3
-				// A rollback goes alone.
-				alone.exec = exec{alone: 11, texts: 10, into: 12, judged: 12, nested: 5, further: 6}
-				for i, want := range []trips{alone, least} {
-					c := testbed.MySQLSQL[i]
-					t.Run(c.Name, func(t *testing.T) {
-						t.Parallel()
-						countTrips(t, e, c, want)
-					})
-				}
-				return
-			}
-			for i, want := range []trips{onPgx, inText, onPgx} {
-				c := testbed.PostgresPgx[i]
+	testbed.Each(t, testbed.Engines, func(t *testing.T, e *testbed.Engine) {
+		if !e.Postgres {
+			// On a caller's pool each statement travels alone. A Do also asks for its session,
+			// begins, sets and releases its savepoint, restores the settings, and closes its
+			// handle. A Once also looks behind the lock, and writes its marker.
+			// The driver prepares a statement with arguments, unless they are integers that
+			// travel.
+			least := least
+			// LockTx first asks whether the transaction goes on.
+			least.exec.into, least.exec.judged = 6, 2
+			least.in.lockTx, least.in.missedTx = 2, 2
+			// In the work of a Do nothing travels behind the lock.
+			least.exec.nested, least.exec.further = 5, 5
+			alone := least
+			alone.lock, alone.do, alone.once, alone.in.nested = 3, 8, 11, 3
+			// A rollback goes alone.
+			alone.exec = exec{alone: 11, texts: 10, into: 12, judged: 12, nested: 5, further: 6}
+			for i, want := range []trips{alone, least} {
+				c := testbed.MySQLSQL[i]
 				t.Run(c.Name, func(t *testing.T) {
 					t.Parallel()
 					countTrips(t, e, c, want)
 				})
 			}
-			c := testbed.PostgresSQL[0]
-			t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, onSQL) })
-		})
-	}
+			return
+		}
+		for i, want := range []trips{onPgx, inText, onPgx} {
+			c := testbed.PostgresPgx[i]
+			t.Run(c.Name, func(t *testing.T) {
+				t.Parallel()
+				countTrips(t, e, c, want)
+			})
+		}
+		c := testbed.PostgresSQL[0]
+		t.Run(c.Name, func(t *testing.T) { countTrips(t, e, c, onSQL) })
+	})
 }
 
 // rounds is how often a call is made.
@@ -257,20 +254,17 @@ func countLeader[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy
 // What docs/claims.md says of round trips.
 func TestClaimTrips(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			if e.Postgres {
-				for _, c := range testbed.PostgresPgx {
-					claimTrips(t, e, c, 1, 2, 2)
-				}
-				claimTrips(t, e, testbed.PostgresSQL[0], 1, 4, 4)
-				return
+	testbed.Each(t, testbed.Engines, func(t *testing.T, e *testbed.Engine) {
+		if e.Postgres {
+			for _, c := range testbed.PostgresPgx {
+				claimTrips(t, e, c, 1, 2, 2)
 			}
-			claimTrips(t, e, testbed.MySQLSQL[0], 5, 9, 10) // one statement after the other
-			claimTrips(t, e, testbed.MySQLSQL[1], 1, 2, 2)
-		})
-	}
+			claimTrips(t, e, testbed.PostgresSQL[0], 1, 4, 4)
+			return
+		}
+		claimTrips(t, e, testbed.MySQLSQL[0], 5, 9, 10) // one statement after the other
+		claimTrips(t, e, testbed.MySQLSQL[1], 1, 2, 2)
+	})
 }
 
 func claimTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], take, do, end int) {

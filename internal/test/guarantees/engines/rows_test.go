@@ -32,8 +32,7 @@ func rowMoves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	moved := func(wait func() error, further string) error {
 		mover, err := e.Admin.Begin()
 		require.NoError(t, err)
-		_, err = mover.Exec("UPDATE " + table + " SET region = 1 - region; " + further)
-		require.NoError(t, err)
+		require.NoError(t, testbed.ErrorOf(mover.Exec("UPDATE "+table+" SET region = 1 - region; "+further)))
 		waited := testbed.Go(wait)
 		f.Waiters(t, 1)
 		require.NoError(t, mover.Commit())

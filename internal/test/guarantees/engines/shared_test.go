@@ -121,35 +121,32 @@ func sharedRenewed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 // A standby would grant a shared lock that excludes nobody on the primary.
 func TestStandbyRefusesShared(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if e.Postgres && !e.Further { // no pair can be had of those
-			t.Run(e.Name, func(t *testing.T) {
-				t.Parallel()
-				pair, err := servers.StartPair(background, e.Kind, true)
-				require.NoError(t, err)
-				primary, standby := pair.Primary(), pair.Standby()
-				testbed.Owned(t, standby)
-				first := testbed.Owned(t, primary)
-				f := testbed.NewFixture(t, first, testbed.PgxOpened())
-				testbed.Unlock(t, testbed.Lock(t, f.Locks.Semaphore("k", 2)))
-				held := testbed.Lock(t, f.Locks.Mutex("k"))
-				eventually.Every(t, "the table on the standby", testbed.PollEvery, func() bool {
-					second, err := testbed.NewEngine(standby)
-					require.NoError(t, err)
-					defer second.Admin.Close()
-					var n int
-					return second.Admin.QueryRow("SELECT count(*) FROM "+f.Table()).Scan(&n) == nil && n > 0
-				})
-				t.Run("pgx", func(t *testing.T) {
-					sharedRefused(t, standby, f.Table(), testbed.PgxOpened(), "standby")
-				})
-				t.Run("sql.DB", func(t *testing.T) {
-					sharedRefused(t, standby, f.Table(), testbed.PostgresSQL[0], "standby")
-				})
-				testbed.Unlock(t, held)
-			})
-		}
-	}
+	// No pair can be had of the further ones.
+	paired := testbed.EnginesWhere(func(e *testbed.Engine) bool { return e.Postgres && !e.Further })
+	testbed.Each(t, paired, func(t *testing.T, e *testbed.Engine) {
+		pair, err := servers.StartPair(background, e.Kind, true)
+		require.NoError(t, err)
+		primary, standby := pair.Primary(), pair.Standby()
+		testbed.Owned(t, standby)
+		first := testbed.Owned(t, primary)
+		f := testbed.NewFixture(t, first, testbed.PgxOpened())
+		testbed.Unlock(t, testbed.Lock(t, f.Locks.Semaphore("k", 2)))
+		held := testbed.Lock(t, f.Locks.Mutex("k"))
+		eventually.Every(t, "the table on the standby", testbed.PollEvery, func() bool {
+			second, err := testbed.NewEngine(standby)
+			require.NoError(t, err)
+			defer second.Admin.Close()
+			var n int
+			return second.Admin.QueryRow("SELECT count(*) FROM "+f.Table()).Scan(&n) == nil && n > 0
+		})
+		t.Run("pgx", func(t *testing.T) {
+			sharedRefused(t, standby, f.Table(), testbed.PgxOpened(), "standby")
+		})
+		t.Run("sql.DB", func(t *testing.T) {
+			sharedRefused(t, standby, f.Table(), testbed.PostgresSQL[0], "standby")
+		})
+		testbed.Unlock(t, held)
+	})
 }
 
 // InnoDB would grant shared locks on a server that is read_only. Also, SET GLOBAL read_only ends no

@@ -111,12 +111,10 @@ func limitedWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 func TestCancelBesideBytes(t *testing.T) {
 	t.Parallel()
 	f := testbed.NewFixture(t, testbed.Own(t, servers.MySQL, "--max-connections=100"), testbed.MySQLSQL[0])
-	ended := make(chan error, 1)
-	go func() {
+	ended := testbed.Go(func() error {
 		const bytes = "DO GET_LOCK('bytes', 60), SLEEP(60), HEX(CONCAT(?, 'x'))"
-		_, err := f.Admin.ExecContext(background, bytes, []byte("a\xff"))
-		ended <- err
-	}()
+		return testbed.ErrorOf(f.Admin.ExecContext(background, bytes, []byte("a\xff")))
+	})
 	eventually.True(t, "the statement runs", func() bool {
 		return f.Total(t, "SELECT COUNT(IS_USED_LOCK('bytes'))") == 1
 	})
@@ -166,8 +164,7 @@ func TestOldGrant(t *testing.T) {
 
 		silent.Store(true)
 		proxy.Delay(200 * time.Millisecond)
-		_, err = m.Within(50 * time.Millisecond).TryLock(background)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
+		require.ErrorIs(t, testbed.ErrorOf(m.Within(50*time.Millisecond).TryLock(background)), txlock.ErrNotAcquired)
 		silent.Store(false)
 		proxy.Delay(0)
 		require.NoError(t, testbed.Cycle(background, m))

@@ -22,10 +22,7 @@ import (
 )
 
 func TestFailover(t *testing.T) {
-	for _, e := range testbed.Engines {
-		if e.Given() {
-			continue
-		}
+	for _, e := range testbed.EnginesWhere(func(e *testbed.Engine) bool { return !e.Given() }) {
 		ways := map[string]func(*testing.T){}
 		if e.Postgres {
 			ways["postgres.Open"] = func(t *testing.T) { byHosts(t, e.Kind, testbed.PgxOpened()) }

@@ -123,8 +123,7 @@ func claimKilledAtCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 	}
 	last := 0
 	for range tier.Pick(1, 1, 125) {
-		_, err := take(last)
-		require.NoError(t, err)
+		require.NoError(t, testbed.ErrorOf(take(last)))
 		var mu sync.Mutex
 		tokens, released := map[int]int64{}, map[int]bool{}
 		first := last + 1

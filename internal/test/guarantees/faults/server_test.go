@@ -209,29 +209,24 @@ func leaderInOutage[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 // A server that only reads, as a replica does, cannot say that nobody leads: its locks are not the
 // primary's.
 func TestLeaderOnReplica(t *testing.T) {
-	for _, e := range testbed.Engines {
-		if e.Postgres || e.Given() {
-			continue
+	ours := testbed.EnginesWhere(func(e *testbed.Engine) bool { return !e.Postgres && !e.Given() })
+	testbed.Each(t, ours, func(t *testing.T, e *testbed.Engine) {
+		own := testbed.Own(t, e.Kind)
+		for _, c := range testbed.MySQLSQL {
+			f := testbed.NewFixture(t, own, c)
+			election := f.Locks.Election(f.Key("replica"), "me")
+			require.NoError(t, election.Lead(background, func(ctx context.Context, _ int64) error {
+				own.AsAdmin(t, "SET GLOBAL read_only = 1")
+				leader, err := election.Leader(ctx)
+				require.NoError(t, err)
+				require.Equal(t, "me", leader.Identity)
+				return nil
+			}))
+			_, err := election.Leader(background)
+			require.ErrorContains(t, err, "only reads", c.Name)
+			require.NotErrorIs(t, err, txlock.ErrNoLeader)
+			own.AsAdmin(t, "SET GLOBAL read_only = 0")
+			require.ErrorIs(t, testbed.ErrorOf(election.Leader(background)), txlock.ErrNoLeader)
 		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			own := testbed.Own(t, e.Kind)
-			for _, c := range testbed.MySQLSQL {
-				f := testbed.NewFixture(t, own, c)
-				election := f.Locks.Election(f.Key("replica"), "me")
-				require.NoError(t, election.Lead(background, func(ctx context.Context, _ int64) error {
-					own.AsAdmin(t, "SET GLOBAL read_only = 1")
-					leader, err := election.Leader(ctx)
-					require.NoError(t, err)
-					require.Equal(t, "me", leader.Identity)
-					return nil
-				}))
-				_, err := election.Leader(background)
-				require.ErrorContains(t, err, "only reads", c.Name)
-				require.NotErrorIs(t, err, txlock.ErrNoLeader)
-				own.AsAdmin(t, "SET GLOBAL read_only = 0")
-				require.ErrorIs(t, testbed.ErrorOf(election.Leader(background)), txlock.ErrNoLeader)
-			}
-		})
-	}
+	})
 }

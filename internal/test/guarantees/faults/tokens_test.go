@@ -21,14 +21,8 @@ import (
 // eachPostgres runs a test for every PostgreSQL that the tests may start, side by side.
 func eachPostgres(t *testing.T, test func(*testing.T, servers.Kind)) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if e.Postgres && !e.Given() {
-			t.Run(e.Name, func(t *testing.T) {
-				t.Parallel()
-				test(t, e.Kind)
-			})
-		}
-	}
+	ours := testbed.EnginesWhere(func(e *testbed.Engine) bool { return e.Postgres && !e.Given() })
+	testbed.Each(t, ours, func(t *testing.T, e *testbed.Engine) { test(t, e.Kind) })
 }
 
 // drawn locks and unlocks, and returns the token.

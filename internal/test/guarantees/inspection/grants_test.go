@@ -19,19 +19,16 @@ import (
 // What Inspect and Break show and do for a user with few rights, as documented.
 func TestGrants(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			switch {
-			case e.Postgres:
-				grantsOnPostgres(t, e)
-			case e.MariaDB:
-				grantsOnMySQL(t, e, "GRANT PROCESS ON *.*")
-			default:
-				grantsOnMySQL(t, e, "GRANT SELECT ON performance_schema.*")
-			}
-		})
-	}
+	testbed.Each(t, testbed.Engines, func(t *testing.T, e *testbed.Engine) {
+		switch {
+		case e.Postgres:
+			grantsOnPostgres(t, e)
+		case e.MariaDB:
+			grantsOnMySQL(t, e, "GRANT PROCESS ON *.*")
+		default:
+			grantsOnMySQL(t, e, "GRANT SELECT ON performance_schema.*")
+		}
+	})
 }
 
 // visitor is a Locker of a user that may do no more than lock.

@@ -85,10 +85,9 @@ func strangersProbe(t *testing.T, e *testbed.Engine) {
 	table := f.Label + ".few_slots"
 	tx, session := outsider(t, f, "SELECT * FROM "+table+" WHERE slot = 2 FOR UPDATE")
 	probe, _ := outsider(t, f, "SELECT 1")
-	ended := make(chan error, 1)
-	go func() {
-		ended <- f.Exec(background, probe, "SELECT /* txlock probe */ slot FROM "+table+" WHERE slot = 2 FOR UPDATE")
-	}()
+	ended := testbed.Go(func() error {
+		return f.Exec(background, probe, "SELECT /* txlock probe */ slot FROM "+table+" WHERE slot = 2 FOR UPDATE")
+	})
 	f.Waiters(t, 1)
 	rows := rowsOf(f.LookAtRows(t), table)
 	require.Len(t, rows, 1)

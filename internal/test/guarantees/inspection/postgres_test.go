@@ -20,23 +20,17 @@ import (
 // PostgreSQL's picture comes from several views, and its rows say little about who locked them.
 func TestInspectPostgres(t *testing.T) {
 	t.Parallel()
-	for _, e := range testbed.Engines {
-		if !e.Postgres {
-			continue
-		}
-		t.Run(e.Name, func(t *testing.T) {
-			t.Parallel()
-			t.Run("of one moment", func(t *testing.T) { pictureOfOneMoment(t, e) })
-			t.Run("work that waits for another row", func(t *testing.T) { workWaitsElsewhere(t, e) })
-			t.Run("what a savepoint released", func(t *testing.T) { savepointReleased(t, e) })
-			t.Run("keys that are too long", func(t *testing.T) { longKeys(t, e) })
-			t.Run("a row that a stranger holds", func(t *testing.T) {
-				strangerHolds(t, e, testbed.PostgresPgx[0])
-				strangerHolds(t, e, testbed.PostgresSQL[0])
-			})
-			t.Run("a database that is a copy", func(t *testing.T) { copiedDatabase(t, e) })
+	testbed.Each(t, testbed.AllPostgres(), func(t *testing.T, e *testbed.Engine) {
+		t.Run("of one moment", func(t *testing.T) { pictureOfOneMoment(t, e) })
+		t.Run("work that waits for another row", func(t *testing.T) { workWaitsElsewhere(t, e) })
+		t.Run("what a savepoint released", func(t *testing.T) { savepointReleased(t, e) })
+		t.Run("keys that are too long", func(t *testing.T) { longKeys(t, e) })
+		t.Run("a row that a stranger holds", func(t *testing.T) {
+			strangerHolds(t, e, testbed.PostgresPgx[0])
+			strangerHolds(t, e, testbed.PostgresSQL[0])
 		})
-	}
+		t.Run("a database that is a copy", func(t *testing.T) { copiedDatabase(t, e) })
+	})
 }
 
 // A session that takes one lock after the other is never shown with both.
@@ -45,22 +39,16 @@ func pictureOfOneMoment(t *testing.T, e *testbed.Engine) {
 	one := testbed.NewSizedFixture(t, e, testbed.PostgresPgx[0], 1, "")
 	a, b := f.Key("a"), f.Key("b")
 	ctx, stop := context.WithCancel(background)
-	done := make(chan error, 1)
-	go func() {
+	done := testbed.Go(func() error {
 		for ctx.Err() == nil {
 			for _, key := range []string{a, b} {
-				lock, err := one.Locks.Mutex(key).Lock(background)
-				if err == nil {
-					err = lock.Unlock(background)
-				}
-				if err != nil {
-					done <- err
-					return
+				if err := testbed.Cycle(background, one.Locks.Mutex(key)); err != nil {
+					return err
 				}
 			}
 		}
-		done <- nil
-	}()
+		return nil
+	})
 	seen := 0
 	for range 300 {
 		holdings := f.Look(t, a, b)
@@ -79,14 +67,14 @@ func workWaitsElsewhere(t *testing.T, e *testbed.Engine) {
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (99, 0)")
 	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
 	require.NoError(t, f.Exec(background, stranger, "UPDATE "+table+" SET n = 1 WHERE id = 99"))
-	done, session := make(chan error, 1), make(chan string, 1)
-	go func() {
-		done <- f.Locks.Rows(table, "id", 1).Do(background, func(ctx context.Context, tx pgx.Tx) error {
+	session := make(chan string, 1)
+	done := testbed.Go(func() error {
+		return f.Locks.Rows(table, "id", 1).Do(background, func(ctx context.Context, tx pgx.Tx) error {
 			id, err := f.Query(ctx, tx, f.SessionSQL())
 			session <- id
 			return errors.Join(err, f.Exec(ctx, tx, "UPDATE "+table+" SET n = 2 WHERE id = 99"))
 		})
-	}()
+	})
 	holder := <-session
 	f.Waiters(t, 1)
 	shown := rowOf(t, f, table, "1")

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"database/sql"
+	"slices"
 	"strings"
 	"testing"
 
@@ -40,14 +41,33 @@ func EachOpened(t *testing.T, onPgx func(*testing.T, *Engine, Client[pgx.Tx]),
 ) {
 	t.Helper()
 	t.Parallel()
-	for _, e := range Engines {
+	Each(t, Engines, func(t *testing.T, e *Engine) {
+		if e.Postgres {
+			onPgx(t, e, PgxOpened())
+		} else {
+			onSQL(t, e, MySQLOpened())
+		}
+	})
+}
+
+// Each runs a test on each of the engines, side by side.
+func Each(t *testing.T, engines []*Engine, test func(*testing.T, *Engine)) {
+	t.Helper()
+	for _, e := range engines {
 		t.Run(e.Name, func(t *testing.T) {
 			t.Parallel()
-			if e.Postgres {
-				onPgx(t, e, PgxOpened())
-			} else {
-				onSQL(t, e, MySQLOpened())
-			}
+			test(t, e)
 		})
 	}
 }
+
+// EnginesWhere are those of which that is true.
+func EnginesWhere(is func(*Engine) bool) []*Engine {
+	return slices.DeleteFunc(slices.Clone(Engines), func(e *Engine) bool { return !is(e) })
+}
+
+// AllPostgres are the engines that are PostgreSQL.
+func AllPostgres() []*Engine { return EnginesWhere(func(e *Engine) bool { return e.Postgres }) }
+
+// AllMySQL are the engines that are MySQL or MariaDB.
+func AllMySQL() []*Engine { return EnginesWhere(func(e *Engine) bool { return !e.Postgres }) }
