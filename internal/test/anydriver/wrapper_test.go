@@ -114,8 +114,7 @@ func TestWrapperSeesTheWork(t *testing.T) {
 				if err := f.Exec(ctx, tx, "SELECT 1"); err != nil {
 					return err
 				}
-				_, err := f.Query(ctx, tx, "SELECT 2")
-				return err
+				return testbed.ErrorOf(f.Query(ctx, tx, "SELECT 2"))
 			}))
 			require.Equal(t, []string{"SELECT 1", "SELECT 2"}, []string{<-statements, <-statements})
 		}

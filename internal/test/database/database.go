@@ -32,6 +32,16 @@ func Exec(t testing.TB, on Session, query string, args ...any) {
 	require.NoError(t, err, query)
 }
 
+// Begin begins a transaction with a statement. It is undone when the test ends, if not before.
+func Begin(t testing.TB, db *sql.DB, query string) *sql.Tx {
+	t.Helper()
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	Exec(t, tx, query)
+	return tx
+}
+
 // Column is what a query of one column returns.
 func Column[T any](t testing.TB, on Session, query string, args ...any) (values []T) {
 	t.Helper()

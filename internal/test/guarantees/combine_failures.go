@@ -222,8 +222,7 @@ func CombinedRefuses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		require.Equal(t, []int{0}, o.committed(t))
 		f.AsAdmin(t, "DELETE FROM "+o.table)
 		err := f.Locks.Mutex(o.key).Do(background, func(ctx context.Context, _ Tx) error {
-			_, err := o.Do(ctx, 4)
-			return err
+			return testbed.ErrorOf(o.Do(ctx, 4))
 		})
 		require.ErrorContains(t, err, fmt.Sprintf("%d results for 1 orders", 1+wrong))
 		o.worked()

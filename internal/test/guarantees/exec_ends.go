@@ -88,8 +88,7 @@ func ExecCut[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newStock(t, testbed.NewSizedFixture(t, e, c, 4, proxy.Addr()))
 	holder := testbed.Lock(t, testbed.NewFixture(t, e, c).Locks.Mutex(s.key))
 	done := testbed.Go(func() error {
-		_, err := s.Locks.Mutex(s.key).Exec(background, s.insert(3), s.take(1))
-		return err
+		return testbed.ErrorOf(s.Locks.Mutex(s.key).Exec(background, s.insert(3), s.take(1)))
 	})
 	s.Waiters(t, 1)
 	proxy.Cut()
@@ -110,20 +109,16 @@ func ExecCut[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 // statements waits, commits nothing.
 func ExecKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newStock(t, testbed.NewFixture(t, e, c))
-	stranger, err := s.Admin.Begin()
-	require.NoError(t, err)
-	defer stranger.Rollback()
-	database.Exec(t, stranger, "UPDATE "+s.table+" SET n = 0 WHERE id = 1")
+	stranger := database.Begin(t, s.Admin, "UPDATE "+s.table+" SET n = 0 WHERE id = 1")
 	ctx, cancel := context.WithCancel(background)
 	defer cancel()
 	for _, end := range []func(){cancel, func() { s.KillSessions(t) }} {
 		done := testbed.Go(func() error {
-			_, err := s.Locks.Mutex(s.key).Within(time.Minute).Exec(ctx, s.insert(3), s.take(1))
-			return err
+			return testbed.ErrorOf(s.Locks.Mutex(s.key).Within(time.Minute).Exec(ctx, s.insert(3), s.take(1)))
 		})
 		s.Waiters(t, 1) // in its second statement
 		end()
-		err = testbed.Receive(t, done)
+		err := testbed.Receive(t, done)
 		if ctx != background {
 			require.ErrorIs(t, err, context.Canceled)
 			require.ErrorContains(t, err, "statement 2: ")

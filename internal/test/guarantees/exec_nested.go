@@ -103,10 +103,7 @@ func ExecNestedEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	s := newStock(t, testbed.NewFixture(t, e, c))
 	other := testbed.NewFixture(t, e, c)
 	held := testbed.Lock(t, other.Locks.Mutex(s.key))
-	stranger, err := s.Admin.Begin()
-	require.NoError(t, err)
-	defer stranger.Rollback()
-	database.Exec(t, stranger, "UPDATE "+s.table+" SET n = 0 WHERE id = 2")
+	database.Begin(t, s.Admin, "UPDATE "+s.table+" SET n = 0 WHERE id = 2")
 	waits := s.statement("UPDATE stock SET n = n + 1 WHERE id = @", 2)
 	require.NoError(t, s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, s.Exec(ctx, tx, "INSERT INTO "+s.table+" VALUES (5, 5, '')"))
@@ -116,8 +113,7 @@ func ExecNestedEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		for _, key := range []string{s.key, s.Key("outer"), s.Key("further")} {
 			brief, cancel := context.WithCancel(ctx)
 			done := testbed.Go(func() error {
-				_, err := s.Locks.Mutex(key).Exec(brief, s.insert(3), waits)
-				return err
+				return testbed.ErrorOf(s.Locks.Mutex(key).Exec(brief, s.insert(3), waits))
 			})
 			s.Waiters(t, 1)
 			cancel()

@@ -84,12 +84,10 @@ func HungUp[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		}),
 		"nested Once": within(func(ctx context.Context) error { _, err := once.Do(ctx, s.work); return err }),
 		"nested Exec": within(func(ctx context.Context) error {
-			_, err := m.Exec(ctx, txlock.Statement{SQL: "SELECT 1"}, txlock.Statement{SQL: s.update()})
-			return err
+			return testbed.ErrorOf(m.Exec(ctx, txlock.Statement{SQL: "SELECT 1"}, txlock.Statement{SQL: s.update()}))
 		}),
 		"Exec": func(ctx context.Context) error {
-			_, err := m.Exec(ctx, txlock.Statement{SQL: s.update()})
-			return err
+			return testbed.ErrorOf(m.Exec(ctx, txlock.Statement{SQL: s.update()}))
 		},
 		"Exec in several trips": func(ctx context.Context) error {
 			var n int
@@ -186,8 +184,7 @@ func GivenUp[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 				})
 			},
 			"Exec": func(ctx context.Context, own *testbed.Fixture[Tx], long string) error {
-				_, err := own.Locks.Mutex(f.Key("a")).Exec(ctx, txlock.Statement{SQL: long})
-				return err
+				return testbed.ErrorOf(own.Locks.Mutex(f.Key("a")).Exec(ctx, txlock.Statement{SQL: long}))
 			},
 		} {
 			own := testbed.NewSizedFixture(t, e, c, size, "")

@@ -121,8 +121,7 @@ func KindsNotInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		{[]string{"_once"}, func() error { _, err := f.Locks.Once("o").Do(background, idle[Tx]); return err }},
 		{[]string{"_claims"}, func() error { _, err := f.Locks.Claim("c").State(background); return err }},
 		{[]string{"_claims"}, func() error {
-			_, err := f.Locks.Claim("c").Take(background, "me", time.Hour)
-			return err
+			return testbed.ErrorOf(f.Locks.Claim("c").Take(background, "me", time.Hour))
 		}},
 		{[]string{"_permits"}, func() error { return f.Locks.Semaphore("s", 2).Do(background, idle[Tx]) }},
 		{[]string{"_runs", "_epochs"}, func() error { // as before tokens came

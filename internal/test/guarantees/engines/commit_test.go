@@ -78,8 +78,7 @@ func TestPoolerLosesServer(t *testing.T) {
 		},
 		func(slow func()) error {
 			slow()
-			_, err := m.Exec(background, txlock.Statement{SQL: insert})
-			return err
+			return testbed.ErrorOf(m.Exec(background, txlock.Statement{SQL: insert}))
 		},
 	} {
 		require.NoError(t, call(func() {}))
@@ -135,8 +134,7 @@ func callsRefused[Tx any](t *testing.T, f *testbed.Fixture[Tx], says string,
 			"Do":           func() error { return further.Do(ctx, idle[Tx]) },
 			"Do of a held": func() error { return outer.Do(ctx, idle[Tx]) },
 			"Exec": func() error {
-				_, err := further.Exec(ctx, txlock.Statement{SQL: "DELETE FROM " + table})
-				return err
+				return testbed.ErrorOf(further.Exec(ctx, txlock.Statement{SQL: "DELETE FROM " + table}))
 			},
 		} {
 			err := call()
@@ -158,8 +156,7 @@ func TestUnreadRowsAreNotACommit(t *testing.T) {
 		table := f.MakeTable(t, "id int")
 		err := f.Locks.Mutex(f.Key("unread")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
 			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-			_, err := tx.Query(ctx, "SELECT generate_series(1, 100000)")
-			return err
+			return testbed.ErrorOf(tx.Query(ctx, "SELECT generate_series(1, 100000)"))
 		})
 		require.ErrorIs(t, err, txlock.ErrLost)
 		require.NotErrorIs(t, err, txlock.ErrUnknown)

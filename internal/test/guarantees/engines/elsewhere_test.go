@@ -142,8 +142,7 @@ func oldLockInTheWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 		eventually.True(t, "the old lock is free", func() bool { return ask(try) })
 		worked := testbed.Go(func() error {
 			return m.Do(background, func(ctx context.Context, tx Tx) error {
-				_, err := f.Query(ctx, tx, fmt.Sprintf(takes, old))
-				return err
+				return testbed.ErrorOf(f.Query(ctx, tx, fmt.Sprintf(takes, old)))
 			})
 		})
 		eventually.Every(t, "the work waits for the old program", testbed.PollEvery, func() bool {

@@ -82,10 +82,7 @@ func execAfterLongWait[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	t.Cleanup(func() { f.AsAdmin(t, "DROP SEQUENCE "+runs) })
 	ran := func() int { return f.Total(t, "SELECT last_value FROM "+runs) }
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
-	stranger, err := f.Admin.Begin()
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = stranger.Rollback() })
-	database.Exec(t, stranger, "UPDATE "+table+" SET n = 0 WHERE id = 2")
+	stranger := database.Begin(t, f.Admin, "UPDATE "+table+" SET n = 0 WHERE id = 2")
 
 	m := f.Locks.Mutex(f.Key("a"))
 	held := testbed.Lock(t, m)
@@ -133,8 +130,7 @@ func readsBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	require.NoError(t, holder.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx Tx) error {
 		go func() {
 			done <- f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
-				_, err := f.Locks.Mutex(f.Key("a")).Exec(ctx, add)
-				return err
+				return testbed.ErrorOf(f.Locks.Mutex(f.Key("a")).Exec(ctx, add))
 			})
 		}()
 		f.Waiters(t, 1)

@@ -70,8 +70,7 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 					return err
 				}
 			}
-			_, err := locks.Once(f.Key("once"+after)).Do(ctx, idle[Tx])
-			return err
+			return testbed.ErrorOf(locks.Once(f.Key("once"+after)).Do(ctx, idle[Tx]))
 		}), after)
 		tx, err := begin()
 		require.NoError(t, err)

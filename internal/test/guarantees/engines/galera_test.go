@@ -98,8 +98,7 @@ func increment(ctx context.Context, tx *sql.Tx, key int) error {
 	if err := tx.QueryRowContext(ctx, "SELECT value FROM counters WHERE k = ?", key).Scan(&value); err != nil {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE counters SET value = ? WHERE k = ?", value+1, key)
-	return err
+	return testbed.ErrorOf(tx.ExecContext(ctx, "UPDATE counters SET value = ? WHERE k = ?", value+1, key))
 }
 
 // Work on all nodes reads a number and writes it back. What was acknowledged is there, and nothing

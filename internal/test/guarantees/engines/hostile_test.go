@@ -151,8 +151,7 @@ func everyVerb[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, tx Tx) {
 			require.Error(t, locks.Mutex("other").Do(ctx, func(context.Context, Tx) error { return errWork }))
 			_, err := locks.Mutex("tried").TryLock(ctx)
 			ok(err)
-			_, err = locks.Mutex("inner").Exec(ctx, add)
-			return err
+			return testbed.ErrorOf(locks.Mutex("inner").Exec(ctx, add))
 		}))
 		if m == semaphore {
 			continue

@@ -129,8 +129,7 @@ func untracked(t *testing.T, through *testbed.Engine) {
 		return f.Locks.Mutex(f.Key("a")).Do(background, idle[pgx.Tx])
 	}
 	exec := func(f *testbed.Fixture[pgx.Tx]) error {
-		_, err := f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1})
-		return err
+		return testbed.ErrorOf(f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1}))
 	}
 	require.NoError(t, cycle(testbed.NewFixture(t, through, testbed.PgxOnPool("simple protocol"))))
 	first := testbed.NewFixture(t, through, testbed.PgxOpened())

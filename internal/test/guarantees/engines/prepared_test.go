@@ -80,8 +80,7 @@ func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 		pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
 		m := locks.Mutex(f.Key("forgotten"))
 		exec := func() error {
-			_, err := m.Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1})
-			return err
+			return testbed.ErrorOf(m.Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1}))
 		}
 		lock := func() error {
 			lock, err := m.Lock(background)
@@ -107,16 +106,14 @@ func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 			if err := tx.Conn().DeallocateAll(ctx); err != nil {
 				return err
 			}
-			_, err := tx.Exec(ctx, "INSERT INTO "+table+" VALUES (1)")
-			return err
+			return testbed.ErrorOf(tx.Exec(ctx, "INSERT INTO "+table+" VALUES (1)"))
 		}))
 	}
 	require.Equal(t, 2, f.Total(t, "SELECT count(*) FROM "+table))
 	// In SQL, pgx does not know.
 	do := func(forget string) error {
 		return locks.Mutex(f.Key("forgotten")).Do(background, func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, forget, pgx.QueryExecModeSimpleProtocol)
-			return err
+			return testbed.ErrorOf(tx.Exec(ctx, forget, pgx.QueryExecModeSimpleProtocol))
 		})
 	}
 	require.ErrorContains(t, do("deallocate all"), "deallocated")

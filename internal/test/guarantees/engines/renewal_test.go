@@ -140,10 +140,7 @@ func renewedLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 // change of the table is done, which gets in when the old transaction ends.
 func TestCancelledRenewalIsALoss(t *testing.T) {
 	failedRenewal(t, func(t *testing.T, f *testbed.Fixture[pgx.Tx], table string, proxy *wire.Proxy) (moved string) {
-		tx, err := f.Admin.Begin()
-		require.NoError(t, err)
-		defer tx.Rollback()
-		database.Exec(t, tx, "LOCK TABLE "+table+" IN EXCLUSIVE MODE")
+		tx := database.Begin(t, f.Admin, "LOCK TABLE "+table+" IN EXCLUSIVE MODE")
 		ofOwner := " FROM pg_stat_activity WHERE split_part(application_name, '#', 1) = '" + f.Label + "' AND "
 		eventually.Every(t, "a renewal waits", testbed.PollEvery, func() bool {
 			return f.Total(t, "SELECT COUNT(*)"+ofOwner+"wait_event_type = 'Lock'") > 0

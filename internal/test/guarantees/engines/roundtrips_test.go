@@ -166,8 +166,7 @@ func countExec[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy, 
 	}
 	counted.alone = least(t, proxy, nil, run(background, "exec", update, text))
 	require.Equal(t, counted.alone, least(t, proxy, nil, func(int) error {
-		_, err := f.Locks.Mutex(f.Key("exec"), f.Key("and")).TryExec(background, update, text)
-		return err
+		return testbed.ErrorOf(f.Locks.Mutex(f.Key("exec"), f.Key("and")).TryExec(background, update, text))
 	}))
 	counted.texts = least(t, proxy, nil, run(background, "exec", text, text))
 	counted.into = least(t, proxy, nil, run(background, "exec", update, read))
@@ -238,8 +237,7 @@ func countOnce[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], pr
 func countLeader[Tx any](t *testing.T, f *testbed.Fixture[Tx], proxy *wire.Proxy, want int) {
 	ask := func(is error) int {
 		return least(t, proxy, is, func(int) error {
-			_, err := f.Locks.Election(f.Key("election"), "onlooker").Leader(background)
-			return err
+			return testbed.ErrorOf(f.Locks.Election(f.Key("election"), "onlooker").Leader(background))
 		})
 	}
 	leads := testbed.NewSizedFixture(t, f.Engine, f.Client, 4, "")
@@ -282,8 +280,7 @@ func claimTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], t
 			return err
 		}},
 		{"miss", take, txlock.ErrNotAcquired, func() error {
-			_, err := claim.TryTake(background, "other", time.Minute)
-			return err
+			return testbed.ErrorOf(claim.TryTake(background, "other", time.Minute))
 		}},
 		{"do", do, nil, func() error { return held.Do(background, idle[Tx]) }},
 		{"extend", end, nil, func() error { _, err := held.Extend(background, time.Minute); return err }},

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/servers"
 )
@@ -30,9 +31,7 @@ func rowMoves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 	// moved is what wait gets while the row moves, and what follows is done to it.
 	moved := func(wait func() error, further string) error {
-		mover, err := e.Admin.Begin()
-		require.NoError(t, err)
-		require.NoError(t, testbed.ErrorOf(mover.Exec("UPDATE "+table+" SET region = 1 - region; "+further)))
+		mover := database.Begin(t, e.Admin, "UPDATE "+table+" SET region = 1 - region; "+further)
 		waited := testbed.Go(wait)
 		f.Waiters(t, 1)
 		require.NoError(t, mover.Commit())
