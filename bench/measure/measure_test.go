@@ -219,7 +219,8 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	t.Run("footprint", func(t *testing.T) {
 		require.NoError(t, lab.MeasureFootprint(ctx))
 		needs := func(oneKey bool) results.Footprint {
-			return of(t, run.Footprints, func(f results.Footprint) bool { return f.Contestant == lock && f.OneKey == oneKey })
+			ours := func(f results.Footprint) bool { return f.Contestant == lock && f.OneKey == oneKey }
+			return of(t, run.Footprints, ours)
 		}
 		require.Positive(t, needs(true).Memory)
 		require.Greater(t, needs(false).Memory, needs(true).Memory, "who holds has a connection, who waits has none")

@@ -94,7 +94,8 @@ func SharedOfHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		"rows": {f.Locks.Rows(table, "id", 1), f.Locks.Rows(table, "id", 1, 2)},
 	} {
 		var waits <-chan error
-		testbed.Unlock(t, testbed.Lock(t, of.one))                                       // the server's run has its number
+		// The server's run has its number from here on.
+		testbed.Unlock(t, testbed.Lock(t, of.one))
 		require.NoError(t, of.one.Do(background, func(ctx context.Context, _ Tx) error { // which has no token
 			waits = testbed.LockLater(of.one)
 			f.Waiters(t, 1)
