@@ -40,7 +40,7 @@ LIMIT = 40m
 # sets of servers start together.
 FIRST = . cmd/txlock goose gocron otel serve
 
-test: ## every guarantee on PostgreSQL, MySQL and MariaDB, the command, the adapters: about 8 minutes on 2 cores
+test: ## every guarantee on PostgreSQL, MySQL and MariaDB, the command, the adapters: about 5 minutes on 2 cores, 10 with empty caches
 	@echo "left to make test-landing: PostgreSQL 15, PgBouncer, what internal/test/* shows, the examples, bench, the browser"
 	@LANES=3 WITHOUT='/(internal/test|examples)/' .ci/test "$(GO_TEST) -p=1 -short" $(FIRST)
 
