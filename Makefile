@@ -36,8 +36,8 @@ GO_TEST = go test -race -vet=off -ldflags=-w -count=1 -parallel=$(AT_ONCE) -time
 AT_ONCE = 8
 LIMIT = 40m
 
-# What a newcomer's make test runs: the library, the command, the adapters. One package of a module at a time, so that few
-# sets of servers start together.
+# What a newcomer's make test runs: the library, the command, the adapters. One package of a module at a time, of the
+# root two, so that few sets of servers start together.
 FIRST = . cmd/txlock goose gocron otel serve
 
 test: ## every guarantee on PostgreSQL, MySQL and MariaDB, the command, the adapters: about 5 minutes on 2 cores, 10 with empty caches

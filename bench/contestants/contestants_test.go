@@ -43,7 +43,7 @@ type table struct {
 func TestContestants(t *testing.T) {
 	for id, c := range contest.All() {
 		if !c.In(contest.Turns | contest.Standard | contest.Crowd) {
-			continue // only sells
+			continue // only sells, or claims
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			env := contest.Environment{Address: bed.Address(c.Server), Lease: lease, Contenders: callers}

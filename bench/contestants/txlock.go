@@ -39,7 +39,7 @@ var remarks = map[use]string{
 	useDo:     "the work is in the lock's transaction",
 	useLockTx: "in a transaction that the caller has begun, with its BEGIN and COMMIT",
 	useExec:   "the lock, an UPDATE of one row, and the COMMIT",
-	useClaim:  "a claim of an hour, which takes no connection",
+	useClaim:  "a claim, which takes no connection",
 }
 
 // client is a way to open the library.
@@ -176,9 +176,9 @@ func (l library[Tx]) Hold(ctx context.Context, keys []string, work contest.Work)
 		_, err := mutex.Exec(ctx, txlock.Statement{SQL: count})
 		return err
 	case useClaim:
-		claimed, err := l.locks.Claim(keys[0]).Take(ctx, "bench", time.Hour)
-		if err != nil {
-			return err
+		claimed, failed := l.locks.Claim(keys[0]).Take(ctx, "bench", 5*time.Minute)
+		if failed != nil {
+			return failed
 		}
 		defer func() { err = errors.Join(err, claimed.Release(context.WithoutCancel(ctx))) }()
 		return work(ctx, nil)

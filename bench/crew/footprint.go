@@ -42,9 +42,9 @@ func (w *worker) footprint(job Footprint) (report Message, err error) {
 				key = Key(0)
 				here()
 			}
-			err := client.Hold(ctx, []string{key}, func(context.Context, contest.Tx) error {
+			err := client.Hold(ctx, []string{key}, func(held context.Context, _ contest.Tx) error {
 				here()
-				<-ctx.Done()
+				<-held.Done()
 				return nil
 			})
 			if err != nil && ctx.Err() == nil {

@@ -177,7 +177,7 @@ type Crowded struct {
 
 // Needs is the result of Footprint.
 type Needs struct {
-	Began     time.Duration // until all held their keys, or had asked for the one
+	Began     time.Duration // until all held their keys, or were about to ask for the one
 	Memory    int64         // bytes more than before
 	Processor time.Duration // while nothing happened
 }

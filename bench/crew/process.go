@@ -17,6 +17,7 @@ import (
 const variable = "TXLOCK_BENCH_WORKER"
 
 // patience is how long a worker may take to become ready, and to finish after it was told to stop.
+// Turns and Footprint are told at once, and measure in this time.
 const patience = time.Minute
 
 // Process is a worker process, seen from the parent.

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"slices"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/crew"
@@ -26,18 +27,22 @@ func (l *Lab) MeasureFootprint(ctx context.Context) error {
 			})
 		}
 	}
-	return rounds(ctx, l, "footprint", 1, all, func(f results.Footprint) error {
+	cells := make([]*results.Footprint, len(all))
+	for i := range all {
+		cells[i] = &all[i]
+	}
+	err := rounds(ctx, l, "footprint", 1, cells, func(f *results.Footprint) error {
 		c, err := contest.Find(f.Contestant)
-		if err == nil {
-			err = l.footprint(ctx, c, &f)
-		}
 		if err != nil {
-			l.missing(c, "footprint", err)
-			return nil
+			return err
 		}
-		l.run.Footprints = append(l.run.Footprints, f)
+		if err := l.footprint(ctx, c, f); err != nil {
+			l.missing(c, "footprint", err)
+		}
 		return nil
 	})
+	l.run.Footprints = slices.DeleteFunc(all, func(f results.Footprint) bool { return f.Memory == 0 })
+	return err
 }
 
 // footprint needs few connections, unless each caller holds one.

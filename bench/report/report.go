@@ -143,17 +143,18 @@ func (r *Report) FreeKey(beginning string, queue bool) string {
 	return spread(all, nanoseconds)
 }
 
-// Needed is what callers of contestants with this beginning of their names need while they wait for
-// one key, or hold theirs.
-func (r *Report) Needed(beginning string, oneKey bool) string {
+// Needed is what callers of contestants with this beginning of their names need while they do what:
+// hold a key each, or wait for one key.
+func (r *Report) Needed(beginning, what string, oneKey bool) string {
 	var memory, processor []float64
+	callers := 0
 	for _, f := range r.Footprints {
 		if strings.HasPrefix(f.Contestant, beginning) && f.OneKey == oneKey {
-			memory = append(memory, f.Memory)
+			callers, memory = f.Callers, append(memory, f.Memory)
 			processor = append(processor, f.Processor)
 		}
 	}
-	return spread(memory, kilobytes) + " of memory each, " + spread(processor, share) + " of a core"
+	return fmt.Sprintf("%s %s: %s each, %s", count(callers), what, spread(memory, kilobytes), spread(processor, share))
 }
 
 // Lost is the number of updates that contestants with this beginning of their names lost in all

@@ -158,13 +158,13 @@ func (r *Report) InCrowds() string {
 
 // Footprint has what a process needs with many callers that hold keys, or wait.
 func (r *Report) Footprint() string {
-	t := table{head: []string{"contestant", "callers", "until all are there", "memory of each", "of a core"}}
+	t := table{head: []string{"contestant", "callers", "until all hold theirs", "memory of each", "of a core"}}
 	for _, f := range r.Footprints {
-		what := " hold a key each"
+		what, began := " hold a key each", duration(f.Began)
 		if f.OneKey {
-			what = " want one key"
+			what, began = " want one key", nothing
 		}
-		t.add(f.Contestant, count(f.Callers)+what, duration(f.Began), kilobytes(f.Memory), share(f.Processor))
+		t.add(f.Contestant, count(f.Callers)+what, began, kilobytes(f.Memory), share(f.Processor))
 	}
 	return t.String()
 }

@@ -37,7 +37,7 @@ type Footprint struct {
 	Contestant string
 	Callers    int
 	OneKey     bool
-	Began      time.Duration // until all held their keys, or had asked for the one
+	Began      time.Duration // until all held their keys, or were about to ask for the one
 	Memory     float64       // bytes of each caller
 	Processor  float64       // share of a core, of all callers, while nothing happens
 }

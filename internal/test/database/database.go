@@ -32,7 +32,8 @@ func Exec(t testing.TB, on Session, query string, args ...any) {
 	require.NoError(t, err, query)
 }
 
-// Begin begins a transaction with a statement. It is undone when the test ends, if not before.
+// Begin begins a transaction with a statement. It is rolled back when the test
+// ends, unless it has ended.
 func Begin(t testing.TB, db *sql.DB, query string) *sql.Tx {
 	t.Helper()
 	tx, err := db.Begin()

@@ -199,7 +199,7 @@ func ClaimWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			return state == txlock.ClaimState{}
 		})
 		require.ErrorIs(t, testbed.ErrorOf(s.claim.TryTake(background, "another", time.Minute)), txlock.ErrNotAcquired)
-		_, err = s.claim.Within(150*time.Millisecond).Take(background, "another", time.Minute)
+		_, err := s.claim.Within(150*time.Millisecond).Take(background, "another", time.Minute)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		return s.sell("late")(ctx, tx)

@@ -94,7 +94,7 @@ func SharedOfHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		"rows": {f.Locks.Rows(table, "id", 1), f.Locks.Rows(table, "id", 1, 2)},
 	} {
 		var waits <-chan error
-		// The server's run has its number from here on.
+		// The first token numbers the server's run, which may wait: not in the Do.
 		testbed.Unlock(t, testbed.Lock(t, of.one))
 		require.NoError(t, of.one.Do(background, func(ctx context.Context, _ Tx) error { // which has no token
 			waits = testbed.LockLater(of.one)

@@ -73,7 +73,7 @@ func SemaphoreKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	f := testbed.NewFixture(t, e, c)
 	pace := 30 * time.Millisecond
 	endsPromptly(t, "a time in which nobody had a permit", func() time.Duration {
-		defer func() { pace *= 4 }() // on a busy machine each cancel of the first round may hit all callers
+		defer func() { pace *= 2 }() // on a busy machine each cancel of the first round may hit all callers
 		return longestStandstill(t, f, pace)
 	})
 	f.Transactions(t, 0)

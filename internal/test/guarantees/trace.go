@@ -39,14 +39,18 @@ func (s *story) Asked(ctx context.Context, call txlock.Call) context.Context {
 	return ctx
 }
 
-// Answered is told with the error. A candidacy that had no time on a busy machine is made again: it
-// is forgotten.
+// Answered is told with the error. A candidacy that ran out of time on a busy machine is forgotten:
+// Lead makes another.
 func (s *story) Answered(ctx context.Context, err error) {
-	s.tell(ctx, "answered", err)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := len(s.calls); n > 0 && s.calls[n-1].Name == "Lead" && errors.Is(err, context.DeadlineExceeded) {
-		s.calls, s.lines, s.told = s.calls[:n-1], s.lines[:len(s.lines)-2], s.told[:len(s.told)-2]
+	n := len(s.calls)
+	late := n > 0 && s.calls[n-1].Name == "Lead" && errors.Is(err, context.DeadlineExceeded)
+	if late { // its only line says that it was asked
+		s.calls, s.lines, s.told = s.calls[:n-1], s.lines[:len(s.lines)-1], s.told[:len(s.told)-1]
+	}
+	s.mu.Unlock()
+	if !late {
+		s.tell(ctx, "answered", err)
 	}
 }
 

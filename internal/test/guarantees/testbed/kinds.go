@@ -9,7 +9,7 @@ import (
 	"github.com/txlock/txlock"
 )
 
-// Take is a claim that nobody else has.
+// Take takes a claim that is free.
 func Take[Tx any](t *testing.T, claim *txlock.Claim[Tx], by string, d time.Duration) *txlock.Claimed[Tx] {
 	t.Helper()
 	held, err := claim.TryTake(background, by, d)

@@ -61,7 +61,7 @@ func Each(t *testing.T, engines []*Engine, test func(*testing.T, *Engine)) {
 	}
 }
 
-// EnginesWhere are those of which that is true.
+// EnginesWhere are the engines for which is returns true.
 func EnginesWhere(is func(*Engine) bool) []*Engine {
 	return slices.DeleteFunc(slices.Clone(Engines), func(e *Engine) bool { return !is(e) })
 }
