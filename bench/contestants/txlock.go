@@ -30,7 +30,7 @@ const (
 
 // The uses of a client that owns its connections, and of one on a pool of the program.
 var (
-	ofOpen  = []use{useLock, useDo, useExec, useClaim}
+	ofOpen  = []use{useLock, useDo, useExec}
 	ofPools = []use{useLock, useDo, useLockTx}
 )
 
@@ -39,7 +39,6 @@ var remarks = map[use]string{
 	useDo:     "the work is in the lock's transaction",
 	useLockTx: "in a transaction that the caller has begun, with its BEGIN and COMMIT",
 	useExec:   "the lock, an UPDATE of one row, and the COMMIT",
-	useClaim:  "a claim, which takes no connection",
 }
 
 // client is a way to open the library.
@@ -63,20 +62,16 @@ var clients = []client{
 
 // parts are the measurements in which a use takes part with the clients that take part everywhere.
 var parts = map[use]contest.Part{
-	useLock:  contest.Standard | contest.Growth | contest.Crowd | contest.Holders | contest.Waiters,
-	useDo:    contest.Standard | contest.HotRow,
-	useClaim: contest.Claimers,
+	useLock: contest.Standard | contest.Growth | contest.Crowd | contest.Holders | contest.Waiters,
+	useDo:   contest.Standard | contest.HotRow,
 }
 
 func init() {
 	for _, client := range clients {
 		for _, u := range client.uses {
-			c := client.contestant("txlock "+string(u), remarks[u], 0)
-			if u != useClaim {
-				c.Parts = contest.Turns
-				c.ByHand = byHandName(u, client.name)
-			}
-			if u != useClaim && u != useExec {
+			c := client.contestant("txlock "+string(u), remarks[u], contest.Turns)
+			c.ByHand = byHandName(u, client.name)
+			if u != useExec {
 				c.Parts |= contest.Times
 			}
 			if client.main {
@@ -88,6 +83,8 @@ func init() {
 			c := client.contestant("txlock Lock", "all callers queue at the server", contest.Crowd)
 			c.Name += ", no queue"
 			client.register(c, form{use: useLock, options: []txlock.Option{txlock.WithQueue(1_000_000)}}, nil)
+			claim := client.contestant("txlock Claim", "takes no connection", contest.Claimers)
+			client.register(claim, form{use: useClaim}, nil)
 			client.registerSellers()
 		}
 	}
