@@ -44,8 +44,12 @@ func (w *worker) footprint(job Footprint) (report Message, err error) {
 			}
 			err := client.Hold(ctx, []string{key}, func(held context.Context, _ contest.Tx) error {
 				here()
-				<-held.Done()
-				return nil
+				select {
+				case <-held.Done():
+					return context.Cause(held)
+				case <-ctx.Done():
+					return nil
+				}
 			})
 			if err != nil && ctx.Err() == nil {
 				failed[i].add(ctx, err)
