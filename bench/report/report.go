@@ -159,9 +159,13 @@ func (r *Report) Needed(beginning, what string, oneKey bool) string {
 
 // Lost is the number of updates that contestants with this beginning of their names lost in all
 // faults.
-func (r *Report) Lost(beginning string) (lost int) {
+func (r *Report) Lost(beginning string) int {
+	return r.lost(func(name string) bool { return strings.HasPrefix(name, beginning) })
+}
+
+func (r *Report) lost(by func(contestant string) bool) (lost int) {
 	for _, f := range r.Faults {
-		if strings.HasPrefix(f.Contestant, beginning) {
+		if by(f.Contestant) {
 			lost += lostIn(f)
 		}
 	}

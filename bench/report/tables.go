@@ -56,7 +56,7 @@ func (r *Report) Glance() string {
 		near, far := find(r.Uncontended, c.Name), find(r.Network.Uncontended, c.Name)
 		lost := nothing
 		if slices.ContainsFunc(r.Faults, func(f results.Fault) bool { return f.Contestant == c.Name }) {
-			lost = count(r.Lost(c.Name))
+			lost = count(r.lost(func(name string) bool { return name == c.Name }))
 		}
 		t.add(c.Name, number(near.RoundTrips), duration(near.P50), duration(far.P50), waiting.handOff(waiting.p50),
 			share(waiting.utilisation), number(tight.jain), lost)
