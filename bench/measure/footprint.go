@@ -27,11 +27,7 @@ func (l *Lab) MeasureFootprint(ctx context.Context) error {
 			})
 		}
 	}
-	cells := make([]*results.Footprint, len(all))
-	for i := range all {
-		cells[i] = &all[i]
-	}
-	err := rounds(ctx, l, "footprint", 1, cells, func(f *results.Footprint) error {
+	err := rounds(ctx, l, "footprint", 1, pointers(all), func(f *results.Footprint) error {
 		c, err := contest.Find(f.Contestant)
 		if err != nil {
 			return err

@@ -181,10 +181,7 @@ func fill[Cell, Round any](ctx context.Context, l *Lab, name string, count int, 
 	at func(*Cell) (contestant string, found *[]Round),
 	measure func(ctx context.Context, c contest.Contestant, cell Cell) (Round, error),
 ) (measured []Cell, err error) {
-	cells := make([]*Cell, len(all))
-	for i := range all {
-		cells[i] = &all[i]
-	}
+	cells := pointers(all)
 	err = rounds(ctx, l, name, count, cells, func(cell *Cell) error {
 		contestant, found := at(cell)
 		c, err := contest.Find(contestant)
@@ -205,4 +202,12 @@ func fill[Cell, Round any](ctx context.Context, l *Lab, name string, count int, 
 		}
 	}
 	return measured, err
+}
+
+// pointers point to all cells, which rounds then fill wherever they stand.
+func pointers[Cell any](all []Cell) (to []*Cell) {
+	for i := range all {
+		to = append(to, &all[i])
+	}
+	return to
 }

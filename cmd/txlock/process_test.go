@@ -152,7 +152,7 @@ func (p *process) wait(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(5 * soon / 2): // the lease of 30 s has not ended anything
+	case <-time.After(2 * soon):
 		require.Fail(t, "the command did not end", "%v: %s", p.Args, p.stderr)
 	}
 	require.NotContains(t, p.stderr.String(), "\x1b")

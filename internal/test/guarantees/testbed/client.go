@@ -52,6 +52,14 @@ func (c Client[Tx]) Begin(t *testing.T, dsn string, level sql.IsolationLevel) Tx
 	return tx
 }
 
+// Read is what a query of one value returns in a transaction.
+func (c Client[Tx]) Read(t *testing.T, tx Tx, query string) string {
+	t.Helper()
+	value, err := c.Query(background, tx, query)
+	require.NoError(t, err)
+	return value
+}
+
 var pgxClient = Client[pgx.Tx]{
 	Start: func(dsn string, level sql.IsolationLevel) (pgx.Tx, func(), error) {
 		conn, err := pgx.Connect(context.Background(), dsn)

@@ -32,14 +32,3 @@ func IsDone[Tx any](t *testing.T, once *txlock.Once[Tx]) bool {
 	require.NoError(t, err)
 	return done
 }
-
-// Read is what a query of one value returns in a transaction.
-func (c Client[Tx]) Read(t *testing.T, tx Tx, query string) string {
-	t.Helper()
-	value, err := c.Query(background, tx, query)
-	require.NoError(t, err)
-	return value
-}
-
-// ErrorOf is the error of a call whose value does not matter.
-func ErrorOf[T any](_ T, err error) error { return err }
