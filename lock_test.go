@@ -165,6 +165,8 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"Within counts the wait in the process and at the server", guarantees.WithinSpansQueue[Tx]},
 		{"who holds a session waits at the server, which sees every deadlock", guarantees.QueueSeesDeadlocks[Tx]},
 		{"after any error the pool has its connections back, clean", guarantees.CleanPool[Tx]},
+		{"a lock is two round trips, also on a connection that was idle", guarantees.TwoTrips[Tx]},
+		{"callers that begin together do not all look the lock table up", guarantees.BeginTogether[Tx]},
 
 		// Installation and bad input, and TestKnownUnsafe, TestNodeOfCluster, TestOtherTable
 		{"ten replicas install at once", guarantees.InstallTogether[Tx]},

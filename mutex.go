@@ -342,8 +342,5 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	if l.trace != nil {
 		l.trace.end(unlessReleased(err))
 	}
-	if err != nil {
-		err = wrap("Unlock", err)
-	}
-	return err
+	return wrap("Unlock", err)
 }

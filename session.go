@@ -308,6 +308,11 @@ func take(calls chan struct{}, longest time.Duration) bool {
 	select {
 	case calls <- struct{}{}:
 		return true
+	default: // most often it is free, and needs no timer
+	}
+	select {
+	case calls <- struct{}{}:
+		return true
 	case <-time.After(longest):
 		return false
 	}

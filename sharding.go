@@ -28,6 +28,14 @@ func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTa
 		ctx, cancel = context.WithTimeoutCause(ctx, 3*time.Second, errFullPool)
 		defer cancel()
 	}
+	select { // a few may look at once: each waits for a server that is silent as long as its own context lasts
+	case l.looking <- struct{}{}:
+		defer func() { <-l.looking }()
+	case <-ctx.Done():
+	}
+	if found := l.found.Load(); found != nil {
+		return found, nil
+	}
 	found, err := locktable.Find(ctx, l.driver, l.config.table)
 	if err != nil {
 		ended := ctx.Err()

@@ -142,11 +142,12 @@ var (
 // Locker locks rows of one database. It is safe for use by many goroutines; a program needs one for
 // each database. Tx is the transaction type of its driver, pgx.Tx or *sql.Tx.
 type Locker[Tx any] struct {
-	driver dialects.Driver[Tx]
-	config config
-	found  atomic.Pointer[dialects.LockTable] // nil before it is looked up
-	info   func() dialects.Info
-	lines  func() *lines
+	driver  dialects.Driver[Tx]
+	config  config
+	found   atomic.Pointer[dialects.LockTable] // nil before it is looked up
+	looking chan struct{}                      // full while as many look it up as may at once
+	info    func() dialects.Info
+	lines   func() *lines
 
 	// candidates are those of each election, semaphore and claim. One goes on at the server, and
 	// keeps its place as long as it leads, or waits for a permit or the claim, whatever WithQueue
@@ -167,7 +168,9 @@ type Locker[Tx any] struct {
 // New returns a Locker on driver. It sends nothing: a nil driver or a bad option is an error from
 // the first call that can return one.
 func New[Tx any](driver dialects.Driver[Tx], options ...Option) *Locker[Tx] {
-	l := &Locker[Tx]{driver: driver, config: newConfig(options), open: make(map[*session[Tx]]bool)}
+	l := &Locker[Tx]{
+		driver: driver, config: newConfig(options), open: make(map[*session[Tx]]bool), looking: make(chan struct{}, 4),
+	}
 	l.info = sync.OnceValue(func() dialects.Info { return driver.Info() })
 	l.lines = sync.OnceValue(func() *lines {
 		return queue.New[lineName](l.closing, cmp.Or(l.config.queue, max(l.info().PoolSize/4, 2)))

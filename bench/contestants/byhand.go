@@ -10,75 +10,40 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txlock/txlock/bench/contest"
 	pools "github.com/txlock/txlock/bench/database"
 	"github.com/txlock/txlock/dialects"
 )
 
-// hand is what a user of a client library writes instead of txlock: the same statements, in as few
+// hand is what a user of a client library writes instead of a Lock: the same promise, in as few
 // round trips as that library allows. It locks rows of a table like txlock's, queues as txlock
 // does, and checks nothing: no missing slot, no lost connection, no wait to interrupt.
 type hand struct {
 	server contest.Server
-	name   string
-	beside []string // the clients of txlock that it is compared with
-	uses   []use
-	open   func(server contest.Server, u use) opening
+	way    string
+	open   func(ctx context.Context, server contest.Server, env contest.Environment) (contest.Client, error)
 }
 
-// opening opens a client of a contestant.
-type opening = func(ctx context.Context, env contest.Environment) (contest.Client, error)
-
 var hands = []hand{
-	{contest.PostgreSQL, "pgx.Batch", []string{"postgres.Open", "postgres.New"}, append(ofPools, useExec), openBatch},
-	{contest.PostgreSQL, "database/sql on PostgreSQL", []string{"postgres.NewSQL"}, ofPools, openByOne},
-	{contest.MySQL, "one query on MySQL", []string{"mysql.Open"}, ofOpen, openOneQuery},
-	{contest.MySQL, "database/sql on MySQL", []string{"mysql.New"}, ofPools, openByOne},
-	{contest.MariaDB, "one query on MariaDB", []string{"mysql.Open on MariaDB"}, ofOpen, openOneQuery},
-	{contest.MariaDB, "database/sql on MariaDB", []string{"mysql.New on MariaDB"}, ofPools, openByOne},
+	{contest.PostgreSQL, "pgx.Batch", openBatch},
+	{contest.MySQL, "one query on MySQL", openOneQuery},
+	{contest.MariaDB, "one query on MariaDB", openOneQuery},
 }
 
 func init() {
 	for _, h := range hands {
-		for _, u := range h.uses {
-			c := contest.Contestant{
-				Name: h.of(u), Group: contest.ByHand, Server: h.server, Waits: contest.Queued,
-				Remark: "the promise of txlock " + string(u) + ", without the library",
-				Parts:  contest.Turns, Open: h.open(h.server, u),
-				Prepare: func(ctx context.Context, env contest.Environment) error {
-					if u == useExec {
-						if err := createCounter(ctx, h.server, env); err != nil {
-							return err
-						}
-					}
-					return seedSlots(ctx, h.server, env)
-				},
-			}
-			if u != useExec {
-				c.Parts |= contest.Times
-			}
-			if u == useLock && !strings.HasPrefix(h.name, "database/sql") {
-				c.Parts |= contest.Growth | contest.Contention | contest.Crowd
-			}
-			contest.Register(c)
-		}
+		contest.Register(contest.Contestant{
+			Name: "by hand: Lock, " + h.way, Group: contest.ByHand, Server: h.server, Waits: contest.Queued,
+			Remark: "the promise of a Lock, without the library",
+			Parts:  contest.Times | contest.Growth | contest.Contention | contest.Crowd,
+			Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
+				return h.open(ctx, h.server, env)
+			},
+			Prepare: func(ctx context.Context, env contest.Environment) error { return seedSlots(ctx, h.server, env) },
+		})
 	}
-}
-
-func (h hand) of(u use) string { return fmt.Sprintf("by hand: %s, %s", u, h.name) }
-
-// byHandName is the name of the contestant to compare a use of a client of txlock with.
-func byHandName(u use, client string) string {
-	for _, h := range hands {
-		if slices.Contains(h.beside, client) {
-			return h.of(u)
-		}
-	}
-	panic("bug: nothing by hand beside " + client)
 }
 
 const slotTable = "bench_by_hand"
@@ -147,93 +112,30 @@ func (h holding) Close() error {
 	return nil
 }
 
-// openBatch begins and locks in one round trip, and ends in another. An Exec does all in one.
-func openBatch(_ contest.Server, u use) opening {
-	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-		pool, err := pools.Pool(ctx, env.Address, env.Contenders)
-		if err != nil {
-			return nil, err
-		}
-		return holding{func(ctx context.Context, keys []string, work contest.Work) error {
-			if u == useLockTx {
-				return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-					var batch pgx.Batch
-					queueLocks(&batch, keys)
-					if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
-						return err
-					}
-					return work(ctx, nil)
-				})
-			}
-			return holdInBatch(ctx, pool, u, keys, work)
-		}, pool.Close}, nil
-	}
-}
-
-func queueLocks(batch *pgx.Batch, keys []string) {
-	for _, key := range keys {
-		batch.Queue(lockPostgres, slotOf(key), hashed(key))
-	}
-}
-
-func holdInBatch(ctx context.Context, pool *pgxpool.Pool, u use, keys []string, work contest.Work) error {
-	conn, err := pool.Acquire(ctx)
+// openBatch begins and locks in one round trip, and ends in another.
+func openBatch(ctx context.Context, _ contest.Server, env contest.Environment) (contest.Client, error) {
+	pool, err := pools.Pool(ctx, env.Address, env.Contenders)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer conn.Release()
-	var batch pgx.Batch
-	batch.Queue("begin")
-	queueLocks(&batch, keys)
-	if u == useExec {
-		batch.Queue(count)
-		batch.Queue("commit")
-	}
-	if err := conn.SendBatch(ctx, &batch).Close(); err != nil || u == useExec {
-		return err
-	}
-	end := map[use]string{useLock: "rollback", useDo: "commit"}[u]
-	failed := work(ctx, nil)
-	if failed != nil {
-		end = "rollback"
-	}
-	_, err = conn.Exec(context.WithoutCancel(ctx), end)
-	return errors.Join(failed, err)
-}
-
-// openByOne sends statement by statement, on any connection of a pool.
-func openByOne(server contest.Server, u use) opening {
-	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-		db, err := pools.SQL(ctx, server, env.Address, env.Contenders)
-		if err != nil {
-			return nil, err
-		}
-		return holding{func(ctx context.Context, keys []string, work contest.Work) error {
-			return holdByOne(ctx, server, db, u, keys, work)
-		}, func() { _ = db.Close() }}, nil
-	}
-}
-
-func holdByOne(ctx context.Context, server contest.Server, db *sql.DB, u use, keys []string, work contest.Work) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() // is what ends a Lock
-	for _, key := range keys {
-		if server == contest.PostgreSQL {
-			err = tx.QueryRowContext(ctx, lockPostgres, slotOf(key), hashed(key)).Scan(new(int))
-		} else {
-			err = tx.QueryRowContext(ctx, lockMySQL([]string{key})).Scan(new(int))
-		}
+	return holding{func(ctx context.Context, keys []string, work contest.Work) error {
+		conn, err := pool.Acquire(ctx)
 		if err != nil {
 			return err
 		}
-	}
-	if err := work(ctx, nil); err != nil || u == useLock {
-		return err
-	}
-	return tx.Commit()
+		defer conn.Release()
+		var batch pgx.Batch
+		batch.Queue("begin")
+		for _, key := range keys {
+			batch.Queue(lockPostgres, slotOf(key), hashed(key))
+		}
+		if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
+			return err
+		}
+		failed := work(ctx, nil)
+		_, err = conn.Exec(context.WithoutCancel(ctx), "rollback")
+		return errors.Join(failed, err)
+	}, pool.Close}, nil
 }
 
 // lockMySQL locks the rows of keys in one statement, in the order of the slots.
@@ -246,41 +148,27 @@ func lockMySQL(keys []string) string {
 		" ORDER BY slot FOR UPDATE"
 }
 
-// openOneQuery sends all that goes together in one query, on connections on which transactions
-// begin by themselves, like mysql.Open. A Do has a savepoint, so that it does not commit when its
-// lock is lost.
-func openOneQuery(server contest.Server, u use) opening {
-	behind := map[use]string{useDo: "; SAVEPOINT work", useExec: "; " + count + "; COMMIT"}[u]
-	end := map[use]string{useLock: "ROLLBACK", useDo: "RELEASE SAVEPOINT work; COMMIT"}[u]
-	return func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-		config, err := mysql.ParseDSN(env.Address)
-		if err != nil {
-			return nil, err
-		}
-		config.MultiStatements = true
-		config.Params = map[string]string{"autocommit": "0"}
-		db, err := pools.SQL(ctx, server, config.FormatDSN(), env.Contenders)
-		if err != nil {
-			return nil, err
-		}
-		return holding{func(ctx context.Context, keys []string, work contest.Work) error {
-			conn, err := db.Conn(ctx)
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			if err := query(ctx, conn, lockMySQL(keys)+behind); err != nil || end == "" {
-				return err
-			}
-			ending := end
-			failed := work(ctx, nil)
-			if failed != nil {
-				ending = "ROLLBACK"
-			}
-			_, err = conn.ExecContext(context.WithoutCancel(ctx), ending)
-			return errors.Join(failed, err)
-		}, func() { _ = db.Close() }}, nil
+// openOneQuery locks in one query, on connections on which transactions begin by themselves, like
+// mysql.Open.
+func openOneQuery(ctx context.Context, server contest.Server, env contest.Environment) (contest.Client, error) {
+	opened, err := openQueries(ctx, server, env)
+	if err != nil {
+		return nil, err
 	}
+	db := opened.(sqlPool).db
+	return holding{func(ctx context.Context, keys []string, work contest.Work) error {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if err := query(ctx, conn, lockMySQL(keys)); err != nil {
+			return err
+		}
+		failed := work(ctx, nil)
+		_, err = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
+		return errors.Join(failed, err)
+	}, opened.close}, nil
 }
 
 // query reads all results of a query of several statements.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/txlock/txlock/bench/contest"
 	_ "github.com/txlock/txlock/bench/contestants"
+	"github.com/txlock/txlock/bench/crew"
 	"github.com/txlock/txlock/bench/database"
 )
 
@@ -42,15 +43,15 @@ type table struct {
 
 func TestContestants(t *testing.T) {
 	for id, c := range contest.All() {
-		if !c.In(contest.Turns | contest.Standard | contest.Crowd) {
-			continue // only sells, or claims
+		works := c.In(contest.Times | contest.Crowd)
+		if !works && (!c.In(contest.Turns) || c.ByHand == "") {
+			continue // only sells, or claims, or is a twin
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			env := contest.Environment{Address: bed.Address(c.Server), Lease: lease, Contenders: callers}
 			if c.Prepare != nil {
 				require.NoError(t, c.Prepare(t.Context(), env))
 			}
-			works := c.In(contest.Times | contest.Crowd)
 			if works {
 				t.Parallel() // not before Prepare: some contestants share a table
 			}
@@ -210,4 +211,27 @@ func (s *table) counts(t *testing.T) {
 	n, err := s.books.Number(s.ctx, nil, "SELECT n FROM bench_counter")
 	require.NoError(t, err)
 	require.EqualValues(t, callers, n, "calls that have counted")
+}
+
+// A twin sends in as many round trips as the client of the library does.
+func TestTwins(t *testing.T) {
+	named := make(map[string]contest.Contestant)
+	for _, c := range contest.All() {
+		named[c.Name] = c
+	}
+	trips := func(t *testing.T, c contest.Contestant) float64 {
+		require.NoError(t, c.Prepare(t.Context(), contest.Environment{Address: bed.Address(c.Server), Contenders: 2}))
+		proxy, err := bed.Proxied(c.Server)
+		require.NoError(t, err)
+		defer proxy.Close()
+		env := contest.Environment{Address: proxy.Address, Lease: lease, Contenders: 1}
+		count, err := crew.RoundTrips(t.Context(), c, env, proxy.Bursts)
+		require.NoError(t, err)
+		return count
+	}
+	for _, c := range named {
+		if c.ByHand != "" {
+			t.Run(c.Name, func(t *testing.T) { require.Equal(t, trips(t, c), trips(t, named[c.ByHand])) })
+		}
+	}
 }

@@ -70,7 +70,7 @@ func init() {
 	for _, client := range clients {
 		for _, u := range client.uses {
 			c := client.contestant("txlock "+string(u), remarks[u], contest.Turns)
-			c.ByHand = byHandName(u, client.name)
+			c.ByHand = twinOf(u, client.name)
 			if u != useExec {
 				c.Parts |= contest.Times
 			}

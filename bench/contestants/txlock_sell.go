@@ -23,14 +23,16 @@ func (c client) registerSellers() {
 		}
 		return combine(opened.(library[*sql.Tx]), bookMySQL)
 	})
-	of := c.contestant("txlock Exec", "the lock, the UPDATE, the INSERT and the COMMIT", contest.HotRow)
-	of.Name += ", of the row"
-	c.register(of, form{use: useDo}, func(opened contest.Client) contest.Client {
-		if l, ok := opened.(library[pgx.Tx]); ok {
-			return executing[pgx.Tx]{l, c.server}
-		}
-		return executing[*sql.Tx]{opened.(library[*sql.Tx]), c.server}
-	})
+	for rows, remark := range []string{"; a CHECK of the table judges", "; Rows: 1 judges"} {
+		of := c.contestant("txlock Exec", "the lock, the UPDATE, the INSERT and the COMMIT"+remark, contest.HotRow)
+		of.Name += []string{", of the row", ", of the row, with Rows"}[rows]
+		c.register(of, form{use: useDo}, func(opened contest.Client) contest.Client {
+			if l, ok := opened.(library[pgx.Tx]); ok {
+				return executing[pgx.Tx]{l, c.server, rows}
+			}
+			return executing[*sql.Tx]{opened.(library[*sql.Tx]), c.server, rows}
+		})
+	}
 }
 
 // combining is a client whose callers sell together.
@@ -81,17 +83,18 @@ func bookMySQL(ctx context.Context, tx *sql.Tx, orders []int64) error {
 type executing[Tx any] struct {
 	library[Tx]
 	server contest.Server
+	rows   int // that the UPDATE must affect; 0: any number
 }
 
 // Sell implements contest.Seller.
 func (c executing[Tx]) Sell(ctx context.Context, order int64) error {
-	take := "UPDATE " + contest.StockTable + " SET stock = stock - 1 WHERE article = ? AND stock > 0"
+	take := "UPDATE " + contest.StockTable + " SET stock = stock - 1 WHERE article = ?"
 	note := "INSERT INTO " + contest.SalesTable + " (id, article) VALUES (?, ?)"
 	if c.server == contest.PostgreSQL {
 		take, note = pools.Numbered(take), pools.Numbered(note)
 	}
 	_, err := c.locks.Rows(contest.StockTable, "article", contest.Article).Exec(ctx,
-		txlock.Statement{SQL: take, Args: []any{contest.Article}, Rows: 1},
+		txlock.Statement{SQL: take, Args: []any{contest.Article}, Rows: c.rows},
 		txlock.Statement{SQL: note, Args: []any{order, contest.Article}})
 	return err
 }

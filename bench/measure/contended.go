@@ -14,6 +14,9 @@ func (l *Lab) MeasureContended(ctx context.Context) (err error) {
 	var all []results.Contended
 	for _, p := range l.Contended.Settings {
 		for _, c := range l.in(contest.Contention) {
+			if p.Contenders > mostSessions && c.Group != contest.TxLock {
+				continue // each of its contenders has a session
+			}
 			all = append(all, results.Contended{Contestant: c.Name, Contenders: p.Contenders, Rejoin: p.Rejoin})
 		}
 	}

@@ -77,7 +77,7 @@ const opening = 1_000_000_000
 func openStore(ctx context.Context, books crew.Books) error {
 	return database.Run(ctx, books.Server, books.Address,
 		"DROP TABLE IF EXISTS "+contest.StockTable, "DROP TABLE IF EXISTS "+contest.SalesTable,
-		"CREATE TABLE "+contest.StockTable+" (article INT PRIMARY KEY, stock BIGINT NOT NULL)",
+		"CREATE TABLE "+contest.StockTable+" (article INT PRIMARY KEY, stock BIGINT NOT NULL CHECK (stock >= 0))",
 		"CREATE TABLE "+contest.SalesTable+" (id BIGINT PRIMARY KEY, article INT NOT NULL)",
 		fmt.Sprintf("INSERT INTO %s VALUES (%d, %d)", contest.StockTable, contest.Article, opening))
 }

@@ -100,7 +100,10 @@ type FootprintPlan struct {
 const lease = 20 * time.Second
 
 // processes is the number of processes of contenders.
-const processes = 8
+const processes = 16
+
+// mostSessions is how many contenders may have a session each. The servers take 1000.
+const mostSessions = 256
 
 // Short is for every day: all contestants in less than six minutes.
 func Short() Plan {
@@ -154,7 +157,8 @@ func Full() Plan {
 		{2, results.AfterNext},
 		{8, results.AfterNext},
 		{64, results.AfterNext},
-		{256, results.AfterNext},
+		{mostSessions, results.AfterNext},
+		{1000, results.AfterNext},
 		{64, results.AtOnce},
 	}
 	p.Contended.Rounds = 2

@@ -11,6 +11,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/results"
 )
 
@@ -95,9 +96,14 @@ func (r *Report) Versions() string {
 // Trip is the round trip of the measurements over a network.
 func (r *Report) Trip() string { return tickTime(float64(2 * r.Network.Delay)) }
 
-// Contenders are the most that one setting had.
+// Contenders are the most that a setting had with other locks, too.
 func (r *Report) Contenders() int {
-	return largest(r.Contended, func(c results.Contended) int { return c.Contenders })
+	return largest(r.Contended, func(c results.Contended) int {
+		if r.contestants[c.Contestant].Group == string(contest.TxLock) {
+			return 0
+		}
+		return c.Contenders
+	})
 }
 
 // Callers are the most of a crowd.
@@ -172,15 +178,17 @@ func (r *Report) lost(by func(contestant string) bool) (lost int) {
 	return lost
 }
 
-// Times says how many times as much as the transaction by hand a use sells.
+// Times says how many times as much as the transaction by hand a use sells, on contestants whose
+// names match an expression.
 func (r *Report) Times(use string, far bool) string {
 	all := r.HotRows
 	if far {
 		all = r.Network.HotRows
 	}
 	var factors []float64
+	of := regexp.MustCompile("^txlock " + use)
 	for _, h := range all {
-		if strings.HasPrefix(h.Contestant, "txlock "+use+",") && (far || h.Callers == r.Buyers()) {
+		if of.MatchString(h.Contestant) && (far || h.Callers == r.Buyers()) {
 			factors = append(factors, r.toHand(h, all))
 		}
 	}

@@ -75,7 +75,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 	if err != nil {
 		return a, err
 	}
-	a = attempt{request: request, texts: t, script: append(make(server.Script, 0, 10), first), sent: time.Now()}
+	a = attempt{request: request, texts: t, script: append(make(server.Script, 0, 6), first), sent: time.Now()}
 	add := func(s server.Statement) (at int) {
 		if s.SQL == "" {
 			return 0
@@ -91,7 +91,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 	}
 	switch shown := request.Label; {
 	case w == own, w == carrying:
-		set.Args = []any{label.Begin + shown, milliseconds(request.Lease), mark}
+		set.Args = append(make([]any, 0, 5), label.Begin+shown, milliseconds(request.Lease), mark)
 	case w == guest && !request.Try:
 		set.Args = []any{label.Begin + shown}
 	case w != guest && request.Try:

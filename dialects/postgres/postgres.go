@@ -59,6 +59,9 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	params["application_name"] = cmp.Or(params["application_name"], "txlock")
 	params["client_encoding"] = "UTF8" // else it is that of the database
 	params["standard_conforming_strings"] = "on"
+	if peer.Sees { // else pgxpool pings what was idle for a second, which is a trip
+		config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err == nil {
 		if err = pool.Ping(ctx); err == nil {

@@ -37,6 +37,9 @@ func (c Conn) control(do func(fd int)) error {
 // is left to read. Unread bytes alone prove nothing: a server may send notices at any time.
 const tcpEstablished = 1
 
+// Sees tells whether Look does.
+const Sees = true
+
 // Look tells whether the connection is closed, or the kernel has given it up, and for how long the
 // peer's kernel has not been heard of: 0 if c is not a TCP connection.
 func (c Conn) Look() (gone bool, silence time.Duration) {

@@ -4,6 +4,9 @@ package peer
 
 import "time"
 
+// Sees tells whether Look does.
+const Sees = false
+
 // Watch never calls gone on this system.
 func (Conn) Watch(func()) (stop func()) { return func() {} }
 

@@ -21,16 +21,17 @@ import (
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
-// sender is a driver that notes when it runs a statement about claims outside any lock.
+// sender is a driver that notes when it runs a statement of a kind outside any lock.
 type sender[Tx any] struct {
 	dialects.Driver[Tx]
+	about string // what the name of the statement's table has; empty: any
 
 	mu   sync.Mutex
 	sent []time.Time
 }
 
 func (s *sender[Tx]) Run(ctx context.Context, q dialects.Query, in ...Tx) ([]string, error) {
-	if strings.Contains(q.Table, "_claims") {
+	if strings.Contains(q.Table, s.about) {
 		s.mu.Lock()
 		s.sent = append(s.sent, time.Now())
 		s.mu.Unlock()
@@ -53,7 +54,7 @@ func ClaimsLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	holders := testbed.NewSizedFixture(t, e, c, late+2, e.Address(), txlock.WithLease(time.Hour))
 	driver, p := c.Connect(t, e.DSNFor(holders.Label, "", nil), 4)
 	t.Cleanup(func() { p.Close() })
-	counted := &sender[Tx]{Driver: driver}
+	counted := &sender[Tx]{Driver: driver, about: "_claims"}
 	locks := txlock.New(counted, txlock.WithTable(e.Table()))
 	t.Cleanup(func() { _ = locks.Close() })
 	ctx, cancel := context.WithCancel(background)

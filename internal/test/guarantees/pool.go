@@ -4,10 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
@@ -244,4 +247,39 @@ func limitOfGuestFarAway(t *testing.T, f *testbed.Fixture[*sql.Tx], proxy *wire.
 	proxy.Delay(0)
 	require.NoError(t, f.Exec(background, tx, "SELECT 1"), "the transaction is usable")
 	require.NoError(t, f.End(background, tx, true))
+}
+
+// TwoTrips shows that a lock is two round trips on a pool of the library's own, also on a
+// connection that was idle for long.
+func TwoTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	if !strings.HasSuffix(c.Name, ".Open") || runtime.GOOS != "linux" {
+		t.Skip("on a caller's pool, and where the kernel does not show a dead connection, that is pinged")
+	}
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	f := testbed.NewSizedFixture(t, e, c, 1, proxy.Addr())
+	m := f.Locks.Mutex(f.Key("k"))
+	testbed.Unlock(t, testbed.Lock(t, m)) // connects, and prepares
+	time.Sleep(1100 * time.Millisecond)   // pgxpool pings what was idle for a second
+	before := proxy.Bursts()
+	testbed.Unlock(t, testbed.Lock(t, m))
+	require.Equal(t, before+2, proxy.Bursts())
+}
+
+// BeginTogether shows that callers that begin together do not all look the lock table up.
+func BeginTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	driver, p := c.Connect(t, e.DSNFor(f.Label, "", nil), 8)
+	t.Cleanup(func() { p.Close() })
+	counted := &sender[Tx]{Driver: driver}
+	locks := txlock.New(counted, txlock.WithTable(e.Table()))
+	const callers, most = 200, 4
+	var group errgroup.Group
+	for range callers {
+		group.Go(func() error { return locks.Ping(background) })
+	}
+	require.NoError(t, group.Wait())
+	require.NoError(t, locks.Close())
+	require.LessOrEqual(t, len(counted.times(0)), callers+most)
 }
