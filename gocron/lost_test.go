@@ -15,6 +15,7 @@ import (
 	txlockgocron "github.com/txlock/txlock/gocron"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/leaks"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // The sessions of an instance end while its job runs. The job learns of it, and the other instance
@@ -90,8 +91,7 @@ func TestShutdown(t *testing.T) { // not parallel: it looks at all goroutines
 		t.Run(e.Name, func(t *testing.T) {
 			second := e.start(t)
 			before := goleak.IgnoreCurrent()
-			first, err := e.connect(newLabel(), 0, txlockgocron.WithLockAtLeastFor(time.Hour))
-			require.NoError(t, err)
+			first := must.Get(e.connect(newLabel(), 0, txlockgocron.WithLockAtLeastFor(time.Hour)))(t)
 			require.NoError(t, first.schedule(gocron.WithDistributedLocker(observed{first})))
 			job := first.label
 			require.NoError(t, first.add(job, everyMinute()))
@@ -121,11 +121,10 @@ func TestShutdown(t *testing.T) { // not parallel: it looks at all goroutines
 func TestCloseWhileRunning(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine) {
 		first, second := e.start(t, txlockgocron.WithLockAtLeastFor(time.Hour)), e.start(t)
-		lock, err := first.locker.Lock(t.Context(), first.label)
-		require.NoError(t, err)
+		lock := must.Get(first.locker.Lock(t.Context(), first.label))(t)
 		require.NoError(t, first.locker.Close())
 		require.NoError(t, first.locker.Close())
-		_, err = second.locker.Lock(t.Context(), first.label)
+		_, err := second.locker.Lock(t.Context(), first.label)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		_, err = first.locker.Lock(t.Context(), first.label+"another")
 		require.ErrorContains(t, err, "closed")
@@ -141,18 +140,16 @@ func TestUnlock(t *testing.T) {
 		for _, minimum := range []time.Duration{0, time.Hour} {
 			i := e.start(t, txlockgocron.WithLockAtLeastFor(minimum))
 			ctx, cancel := context.WithCancel(t.Context())
-			lock, err := i.locker.Lock(ctx, i.label)
-			require.NoError(t, err)
+			lock := must.Get(i.locker.Lock(ctx, i.label))(t)
 			cancel()
 			require.NoError(t, lock.Unlock(ctx))
 			if minimum > 0 {
-				_, err = e.start(t).locker.Lock(t.Context(), i.label)
+				_, err := e.start(t).locker.Lock(t.Context(), i.label)
 				require.ErrorIs(t, err, txlock.ErrNotAcquired)
 			}
-			again, err := i.locker.Lock(t.Context(), i.label)
-			require.NoError(t, err)
+			again := must.Get(i.locker.Lock(t.Context(), i.label))(t)
 			require.ErrorIs(t, lock.Unlock(t.Context()), txlock.ErrNotHeld)
-			_, err = i.locker.Lock(t.Context(), i.label)
+			_, err := i.locker.Lock(t.Context(), i.label)
 			require.ErrorIs(t, err, txlock.ErrNotAcquired)
 			require.NoError(t, again.Unlock(t.Context()))
 		}
@@ -164,15 +161,13 @@ func TestUnlock(t *testing.T) {
 func TestNoConnection(t *testing.T) {
 	t.Parallel()
 	const minimum = 10 * time.Second // half of it leaves time for a late answer
-	i, err := engines[0].connect(newLabel(), 1, txlockgocron.WithLockAtLeastFor(minimum))
-	require.NoError(t, err)
+	i := must.Get(engines[0].connect(newLabel(), 1, txlockgocron.WithLockAtLeastFor(minimum)))(t)
 	defer func() { require.NoError(t, i.close()) }()
-	lock, err := i.locker.Lock(t.Context(), i.label)
-	require.NoError(t, err)
+	lock := must.Get(i.locker.Lock(t.Context(), i.label))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	defer cancel()
 	asked := time.Now()
-	_, err = i.locker.Lock(ctx, i.label+"another")
+	_, err := i.locker.Lock(ctx, i.label+"another")
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, time.Since(asked), minimum)

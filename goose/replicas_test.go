@@ -15,6 +15,7 @@ import (
 	txlockgoose "github.com/txlock/txlock/goose"
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // patient limits what must happen. A CREATE INDEX CONCURRENTLY that waits for a session of txlock
@@ -127,8 +128,7 @@ func threeReplicas(t *testing.T, e *engine, index string) {
 		if i == 0 && !e.postgres() {
 			// goose looks for its table of versions before it locks. Where CREATE TABLE commits by
 			// itself, a replica may find the table without its first row, and fail.
-			_, err := s.provider(t, e, replicas[i], replicas[i].locker).HasPending(t.Context())
-			require.NoError(t, err)
+			must.Get(s.provider(t, e, replicas[i], replicas[i].locker).HasPending(t.Context()))(t)
 		}
 		runs[i] = s.up(t, e, replicas[i])
 	}
@@ -165,8 +165,7 @@ func (e *engine) awaited(t *testing.T, r *replica, n int) (holding txlock.Holdin
 	e.asking.Lock()
 	defer e.asking.Unlock()
 	eventually.Every(t, "the lock is held, and awaited by so many", 150*time.Millisecond, func() bool {
-		holdings, err := r.look(t.Context())
-		require.NoError(t, err)
+		holdings := must.Get(r.look(t.Context()))(t)
 		if len(holdings) == 0 || n < 0 {
 			return len(holdings) == 0 && n < 0
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 	txlockgoose "github.com/txlock/txlock/goose"
 	"github.com/txlock/txlock/internal/test/database"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -107,13 +108,11 @@ func (e *engine) newDatabase(t *testing.T) (dsn string) {
 	drop := "DROP DATABASE " + name
 	if e.postgres() {
 		drop += " WITH (FORCE)"
-		u, err := url.Parse(e.DSN)
-		require.NoError(t, err)
+		u := must.Get(url.Parse(e.DSN))(t)
 		u.Path = "/" + name
 		dsn = u.String()
 	} else {
-		config, err := mysqldriver.ParseDSN(e.DSN)
-		require.NoError(t, err)
+		config := must.Get(mysqldriver.ParseDSN(e.DSN))(t)
 		config.DBName, config.ParseTime = name, true // goose reads times
 		dsn = config.FormatDSN()
 	}
@@ -158,11 +157,9 @@ func lockWith[Tx any](driver dialects.Driver[Tx], err error) (*replica, error) {
 // start starts a replica on a database of newDatabase.
 func (e *engine) start(t *testing.T, dsn string) *replica {
 	t.Helper()
-	db, err := sql.Open(e.driver, dsn)
-	require.NoError(t, err)
+	db := must.Get(sql.Open(e.driver, dsn))(t)
 	db.SetMaxOpenConns(4) // goose's, the lock's, one for a Go migration, one to look
-	r, err := e.connect(dsn, db)
-	require.NoError(t, err)
+	r := must.Get(e.connect(dsn, db))(t)
 	r.db = db
 	t.Cleanup(func() {
 		require.NoError(t, r.close())

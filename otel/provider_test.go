@@ -24,34 +24,30 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/must"
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
 // Prometheus scrapes a program that holds one lock and failed to get another.
 func TestPrometheus(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	reader, err := exporter.New(exporter.WithRegisterer(registry))
-	require.NoError(t, err)
+	reader := must.Get(exporter.New(exporter.WithRegisterer(registry)))(t)
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
 	locks := engines[0].locker(txlock.WithTracer(txlockotel.NewTracer(txlockotel.WithMeterProvider(meters))))
 	defer locks.Close()
 	require.NoError(t, locks.Mutex("secret").Do(background, nothing))
-	held, err := locks.Mutex("secret").Lock(background)
-	require.NoError(t, err)
-	_, err = locks.Mutex("secret").TryLock(background)
+	held := must.Get(locks.Mutex("secret").Lock(background))(t)
+	_, err := locks.Mutex("secret").TryLock(background)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 
 	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	defer server.Close()
-	response, err := server.Client().Get(server.URL)
-	require.NoError(t, err)
+	response := must.Get(server.Client().Get(server.URL))(t)
 	defer response.Body.Close()
-	page, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	page := must.Get(io.ReadAll(response.Body))(t)
 	require.NotContains(t, string(page), "secret")
 	parser := expfmt.NewTextParser(model.LegacyValidation) // names without quotes: every Prometheus reads them
-	families, err := parser.TextToMetricFamilies(strings.NewReader(string(page)))
-	require.NoError(t, err)
+	families := must.Get(parser.TextToMetricFamilies(strings.NewReader(string(page))))(t)
 
 	kinds := map[string]dto.MetricType{}
 	for name, family := range families {
@@ -75,8 +71,7 @@ func TestPrometheus(t *testing.T) {
 
 	// The rules and the dashboard name these, and what the tests of the command look for.
 	for _, file := range []string{"prometheus/txlock.rules.yml", "grafana/txlock.json"} {
-		text, err := os.ReadFile("../deploy/" + file)
-		require.NoError(t, err)
+		text := must.Get(os.ReadFile("../deploy/" + file))(t)
 		for _, metric := range regexp.MustCompile(`txlock_[a-z_]+=?`).FindAllString(string(text), -1) {
 			if !strings.HasSuffix(metric, "=") && !regexp.MustCompile("^txlock_(status|doctor)_").MatchString(metric) {
 				require.Contains(t, kinds, metric, file)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/database"
+	"github.com/txlock/txlock/internal/test/must"
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
@@ -35,8 +36,7 @@ func TestSpansNest(t *testing.T) {
 		ctx, caller := f.tracer.Start(background, "caller")
 		err := f.locks.Mutex(f.key).Do(ctx, func(ctx context.Context, _ *sql.Tx) error {
 			work(ctx, "work")
-			lock, err := f.locks.Mutex(f.key + "nested").Lock(ctx)
-			require.NoError(t, err)
+			lock := must.Get(f.locks.Mutex(f.key + "nested").Lock(ctx))(t)
 			work(lock.Context(), "nested work")
 			require.NoError(t, f.locks.Mutex(f.key).TryDo(lock.Context(), func(ctx context.Context, _ *sql.Tx) error {
 				work(ctx, "innermost work")
@@ -108,8 +108,7 @@ func TestSpansOfAttempts(t *testing.T) {
 func TestSpanOfLockTx(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
-		tx, err := f.db.Begin()
-		require.NoError(t, err)
+		tx := must.Get(f.db.Begin())(t)
 		defer func() { require.NoError(t, tx.Rollback()) }()
 		require.NoError(t, f.locks.Mutex(f.key).LockTx(background, tx))
 		require.Equal(t, "acquired", value(f.last(t), "txlock.outcome"))

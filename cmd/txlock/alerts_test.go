@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -26,8 +27,7 @@ const (
 // promtool runs Prometheus' tool on some input.
 func promtool(t *testing.T, input string, arguments ...string) {
 	t.Helper()
-	tool, err := servers.Promtool(background)
-	require.NoError(t, err)
+	tool := must.Get(servers.Promtool(background))(t)
 	c := tool.Command(background, arguments...)
 	c.Stdin = strings.NewReader(input)
 	output, err := c.CombinedOutput()
@@ -46,8 +46,7 @@ func TestDashboard(t *testing.T) {
 	var dashboard struct {
 		Panels []struct{ Targets []struct{ Expr string } }
 	}
-	text, err := os.ReadFile(dashboardFile)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile(dashboardFile))(t)
 	require.NoError(t, json.Unmarshal(text, &dashboard))
 	require.NotEmpty(t, dashboard.Panels)
 	rules := "groups:\n- name: dashboard\n  rules:\n"
@@ -73,11 +72,9 @@ func metrics(t *testing.T, e *engine) {
 	waiter := f.start(t, "run", "sku:42", "--", "true")
 	f.waiters(t, 1)
 	_, address := f.serve(t)
-	answer, err := http.Get(address + "metrics?key=sku:42&key=%22free%22")
-	require.NoError(t, err)
+	answer := must.Get(http.Get(address + "metrics?key=sku:42&key=%22free%22"))(t)
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	require.NoError(t, err)
+	body := must.Get(io.ReadAll(answer.Body))(t)
 	text, series := string(body), map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, found := strings.Cut(strings.TrimSpace(line), " "); found && !strings.HasPrefix(line, "#") {
@@ -100,8 +97,7 @@ func metrics(t *testing.T, e *engine) {
 	promtool(t, text, "check", "metrics")
 	named := 0
 	for _, file := range []string{rulesFile, dashboardFile} {
-		used, err := os.ReadFile(file)
-		require.NoError(t, err)
+		used := must.Get(os.ReadFile(file))(t)
 		for _, name := range regexp.MustCompile(`txlock_(status|doctor)_[a-z_]+`).FindAllString(string(used), -1) {
 			require.Contains(t, "\n"+text, "\n# TYPE "+name+" gauge\n", file)
 			named++

@@ -13,27 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // In these roles the test binary sets up an unusual environment and then runs a command in it.
 func init() {
 	switch os.Getenv(roleVariable) {
 	case "negligent": // like process 1 of many containers, it inherits orphans and never waits for them
-		must(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+		succeed(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 		c := exec.Command(os.Args[1], os.Args[2:]...)
 		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 		_ = c.Run()
 		os.Exit(c.ProcessState.ExitCode())
 	case "hidden": // nobody, who sees only his own processes in /proc
-		must(unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
-		must(syscall.Setgroups(nil))
-		must(syscall.Setgid(65534))
-		must(syscall.Setuid(65534))
-		must(syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
+		succeed(unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
+		succeed(syscall.Setgroups(nil))
+		succeed(syscall.Setgid(65534))
+		succeed(syscall.Setuid(65534))
+		succeed(syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
 	}
 }
 
-func must(err error) {
+func succeed(err error) {
 	if err != nil {
 		panic(err)
 	}
@@ -60,12 +61,10 @@ func TestOrphans(t *testing.T) {
 	p := f.start(t, "run", "k", "--", "sh", "-c", `(setsid sh -c 'echo $$; exec sleep 1000' &); cat`)
 	pid := p.line(t)
 	eventually.True(t, "the daemon to lose its parent", func() bool {
-		status, err := os.ReadFile("/proc/" + pid + "/status")
-		require.NoError(t, err)
+		status := must.Get(os.ReadFile("/proc/" + pid + "/status"))(t)
 		return strings.Contains(string(status), "PPid:\t"+strconv.Itoa(p.Process.Pid)+"\n")
 	})
-	number, err := strconv.Atoi(pid)
-	require.NoError(t, err)
+	number := must.Get(strconv.Atoi(pid))(t)
 	require.NoError(t, syscall.Kill(number, syscall.SIGKILL))
 	eventually.True(t, "nothing to be left of the daemon", func() bool {
 		_, err := os.Stat("/proc/" + pid)
@@ -111,8 +110,7 @@ func TestLostWithOthers(t *testing.T) {
 		gone(t, pid)
 	}
 	for _, pid := range others {
-		status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-		require.NoError(t, err)
+		status := must.Get(os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status"))(t)
 		require.False(t, zombie.Match(status))
 	}
 }
@@ -191,8 +189,7 @@ func TestArguments(t *testing.T) {
 			arguments := append(flag, "run", "k", "--", "sh", "-c", "echo ready; cat", "x://y:kept@z")
 			p := start(t, command(nil, arguments...))
 			require.Equal(t, "ready", p.line(t))
-			shown, err := os.ReadFile("/proc/" + strconv.Itoa(p.Process.Pid) + "/cmdline")
-			require.NoError(t, err)
+			shown := must.Get(os.ReadFile("/proc/" + strconv.Itoa(p.Process.Pid) + "/cmdline"))(t)
 			require.NotContains(t, string(shown), "hush", "it is escaped there")
 			require.Contains(t, string(shown), "--dsn")
 			require.Contains(t, string(shown), f.database)
@@ -213,8 +210,7 @@ func TestStopped(t *testing.T) {
 	require.NoError(t, p.Process.Signal(syscall.SIGTSTP))
 	for _, pid := range []string{strconv.Itoa(p.Process.Pid), child} {
 		eventually.True(t, "process "+pid+" to stop", func() bool {
-			status, err := os.ReadFile("/proc/" + pid + "/status")
-			require.NoError(t, err)
+			status := must.Get(os.ReadFile("/proc/" + pid + "/status"))(t)
 			return strings.Contains(string(status), "State:\tT")
 		})
 	}

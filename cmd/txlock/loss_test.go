@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -100,11 +101,9 @@ func TestServerDies(t *testing.T) {
 // A server that dies ends the holder's command and the wait of the others. The message differs from
 // that for a held lock.
 func serverDies(t *testing.T, kind servers.Kind) {
-	server, err := servers.Start(background, kind, servers.Options{})
-	require.NoError(t, err)
+	server := must.Get(servers.Start(background, kind, servers.Options{}))(t)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
-	e, err := newEngine(server)
-	require.NoError(t, err)
+	e := must.Get(newEngine(server))(t)
 	defer e.admin.Close()
 	e.oneAtATime(t)
 	f := &fixture{engine: e, database: "dying"}
@@ -148,8 +147,7 @@ func TestConnecting(t *testing.T) {
 // ctrl-C ends the wait for a server that accepts connections and never answers. So does a time
 // limit.
 func connecting(t *testing.T, scheme string) {
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	mute := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { require.NoError(t, mute.Close()) })
 	accepted := make(chan net.Conn, 64)
 	go func() {
@@ -190,8 +188,7 @@ func fullPipe(t *testing.T) (reader, full *os.File) {
 	reader, full, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, reader.Close()) })
-	raw, err := full.SyscallConn()
-	require.NoError(t, err)
+	raw := must.Get(full.SyscallConn())(t)
 	var refused error
 	require.NoError(t, raw.Write(func(fd uintptr) bool { // it does not block: it refuses what does not fit
 		for refused == nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // What others could reach is not served without a token, and no server is asked before.
@@ -69,17 +70,14 @@ func serves(t *testing.T, e *engine) {
 		if form != nil {
 			method, body = "POST", strings.NewReader(form.Encode())
 		}
-		r, err := http.NewRequest(method, address+path, body)
-		require.NoError(t, err)
+		r := must.Get(http.NewRequest(method, address+path, body))(t)
 		r.Host = host
 		r.Header.Set("Authorization", "Bearer "+given)
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		answer, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
+		answer := must.Get(http.DefaultClient.Do(r))(t)
 		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
+		text := must.Get(io.ReadAll(answer.Body))(t)
 		return answer.StatusCode, string(text)
 	}
 	for host, code := range map[string]int{"": 200, "locks.example": 200, "evil.example": 403} {
@@ -90,8 +88,7 @@ func serves(t *testing.T, e *engine) {
 	require.Equal(t, 401, code)
 	require.NotContains(t, text, "txlock_slots")
 	if runtime.GOOS == "linux" {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Process.Pid))
-		require.NoError(t, err)
+		line := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.Process.Pid)))(t)
 		require.NotContains(t, string(line), token)
 		require.Contains(t, string(line), "--allow-break")
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -160,20 +161,17 @@ func silentServer(t *testing.T, e *engine) {
 // lockTable locks the whole lock table.
 func (f *fixture) lockTable(t *testing.T) (unlock func()) {
 	t.Helper()
-	conn, err := f.admin.Conn(background)
-	require.NoError(t, err)
+	conn := must.Get(f.admin.Conn(background))(t)
 	lock, release := "LOCK TABLES "+f.database+".txlock_slots WRITE", "UNLOCK TABLES"
 	if f.postgres {
 		conn.Close()
 		admin := database.Open(t, "pgx", f.url)
-		conn, err = admin.Conn(background)
-		require.NoError(t, err)
+		conn = must.Get(admin.Conn(background))(t)
 		lock, release = "BEGIN; LOCK TABLE txlock_slots IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
 	}
 	limited, cancel := context.WithTimeout(background, 2*soon)
 	defer cancel()
-	_, err = conn.ExecContext(limited, lock)
-	require.NoError(t, err)
+	must.Get(conn.ExecContext(limited, lock))(t)
 	return func() {
 		database.Exec(t, conn, release)
 		require.NoError(t, conn.Close())

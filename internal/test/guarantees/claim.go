@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // seat is a claim, and a table of what is sold under it.
@@ -116,17 +117,14 @@ func ClaimHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.WithinDuration(t, time.Now(), state.Since, time.Minute)
 	s.refused(t, held.By())
 
-	again, err := s.claim.Take(background, held.By(), 2*time.Hour)
-	require.NoError(t, err)
+	again := must.Get(s.claim.Take(background, held.By(), 2*time.Hour))(t)
 	require.Equal(t, held.Token(), again.Token())
 	require.Greater(t, again.Until().Sub(held.Until()), 59*time.Minute)
 	other := testbed.NewFixture(t, e, c).Locks
-	held, err = other.Claimed(again.String()) // in another process
-	require.NoError(t, err)
+	held = must.Get(other.Claimed(again.String()))(t) // in another process
 	require.Equal(t, []any{again.Key(), again.By(), again.Token(), again.Until()},
 		[]any{held.Key(), held.By(), held.Token(), held.Until()})
-	until, err := held.Extend(background, 3*time.Hour)
-	require.NoError(t, err)
+	until := must.Get(held.Extend(background, 3*time.Hour))(t)
 	require.Equal(t, until, held.Until())
 	state = testbed.StateOf(t, s.claim)
 	require.Equal(t, until, state.Until)
@@ -191,8 +189,7 @@ func ClaimWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		return wrong
 	}), wrong)
 	require.Zero(t, s.sold(t))
-	_, err := held.Extend(background, 4*time.Second) // longer than a busy machine needs to begin a Do
-	require.NoError(t, err)
+	must.Get(held.Extend(background, 4*time.Second))(t) // longer than a busy machine needs to begin a Do
 	require.NoError(t, held.Do(background, func(ctx context.Context, tx Tx) error {
 		eventually.Every(t, "the claim ends", testbed.PollEvery, func() bool {
 			state := testbed.StateOf(t, s.claim)

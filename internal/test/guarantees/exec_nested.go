@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // ExecNested shows that Exec in the work of a Do is part of its transaction.
@@ -22,11 +23,10 @@ func ExecNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newStock(t, testbed.NewFixture(t, e, c))
 	err := s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		for i, key := range []string{s.key, s.Key("outer"), s.Key("further")} {
-			affected, err := s.Locks.Mutex(key).Exec(ctx, s.take(1))
-			require.NoError(t, err)
+			affected := must.Get(s.Locks.Mutex(key).Exec(ctx, s.take(1)))(t)
 			require.Equal(t, []int64{1}, affected)
 			require.ErrorIs(t, testbed.ErrorOf(s.Locks.Mutex(key).Exec(ctx, s.insert(3), s.take(7))), txlock.ErrRows)
-			_, err = s.Locks.Mutex(s.Key("never")).Exec(ctx, s.insert(3), s.statement("UPDAT stock "+strconv.Itoa(i)))
+			_, err := s.Locks.Mutex(s.Key("never")).Exec(ctx, s.insert(3), s.statement("UPDAT stock "+strconv.Itoa(i)))
 			require.ErrorContains(t, err, "statement 2")
 		}
 		require.Equal(t, 10, s.left(t))
@@ -131,8 +131,7 @@ func ExecNestedEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		_, err = s.Locks.Mutex(s.Key("further")).Exec(brief, s.insert(3), sleeps)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, txlock.ErrLost)
-		affected, err := s.Locks.Mutex(s.Key("further")).Within(time.Minute).Exec(ctx, s.take(1))
-		require.NoError(t, err)
+		affected := must.Get(s.Locks.Mutex(s.Key("further")).Within(time.Minute).Exec(ctx, s.take(1)))(t)
 		require.Equal(t, []int64{1}, affected)
 		return nil
 	}))
@@ -165,15 +164,14 @@ func ExecPassesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		read.Into = []any{&note}
 		mark := s.statement("UPDATE stock SET n = 77 WHERE note = @", &note)
 		mark.Rows = 1
-		affected, err := exec(s.take(1), parent, child, read, mark)
-		require.NoError(t, err)
+		affected := must.Get(exec(s.take(1), parent, child, read, mark))(t)
 		require.Equal(t, []int64{1, 1, 1, 1, 1}, affected)
 		require.Equal(t, 10*(i+1)+2, id)
 		require.Equal(t, 77, s.Total(t, fmt.Sprintf("SELECT n FROM %s WHERE id = %d", s.table, id)))
 
 		mark.Rows = 3
 		parent.Args = []any{100}
-		_, err = exec(s.take(1), parent, child, read, mark)
+		_, err := exec(s.take(1), parent, child, read, mark)
 		require.ErrorIs(t, err, txlock.ErrRows)
 		var of *dialects.StatementError
 		require.ErrorAs(t, err, &of)

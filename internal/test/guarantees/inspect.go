@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // InspectShows shows that Inspect shows the holder and the waiters, in their order.
@@ -86,9 +87,7 @@ func InspectNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	const outer, inner, odd = "o", "i", "q'é*"
 	look := func() (holdings []txlock.Holding) {
 		f.Apart(func() {
-			var err error
-			holdings, err = few.Inspect(background, outer, inner, odd)
-			require.NoError(t, err)
+			holdings = must.Get(few.Inspect(background, outer, inner, odd))(t)
 		})
 		return holdings
 	}

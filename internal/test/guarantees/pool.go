@@ -11,6 +11,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/wire"
 )
 
@@ -178,8 +179,7 @@ func CancelledFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	held := testbed.Lock(t, holder.Locks.Mutex(holder.Key("held")))
 	for _, guest := range []bool{false, true} {
 		f, proxy := testbed.Proxied(t, e, c, testbed.PoolSize)
-		outer, err := f.Locks.Mutex(f.Key("outer")).Lock(background) // in the one connection that is open
-		require.NoError(t, err)
+		outer := must.Get(f.Locks.Mutex(f.Key("outer")).Lock(background))(t) // in the one connection that is open
 		tx := f.Guest(t)
 		proxy.Delay(30 * time.Millisecond)
 		from := outer.Context()
@@ -196,7 +196,7 @@ func CancelledFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 		})
 		f.Waiters(t, 1)
 		cancel()
-		err = testbed.Receive(t, failed)
+		err := testbed.Receive(t, failed)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotErrorIs(t, err, txlock.ErrLost)
 		require.NoError(t, f.Locks.Mutex(f.Key("guest")).LockTx(background, tx), "the transaction is usable")
@@ -230,14 +230,13 @@ func LimitFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 
 // limitOfGuestFarAway is the same in a caller's transaction, which has the pool's only connection.
 func limitOfGuestFarAway(t *testing.T, f *testbed.Fixture[*sql.Tx], proxy *wire.Proxy) {
-	tx, err := f.Pool.DB.BeginTx(background, nil)
-	require.NoError(t, err)
+	tx := must.Get(f.Pool.DB.BeginTx(background, nil))(t)
 	t.Cleanup(func() { _ = tx.Rollback() }) // of a test that failed
 	// Prepares the statements of the wait, too.
 	require.NoError(t, f.Locks.Mutex(f.Key("own")).Within(time.Minute).LockTx(background, tx))
 	proxy.Delay(100 * time.Millisecond)
 	// Long enough for the trips before the wait.
-	err = f.Locks.Mutex(f.Key("held")).Within(1200*time.Millisecond).LockTx(background, tx)
+	err := f.Locks.Mutex(f.Key("held")).Within(1200*time.Millisecond).LockTx(background, tx)
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, txlock.ErrLost)

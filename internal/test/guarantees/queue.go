@@ -126,8 +126,7 @@ func QueuedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	holder := testbed.Lock(t, m)
 	before := proxy.Bursts()
 
-	err := testbed.Misses(t, m)
-	require.ErrorContains(t, err, "of this process")
+	require.ErrorContains(t, testbed.Misses(t, m), "of this process")
 	require.ErrorIs(t, m.TryDo(background, idle[Tx]), txlock.ErrNotAcquired)
 
 	fastest := time.Hour

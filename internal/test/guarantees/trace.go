@@ -192,8 +192,7 @@ func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		s.take(t, "1 asked by "+name, "1 answered: error")
 	}
 	testbed.Unlock(t, holder)
-	_, err := f.Locks.Mutex().Lock(background)
-	require.Error(t, err)
+	require.Error(t, testbed.ErrorOf(f.Locks.Mutex().Lock(background)))
 	s.take(t, "1 asked by Lock", "1 answered: error")
 	require.Error(t, m.Do(background, nil))
 	s.take(t)
@@ -303,7 +302,6 @@ func TracedLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		f.Transactions(t, 0) // a client may be told before the server has rolled back
 		other.Free(t, f.Key("outer"), f.Key("inner"))
 	}
-	_, err := f.Locks.Mutex(f.Key("outer")).Lock(background)
-	require.ErrorContains(t, err, "closed")
+	require.ErrorContains(t, testbed.ErrorOf(f.Locks.Mutex(f.Key("outer")).Lock(background)), "closed")
 	s.take(t, "1 asked by Lock", "1 answered: error")
 }

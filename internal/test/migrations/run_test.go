@@ -24,6 +24,7 @@ import (
 
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -143,8 +144,7 @@ var shops atomic.Int64
 func (e *engine) newShop(t *testing.T) *shop {
 	t.Helper()
 	name := fmt.Sprintf("shop_%d_%d", os.Getpid(), shops.Add(1))
-	u, err := url.Parse(e.DSN)
-	require.NoError(t, err)
+	u := must.Get(url.Parse(e.DSN))(t)
 	u.Path = "/" + name
 	database.Exec(t, e.admin, "CREATE DATABASE "+name)
 	t.Cleanup(func() {
@@ -156,8 +156,7 @@ func (e *engine) newShop(t *testing.T) *shop {
 	require.NoError(t, err, string(output))
 
 	database.Exec(t, s.db, "CREATE TABLE gate ()")
-	gate, err := s.db.Begin()
-	require.NoError(t, err)
+	gate := must.Get(s.db.Begin())(t)
 	database.Exec(t, gate, "LOCK TABLE gate")
 	s.open = func() { require.NoError(t, gate.Commit()) }
 	t.Cleanup(func() { _ = gate.Rollback() }) // unless it was opened
@@ -184,8 +183,7 @@ func (s *shop) start(t *testing.T, c tool, before ...string) *replica {
 	t.Helper()
 	folder := t.TempDir()
 	require.NoError(t, c.folder(folder))
-	self, err := os.Executable()
-	require.NoError(t, err)
+	self := must.Get(os.Executable())(t)
 	command := s.command(slices.Concat(before, []string{self})...)
 	command.Env = append(command.Env, toolVariable+"="+c.name, folderVariable+"="+folder)
 	r := &replica{output: &bytes.Buffer{}, ended: make(chan int, 1)}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -16,11 +17,9 @@ func TestNodeOfCluster(t *testing.T) {
 	} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
-			node, err := servers.StartNode(background, kind)
-			require.NoError(t, err)
+			node := must.Get(servers.StartNode(background, kind))(t)
 			t.Cleanup(func() { require.NoError(t, node.Stop()) })
-			e, err := newEngine(node)
-			require.NoError(t, err)
+			e := must.Get(newEngine(node))(t)
 			t.Cleanup(func() { _ = e.admin.Close() })
 			s := newSite(t, e)
 			found := find(t, s.examine(t), "cluster")

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // exclusive are faults of the lock table whose fix needs the table for itself, by the check that
@@ -43,8 +44,7 @@ func TestFixesGiveWay(t *testing.T) {
 				held := s.lockRow(ctx, t, "slot = 1 FOR UPDATE")
 				fix := find(t, s.examine(t), check).Fix
 				require.Equal(t, doctor.SQL, fix.Kind)
-				admin, err := s.admin.Conn(ctx)
-				require.NoError(t, err)
+				admin := must.Get(s.admin.Conn(ctx))(t)
 				defer admin.Close()
 				failed := make(chan error, 1)
 				go func() {
@@ -57,8 +57,7 @@ func TestFixesGiveWay(t *testing.T) {
 				require.NoError(t, s.lockRow(ctx, t, "slot = 2 FOR UPDATE SKIP LOCKED").Rollback())
 
 				require.NoError(t, held.Rollback())
-				_, err = admin.ExecContext(ctx, fix.Text)
-				require.NoError(t, err)
+				must.Get(admin.ExecContext(ctx, fix.Text))(t)
 				unlimited := "SELECT @@lock_wait_timeout = @@global.lock_wait_timeout"
 				if e.postgres {
 					unlimited = "SELECT current_setting('lock_timeout') = '0'"
@@ -77,10 +76,8 @@ func TestFixesGiveWay(t *testing.T) {
 // lockRow locks a row as txlock does, in a transaction of the administrator, who sees all rows.
 func (s *site) lockRow(ctx context.Context, t *testing.T, row string) *sql.Tx {
 	t.Helper()
-	tx, err := s.admin.BeginTx(ctx, nil)
-	require.NoError(t, err)
-	_, err = tx.ExecContext(ctx, "SELECT slot FROM txlock_slots WHERE "+row)
-	require.NoError(t, err)
+	tx := must.Get(s.admin.BeginTx(ctx, nil))(t)
+	must.Get(tx.ExecContext(ctx, "SELECT slot FROM txlock_slots WHERE "+row))(t)
 	return tx
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // A user who may lock is told what each other kind of lock needs. With that, and no more, each verb
@@ -49,23 +50,18 @@ func TestGrantsOfKinds(t *testing.T) {
 }
 
 func useAll[Tx any](t *testing.T, locks *txlock.Locker[Tx], work func(context.Context, Tx) error) {
-	ran, err := locks.Once("a").Do(background, work)
-	require.NoError(t, err)
+	ran := must.Get(locks.Once("a").Do(background, work))(t)
 	require.True(t, ran)
 	require.NoError(t, locks.Once("a").Forget(background))
-	claim, err := locks.Claim("a").TryTake(background, "me", time.Minute)
-	require.NoError(t, err)
-	_, err = claim.Extend(background, time.Minute)
-	require.NoError(t, err)
+	claim := must.Get(locks.Claim("a").TryTake(background, "me", time.Minute))(t)
+	must.Get(claim.Extend(background, time.Minute))(t)
 	require.NoError(t, claim.Do(background, work))
 	require.NoError(t, claim.Release(background))
 	require.NoError(t, locks.Semaphore("a", 2).Do(background, work))
 	require.NoError(t, locks.Election("a", "me").Lead(background, func(context.Context, int64) error {
-		leader, err := locks.Election("a", "me").Leader(background)
-		require.NoError(t, err)
+		leader := must.Get(locks.Election("a", "me").Leader(background))(t)
 		require.Equal(t, "me", leader.Identity)
 		return nil
 	}))
-	_, err = locks.Sweep(background, time.Hour)
-	require.NoError(t, err)
+	must.Get(locks.Sweep(background, time.Hour))(t)
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/txlock/txlock"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/internal/test/database"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // config is the server's DSN, for another user and the site's database.
 func (s *site) config(t *testing.T, user string) *mysql.Config {
 	t.Helper()
-	config, err := mysql.ParseDSN(s.DSN)
-	require.NoError(t, err)
+	config := must.Get(mysql.ParseDSN(s.DSN))(t)
 	config.DBName = s.name
 	if user != "" {
 		config.User, config.Passwd = user, ""
@@ -156,8 +156,7 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 			config.Params = map[string]string{name: value}
 			return locker(t, txmysql.Open, config.FormatDSN())
 		}
-		held, err := locks("wait_timeout", "100").Mutex("a").Lock(background)
-		require.NoError(t, err)
+		held := must.Get(locks("wait_timeout", "100").Mutex("a").Lock(background))(t)
 		limit, value := "max_execution_time", "200"
 		if e.Kind == servers.MariaDB {
 			limit, value = "max_statement_time", "0.2"
@@ -165,8 +164,7 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 		config := s.config(t, s.name)
 		config.Params = map[string]string{limit: value}
 		db := database.Open(t, "mysql", config.FormatDSN())
-		tx, err := db.Begin()
-		require.NoError(t, err)
+		tx := must.Get(db.Begin())(t)
 		require.ErrorIs(t, locks(limit, value).Mutex("a").LockTx(background, tx), txlock.ErrNotAcquired)
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, held.Unlock(background))

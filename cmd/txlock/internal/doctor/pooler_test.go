@@ -18,6 +18,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/wire"
 )
@@ -26,8 +27,7 @@ import (
 // administrator: PgBouncer logs in as that user, whoever the client is.
 func (s *site) bounced(t *testing.T, settings ...string) *site {
 	t.Helper()
-	pooler, err := servers.StartPgBouncer(background, s.Server, settings...)
-	require.NoError(t, err)
+	pooler := must.Get(servers.StartPgBouncer(background, s.Server, settings...))(t)
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 	through := *s
 	through.engine = &engine{Server: pooler, postgres: true, look: s.look}
@@ -121,9 +121,8 @@ func TestPgBouncerTimeoutsCut(t *testing.T) {
 			})
 			require.ErrorIs(t, err, txlock.ErrLost, limit)
 		}
-		held, err := locks().Mutex("b").Lock(background)
-		require.NoError(t, err)
-		_, err = locks("query_timeout=1").Mutex("b").Lock(background)
+		held := must.Get(locks().Mutex("b").Lock(background))(t)
+		_, err := locks("query_timeout=1").Mutex("b").Lock(background)
 		require.Error(t, err)
 		require.NoError(t, held.Unlock(background))
 	})
@@ -133,8 +132,7 @@ func TestPgBouncerTimeoutsCut(t *testing.T) {
 func TestForwarded(t *testing.T) {
 	onEvery(t, all, func(t *testing.T, e *engine) {
 		s := newSite(t, e)
-		proxy, err := wire.Listen(s.Address())
-		require.NoError(t, err)
+		proxy := must.Get(wire.Listen(s.Address()))(t)
 		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 		direct := s.Address()
 		s.dsn = strings.Replace(s.dsn, direct, proxy.Addr(), 1)
@@ -160,8 +158,7 @@ func TestProxySpeaksProtocol(t *testing.T) {
 // its own address.
 func renumbering(t *testing.T, address string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var forwards sync.WaitGroup
 	t.Cleanup(func() {
 		require.NoError(t, listener.Close())

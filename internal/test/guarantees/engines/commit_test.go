@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -100,8 +101,7 @@ func TestCallsWhileRowsAreOpen(t *testing.T) {
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		callsRefused(t, f, "close them, first", func(ctx context.Context, tx pgx.Tx) func() {
-			rows, err := tx.Query(ctx, "SELECT generate_series(1, 100000)")
-			require.NoError(t, err)
+			rows := must.Get(tx.Query(ctx, "SELECT generate_series(1, 100000)"))(t)
 			require.True(t, rows.Next())
 			return rows.Close
 		})
@@ -111,8 +111,7 @@ func TestCallsWhileRowsAreOpen(t *testing.T) {
 func TestCallsWhileRowsAreOpenOnMySQL(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		callsRefused(t, f, "rows of a query of the work are still open", func(ctx context.Context, tx *sql.Tx) func() {
-			rows, err := tx.QueryContext(ctx, "SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3")
-			require.NoError(t, err)
+			rows := must.Get(tx.QueryContext(ctx, "SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3"))(t)
 			require.True(t, rows.Next())
 			return func() { require.NoError(t, rows.Close()) }
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // The server may read a text in another character set than the driver has quoted it in. Then an
@@ -24,11 +25,9 @@ func TestExecCharset(t *testing.T) {
 		f := testbed.NewFixture(t, e, testbed.MySQLSQL[0])
 		table := f.MakeTable(t, "id int primary key, note varbinary(200)")
 		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, ''), (2, '')")
-		config, err := client.ParseDSN(f.DSNFor(f.Label, "", nil))
-		require.NoError(t, err)
+		config := must.Get(client.ParseDSN(f.DSNFor(f.Label, "", nil)))(t)
 		config.Params = map[string]string{"character_set_client": "gbk"}
-		driver, err := mysql.Open(background, config.FormatDSN())
-		require.NoError(t, err)
+		driver := must.Get(mysql.Open(background, config.FormatDSN()))(t)
 		locks := txlock.New(driver, txlock.WithTable(e.Table()))
 		defer locks.Close()
 		defer driver.Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
 )
@@ -203,8 +204,7 @@ func (s *stage) play(t *testing.T, key string) *player {
 	if find == nil {
 		find = func() (servers.Tool, error) { return servers.MySQLClient(background, s.Kind) }
 	}
-	tool, err := find()
-	require.NoError(t, err)
+	tool := must.Get(find())(t)
 	text := strings.ReplaceAll(s.code(t), "[sku:42]", "["+escaped(key)+"]")
 	text = s.names.Replace(strings.ReplaceAll(withSlot(text, key), "sku:42", key))
 	p := &player{}
@@ -223,10 +223,8 @@ func (s *stage) play(t *testing.T, key string) *player {
 	}
 	p.Cmd.Env = append(p.Cmd.Env, "LC_ALL=C.UTF-8", "PGCLIENTENCODING=UTF8") // the key is typed, or an argument
 	p.Cmd.Stderr = &p.errors
-	p.input, err = p.Cmd.StdinPipe()
-	require.NoError(t, err)
-	output, err := p.Cmd.StdoutPipe()
-	require.NoError(t, err)
+	p.input = must.Get(p.Cmd.StdinPipe())(t)
+	output := must.Get(p.Cmd.StdoutPipe())(t)
 	p.events = bufio.NewScanner(output)
 	require.NoError(t, p.Cmd.Start())
 	t.Cleanup(func() { _ = p.Cmd.Process.Kill(); _ = p.Cmd.Wait() })
@@ -338,7 +336,6 @@ func (s *stage) addressOf(t *testing.T) string {
 
 func (s *stage) config(t *testing.T) *mysql.Config {
 	t.Helper()
-	c, err := mysql.ParseDSN(s.DSNFor(s.label, "", nil))
-	require.NoError(t, err)
+	c := must.Get(mysql.ParseDSN(s.DSNFor(s.label, "", nil)))(t)
 	return c
 }

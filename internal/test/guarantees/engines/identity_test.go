@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -50,8 +51,7 @@ func TestKnownUnsafe(t *testing.T) {
 			database.Exec(t, admin, "set allow_system_table_mods = on; update pg_extension set extname = 'spock' "+
 				"where oid = 99999")
 			locks := testbed.PgxOpened().Locker(t, dsn, 4)
-			lock, err := locks.Mutex("k").Lock(background) // it may serve a cluster with one primary
-			require.NoError(t, err)
+			lock := must.Get(locks.Mutex("k").Lock(background))(t) // it may serve a cluster with one primary
 			testbed.Unlock(t, lock)
 			require.ErrorIs(t, locks.Check(background), txlock.ErrUnsafeEngine)
 			require.ErrorIs(t, locks.Install(background), txlock.ErrUnsafeEngine)
@@ -217,8 +217,7 @@ func TestReplicatedBothWays(t *testing.T) {
 // nobody on the others.
 func TestNodeOfCluster(t *testing.T) {
 	t.Parallel()
-	node, err := servers.StartNode(background, servers.MySQL)
-	require.NoError(t, err)
+	node := must.Get(servers.StartNode(background, servers.MySQL))(t)
 	e := testbed.Owned(t, node)
 	locks := testbed.MySQLSQL[0].Locker(t, node.DSN, 2)
 	refused := func(err error) {
@@ -228,7 +227,7 @@ func TestNodeOfCluster(t *testing.T) {
 	}
 	refused(locks.Install(background))
 	refused(locks.Check(background))
-	_, err = locks.Mutex("k").TryLock(background)
+	_, err := locks.Mutex("k").TryLock(background)
 	refused(err)
 
 	e.AsAdmin(t, "SELECT group_replication_switch_to_single_primary_mode()") // the fix of txlock doctor

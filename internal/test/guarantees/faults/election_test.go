@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // leads starts a process that leads an election, and returns its term.
@@ -33,8 +34,7 @@ func termIn(t *testing.T, line string) int64 {
 	t.Helper()
 	text, ok := strings.CutPrefix(line, "leads ")
 	require.True(t, ok, line)
-	term, err := strconv.ParseInt(text, 10, 64)
-	require.NoError(t, err)
+	term := must.Get(strconv.ParseInt(text, 10, 64))(t)
 	return term
 }
 
@@ -70,8 +70,7 @@ func leaderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	other := testbed.NewFixture(t, e, c)
 	name := f.Key("killed")
 	leader, term := leads(t, f, name, time.Minute, "")
-	found, err := other.Locks.Election(name, "onlooker").Leader(background)
-	require.NoError(t, err)
+	found := must.Get(other.Locks.Election(name, "onlooker").Leader(background))(t)
 	require.Equal(t, strconv.Itoa(leader.Process.Pid), found.Identity)
 	require.Equal(t, term, found.Term)
 	terms, since := successor(t, other, name)
@@ -81,8 +80,7 @@ func leaderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	t.Logf("the successor led after %v", took)
 	require.Less(t, took, 15*time.Second)
 	require.Greater(t, testbed.Receive(t, terms), term)
-	found, err = other.Locks.Election(name, "onlooker").Leader(background)
-	require.NoError(t, err)
+	found = must.Get(other.Locks.Election(name, "onlooker").Leader(background))(t)
 	require.Equal(t, "successor", found.Identity)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
 )
@@ -22,8 +23,7 @@ func own[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], options 
 	if e.Given() {
 		return nil, nil
 	}
-	server, err := servers.Start(background, e.Kind, options)
-	require.NoError(t, err)
+	server := must.Get(servers.Start(background, e.Kind, options))(t)
 	e = testbed.Owned(t, server)
 	f := testbed.NewFixture(t, e, c)
 	require.NoError(t, f.Locks.Install(background))
@@ -95,8 +95,7 @@ func TestKilledBehindPooler(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 		shared := e.Through(pooler).Address()
-		next, err := pgx.Connect(background, e.DSNFor(f.Label, shared, nil))
-		require.NoError(t, err)
+		next := must.Get(pgx.Connect(background, e.DSNFor(f.Label, shared, nil)))(t)
 		t.Cleanup(func() { require.NoError(t, next.Close(background)) })
 		for range tier.Pick(1, 2, 100) {
 			client := e.StartPartner(t, testbed.Part{

@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -48,16 +49,14 @@ func grantsOnPostgres(t *testing.T, e *testbed.Engine) {
 		f.AsAdmin(t, "DROP OWNED BY "+role)
 		f.AsAdmin(t, "DROP ROLE "+role)
 	})
-	u, err := url.Parse(f.DSNFor(f.Label+"v", "", nil))
-	require.NoError(t, err)
+	u := must.Get(url.Parse(f.DSNFor(f.Label+"v", "", nil)))(t)
 	u.User = url.User(role)
 	locks := visitor(t, f, u.String())
 
 	key := f.Key("k")
 	session, release := f.HoldInDo(t, key)
 	granted := f.Queue(t, 2, key)
-	h, err := locks.Inspect(background, key)
-	require.NoError(t, err)
+	h := must.Get(locks.Inspect(background, key))(t)
 	require.Len(t, h, 1)
 	require.Equal(t, key, h[0].Key)
 	require.Equal(t, session, h[0].Holder.ID)
@@ -69,12 +68,10 @@ func grantsOnPostgres(t *testing.T, e *testbed.Engine) {
 	require.Empty(t, h[0].Holder.Statement)
 	require.Empty(t, h[0].Holder.Host)
 	require.Zero(t, h[0].Holder.Since)
-	err = locks.Break(background, h[0])
-	require.ErrorContains(t, err, "pg_signal_backend")
+	require.ErrorContains(t, locks.Break(background, h[0]), "pg_signal_backend")
 
 	f.AsAdmin(t, "GRANT pg_read_all_stats TO "+role)
-	h, err = locks.Inspect(background, key)
-	require.NoError(t, err)
+	h = must.Get(locks.Inspect(background, key))(t)
 	require.NotEmpty(t, h[0].Holder.Statement)
 	require.NotEmpty(t, h[0].Holder.Host)
 	require.WithinDuration(t, time.Now(), h[0].Holder.Since, 10*time.Second)
@@ -99,8 +96,7 @@ func grantsOnMySQL(t *testing.T, e *testbed.Engine, views string) {
 	require.ErrorContains(t, testbed.ErrorOf(look()), views)
 	f.AsAdmin(t, views+" TO "+user.User)
 	locks = visitor(t, f, user.FormatDSN()) // a session keeps the rights with which it began
-	h, err := look()
-	require.NoError(t, err)
+	h := must.Get(look())(t)
 	require.Len(t, h, 1)
 	require.Equal(t, key, h[0].Key)
 	require.Equal(t, session, h[0].Holder.ID)
@@ -108,8 +104,7 @@ func grantsOnMySQL(t *testing.T, e *testbed.Engine, views string) {
 	require.WithinDuration(t, time.Now(), h[0].Holder.Since, 10*time.Second)
 	require.Len(t, h[0].Waiters, 2)
 	require.Contains(t, h[0].Waiters[0].Statement, "FOR UPDATE")
-	f.Apart(func() { err = locks.Break(background, h[0]) })
-	require.ErrorContains(t, err, "CONNECTION_ADMIN")
+	f.Apart(func() { require.ErrorContains(t, locks.Break(background, h[0]), "CONNECTION_ADMIN") })
 	require.NoError(t, release())
 	for range 2 {
 		require.NoError(t, (<-granted).Unlock(background))

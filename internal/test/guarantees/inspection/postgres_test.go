@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -105,8 +106,7 @@ func strangerHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	table := f.MakeTable(t, "id int primary key")
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
 	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
-	id, err := f.Query(background, stranger, f.SessionSQL())
-	require.NoError(t, err)
+	id := must.Get(f.Query(background, stranger, f.SessionSQL()))(t)
 	require.NoError(t, f.Exec(background, stranger, "SELECT FROM "+table+" WHERE id = 1 FOR UPDATE"))
 	row, tx := f.Locks.Rows(table, "id", 1), f.Guest(t)
 	for _, wait := range []func(context.Context) error{
@@ -171,8 +171,7 @@ func copiedDatabase(t *testing.T, e *testbed.Engine) {
 	c, original := testbed.PostgresPgx[0], testbed.NewLabel()
 	copied := original + "_copied"
 	dsn := func(database string) string {
-		u, err := url.Parse(e.DSN)
-		require.NoError(t, err)
+		u := must.Get(url.Parse(e.DSN))(t)
 		u.Path = "/" + database
 		return u.String()
 	}
@@ -190,12 +189,10 @@ func copiedDatabase(t *testing.T, e *testbed.Engine) {
 	held := testbed.Lock(t, here.Mutex("a"))
 	waits := testbed.LockLater(here.Mutex("a"))
 	eventually.True(t, "it is shown where it is", func() bool {
-		shown, err := here.Inspect(background)
-		require.NoError(t, err)
+		shown := must.Get(here.Inspect(background))(t)
 		return len(shown) == 1 && shown[0].Holder != nil && len(shown[0].Waiters) == 1
 	})
-	shown, err := there.Inspect(background)
-	require.NoError(t, err)
+	shown := must.Get(there.Inspect(background))(t)
 	require.Empty(t, shown)
 	testbed.Unlock(t, held)
 	require.NoError(t, testbed.Receive(t, waits))

@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -55,8 +56,7 @@ func (c Client[Tx]) Begin(t *testing.T, dsn string, level sql.IsolationLevel) Tx
 // Read is what a query of one value returns in a transaction.
 func (c Client[Tx]) Read(t *testing.T, tx Tx, query string) string {
 	t.Helper()
-	value, err := c.Query(background, tx, query)
-	require.NoError(t, err)
+	value := must.Get(c.Query(background, tx, query))(t)
 	return value
 }
 
@@ -140,8 +140,7 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 		c.Name += " " + mode
 	}
 	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[pgx.Tx], pool) {
-		config, err := pgxpool.ParseConfig(dsn)
-		require.NoError(t, err)
+		config := must.Get(pgxpool.ParseConfig(dsn))(t)
 		if size > 0 {
 			config.MaxConns = int32(size)
 		}
@@ -151,8 +150,7 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 		case "cache describe":
 			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		}
-		p, err := pgxpool.NewWithConfig(context.Background(), config)
-		require.NoError(t, err)
+		p := must.Get(pgxpool.NewWithConfig(context.Background(), config))(t)
 		return postgres.New(p), pool{
 			Close: p.Close,
 			InUse: func() int { return int(p.Stat().AcquiredConns()) },
@@ -178,13 +176,11 @@ func SQLFromPool() Client[*sql.Tx] {
 	c := sqlClient(named("pgx"))
 	c.Name = "sql.DB from pool"
 	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
-		config, err := pgxpool.ParseConfig(dsn)
-		require.NoError(t, err)
+		config := must.Get(pgxpool.ParseConfig(dsn))(t)
 		if size > 0 {
 			config.MaxConns = int32(size)
 		}
-		p, err := pgxpool.NewWithConfig(context.Background(), config)
-		require.NoError(t, err)
+		p := must.Get(pgxpool.NewWithConfig(context.Background(), config))(t)
 		db := stdlib.OpenDBFromPool(p)
 		db.SetMaxOpenConns(size)
 		return postgres.NewSQL(db), pool{
@@ -209,8 +205,7 @@ func SQLOnPool(name string, open func(dsn string) (*sql.DB, error),
 	c := sqlClient(open)
 	c.Name = name
 	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
-		db, err := open(dsn)
-		require.NoError(t, err)
+		db := must.Get(open(dsn))(t)
 		if size > 0 {
 			db.SetMaxOpenConns(size)
 			db.SetMaxIdleConns(size)
@@ -239,8 +234,7 @@ func MySQLOpened() Client[*sql.Tx] {
 func opened[Tx any](open func(dsn string, size int) (dialects.Driver[Tx], error)) func(*testing.T, string, int) (
 	dialects.Driver[Tx], pool) {
 	return func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool) {
-		driver, err := open(dsn, size)
-		require.NoError(t, err)
+		driver := must.Get(open(dsn, size))(t)
 		return driver, pool{Close: func() { _ = driver.Close() }}
 	}
 }

@@ -7,21 +7,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // Take takes a claim that is free.
 func Take[Tx any](t *testing.T, claim *txlock.Claim[Tx], by string, d time.Duration) *txlock.Claimed[Tx] {
 	t.Helper()
-	held, err := claim.TryTake(background, by, d)
-	require.NoError(t, err)
+	held := must.Get(claim.TryTake(background, by, d))(t)
 	return held
 }
 
 // StateOf says who has a claim.
 func StateOf[Tx any](t *testing.T, claim *txlock.Claim[Tx]) txlock.ClaimState {
 	t.Helper()
-	state, err := claim.State(background)
-	require.NoError(t, err)
+	state := must.Get(claim.State(background))(t)
 	return state
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/wire"
 )
 
@@ -19,8 +20,7 @@ func Lock[Tx any](t *testing.T, m *txlock.Mutex[Tx]) *txlock.Lock {
 // LockIn is Lock with a context, such as that of another Lock.
 func LockIn[Tx any](t *testing.T, ctx context.Context, m *txlock.Mutex[Tx]) *txlock.Lock {
 	t.Helper()
-	lock, err := m.Lock(ctx)
-	require.NoError(t, err)
+	lock := must.Get(m.Lock(ctx))(t)
 	return lock
 }
 
@@ -33,8 +33,7 @@ func TryLock[Tx any](t *testing.T, m *txlock.Mutex[Tx]) *txlock.Lock {
 // TryLockIn is TryLock with a context.
 func TryLockIn[Tx any](t *testing.T, ctx context.Context, m *txlock.Mutex[Tx]) *txlock.Lock {
 	t.Helper()
-	lock, err := m.TryLock(ctx)
-	require.NoError(t, err)
+	lock := must.Get(m.TryLock(ctx))(t)
 	return lock
 }
 
@@ -92,8 +91,7 @@ func Cycle[Tx any](ctx context.Context, m *txlock.Mutex[Tx]) error {
 // Proxy stands in front of an engine until the test ends.
 func Proxy(t *testing.T, e *Engine) *wire.Proxy {
 	t.Helper()
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
+	proxy := must.Get(wire.Listen(e.Address()))(t)
 	t.Cleanup(func() { _ = proxy.Close() })
 	return proxy
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -16,8 +17,7 @@ import (
 // skip the kinds whose servers are given by address: those must not be killed.
 func Own(t *testing.T, kind servers.Kind, settings ...string) *Engine {
 	t.Helper()
-	server, err := servers.Start(background, kind, servers.Options{Settings: settings})
-	require.NoError(t, err)
+	server := must.Get(servers.Start(background, kind, servers.Options{Settings: settings}))(t)
 	return Owned(t, server)
 }
 
@@ -25,8 +25,7 @@ func Own(t *testing.T, kind servers.Kind, settings ...string) *Engine {
 func Owned(t *testing.T, server *servers.Server) *Engine {
 	t.Helper()
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
-	e, err := NewEngine(server)
-	require.NoError(t, err)
+	e := must.Get(NewEngine(server))(t)
 	t.Cleanup(func() { _ = e.Admin.Close() })
 	return e
 }
