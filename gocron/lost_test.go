@@ -38,8 +38,7 @@ func TestLostWhileRunning(t *testing.T) {
 		require.ErrorIs(t, receive(t, told), txlock.ErrLost)
 		require.ErrorIs(t, first.outcome(t).unlocked, txlock.ErrLost)
 		eventually.True(t, "the loss is in the log", func() bool {
-			return strings.Contains(
-				first.log.String(), "lost its lock while it runs")
+			return strings.Contains(first.log.String(), "lost its lock while it runs")
 		})
 		second.takesOver(t)
 		first.missed(t)

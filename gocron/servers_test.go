@@ -39,9 +39,7 @@ type engine struct {
 
 var engines []*engine
 
-func TestMain(m *testing.M) {
-	os.Exit(runTests(m))
-}
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

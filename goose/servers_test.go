@@ -117,9 +117,7 @@ func (e *engine) newDatabase(t *testing.T) (dsn string) {
 		dsn = config.FormatDSN()
 	}
 	database.Exec(t, e.admin, "CREATE DATABASE "+name)
-	t.Cleanup(func() {
-		database.Exec(t, e.admin, drop)
-	})
+	t.Cleanup(func() { database.Exec(t, e.admin, drop) })
 	return dsn
 }
 

@@ -86,9 +86,7 @@ func (f *fixture) ownLimit(t *testing.T) error {
 		limit, unlimited = "SET innodb_lock_wait_timeout = 1", "SET innodb_lock_wait_timeout = 50"
 	}
 	database.Exec(t, tx, limit)
-	defer func() {
-		database.Exec(t, tx, unlimited)
-	}()
+	defer func() { database.Exec(t, tx, unlimited) }()
 	return f.locks.Mutex(f.key).LockTx(background, tx)
 }
 
@@ -177,9 +175,7 @@ func TestHoldsThatEnd(t *testing.T) {
 func (f *fixture) hangUp(t *testing.T, m *txlock.Mutex[*sql.Tx]) error {
 	t.Helper()
 	database.Exec(t, f.db, "CREATE TABLE stuck AS SELECT 1 AS id")
-	defer func() {
-		database.Exec(t, f.db, "DROP TABLE stuck")
-	}()
+	defer func() { database.Exec(t, f.db, "DROP TABLE stuck") }()
 	row := must.Get(f.db.Begin())(t)
 	defer row.Rollback()
 	database.Exec(t, row, "SELECT id FROM stuck FOR UPDATE")

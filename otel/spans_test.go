@@ -125,9 +125,7 @@ func TestSpanOfRows(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
 		database.Exec(t, f.db, "CREATE TABLE things (id INT PRIMARY KEY)")
-		defer func() {
-			database.Exec(t, f.db, "DROP TABLE things")
-		}()
+		defer func() { database.Exec(t, f.db, "DROP TABLE things") }()
 		require.ErrorIs(t, f.locks.Rows("things", "id", 43).Do(background, nothing), txlock.ErrNoRow)
 		require.Equal(t, "Do things", f.last(t).Name())
 		require.Equal(t, "txlock.ErrNoRow", value(f.last(t), "error.type"))

@@ -22,9 +22,7 @@ var (
 	kinds = map[contest.Server]servers.Kind{
 		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
 	}
-	software = map[contest.Server]servers.Software{
-		contest.Redis: redis, contest.Etcd: servers.Etcd,
-	}
+	software = map[contest.Server]servers.Software{contest.Redis: redis, contest.Etcd: servers.Etcd}
 )
 
 // Durable are the options of databases for measurements.

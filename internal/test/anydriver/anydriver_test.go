@@ -140,10 +140,7 @@ func lineOf(e *testbed.Engine, o Opening, newDriver func(*sql.DB) dialects.Drive
 	}
 	c := testbed.SQLOnPool(o.Name, o.Open, newDriver)
 	c.Unguarded = e.Postgres && o.Name != "otelsql around pgx"
-	return line{
-		e, c,
-		slices.DeleteFunc(slices.Clone(sideBySide), left), slices.DeleteFunc(slices.Clone(alone), left),
-	}
+	return line{e, c, slices.DeleteFunc(slices.Clone(sideBySide), left), slices.DeleteFunc(slices.Clone(alone), left)}
 }
 
 // closes are the guarantees that bun's driver does not keep: it closes its connection behind a

@@ -237,9 +237,7 @@ func ClaimNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	s.refused(t, "cart")
 
 	require.NoError(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
-		require.NoError(t, other.Do(ctx, func(ctx context.Context, _ Tx) error {
-			return held.Do(ctx, s.sell("both"))
-		}))
+		require.NoError(t, other.Do(ctx, func(ctx context.Context, _ Tx) error { return held.Do(ctx, s.sell("both")) }))
 		require.NoError(t, testbed.ErrorOf(held.Extend(ctx, time.Minute)))
 		require.NoError(t, held.Release(ctx))
 		require.ErrorIs(t, gone.Do(ctx, s.sell("none")), txlock.ErrLost)

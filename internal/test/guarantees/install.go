@@ -191,9 +191,7 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		f.AsAdmin(t, "CREATE SCHEMA "+schema)
 		t.Cleanup(func() { f.AsAdmin(t, "DROP SCHEMA "+schema+" CASCADE") })
 	}
-	quoted := func(name string) string {
-		return quote + strings.ReplaceAll(name, quote, quote+quote) + quote
-	}
+	quoted := func(name string) string { return quote + strings.ReplaceAll(name, quote, quote+quote) + quote }
 	tables := []struct{ spelled, sql string }{
 		{schema + ".order", schema + "." + quoted("order")}, // a reserved word
 		{schema + "." + quoted("My Locks; --"), schema + "." + quoted("My Locks; --")},

@@ -69,9 +69,7 @@ func ManyKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	// Several at once, which the server's lock table must hold.
 	var together sync.WaitGroup
 	for range 8 {
-		together.Go(func() {
-			assert.NoError(t, m.Do(background, idle[Tx]))
-		})
+		together.Go(func() { assert.NoError(t, m.Do(background, idle[Tx])) })
 	}
 	together.Wait()
 }

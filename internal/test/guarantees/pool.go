@@ -163,8 +163,7 @@ func errorsOfAllKinds[Tx any](t *testing.T, f *testbed.Fixture[Tx], m *txlock.Mu
 	require.ErrorIs(t, testbed.ErrorOf(brief.Lock(background)), txlock.ErrNotAcquired)
 	require.ErrorIs(t, brief.Do(background, idle[Tx]), txlock.ErrNotAcquired)
 	require.ErrorIs(t, testbed.ErrorOf(f.Locks.Rows(table, "id", 1).Lock(background)), txlock.ErrNoRow)
-	require.ErrorIs(t, f.Locks.Rows(table, "id", 1).Do(background, idle[Tx]),
-		txlock.ErrNoRow)
+	require.ErrorIs(t, f.Locks.Rows(table, "id", 1).Do(background, idle[Tx]), txlock.ErrNoRow)
 	require.Error(t, testbed.ErrorOf(f.Locks.Rows(table+"_missing", "id", 1).Lock(background)))
 	require.Equal(t, errWork, f.Locks.Mutex(f.Key("own")).Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))

@@ -105,8 +105,7 @@ func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		require.ErrorIs(t, testbed.ErrorOf(held.TryLock(ctx)), txlock.ErrNotAcquired)
 		require.ErrorIs(t, testbed.ErrorOf(held.Within(30*time.Millisecond).Lock(ctx)), context.DeadlineExceeded)
-		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, idle[Tx]),
-			txlock.ErrNotAcquired)
+		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, idle[Tx]), txlock.ErrNotAcquired)
 		waiting, cancel := context.WithCancel(ctx)
 		failed := testbed.Go(func() error { _, err := held.Lock(waiting); return err })
 		f.Waiters(t, 1)

@@ -111,9 +111,7 @@ func (s *story) asked(t *testing.T) txlock.Call {
 }
 
 // traced is a fixture with a tracer, and another one on the same server without.
-func traced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (
-	f, other *testbed.Fixture[Tx], s *story,
-) {
+func traced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (f, other *testbed.Fixture[Tx], s *story) {
 	t.Helper()
 	s = &story{}
 	t.Cleanup(func() { require.Empty(t, s.lines, "told late") }) // after the fixture and its goroutines have ended

@@ -48,9 +48,7 @@ func answer(t *testing.T, call func() error) error {
 func verbs[Tx any](f *testbed.Fixture[Tx], m *txlock.Mutex[Tx]) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"Lock": func(ctx context.Context) error { return testbed.Cycle(ctx, m) },
-		"Do": func(ctx context.Context) error {
-			return m.Do(ctx, idle[Tx])
-		},
+		"Do":   func(ctx context.Context) error { return m.Do(ctx, idle[Tx]) },
 		"LockTx": func(ctx context.Context) error {
 			tx, leave, err := f.Start(f.DSNFor(f.Label, "", nil), 0)
 			if err != nil {

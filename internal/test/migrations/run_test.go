@@ -147,9 +147,7 @@ func (e *engine) newShop(t *testing.T) *shop {
 	u := must.Get(url.Parse(e.DSN))(t)
 	u.Path = "/" + name
 	database.Exec(t, e.admin, "CREATE DATABASE "+name)
-	t.Cleanup(func() {
-		database.Exec(t, e.admin, "DROP DATABASE "+name+" WITH (FORCE)")
-	})
+	t.Cleanup(func() { database.Exec(t, e.admin, "DROP DATABASE "+name+" WITH (FORCE)") })
 	s := &shop{dsn: u.String()}
 	s.db = database.Open(t, "pgx", s.dsn)
 	output, err := s.command(binary, "install", "--slots", "512").CombinedOutput()

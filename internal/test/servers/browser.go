@@ -32,17 +32,12 @@ func Chromium(ctx context.Context, folder string) (Browser, error) {
 }
 
 func unpackedChromium(ctx context.Context, folder string) (Browser, error) {
-	from := Packages{
-		"bookworm", []string{"chromium", "chromium-common", "fonts-dejavu-core", "fonts-liberation"}, true,
-	}
+	from := Packages{"bookworm", []string{"chromium", "chromium-common", "fonts-dejavu-core", "fonts-liberation"}, true}
 	root, err := unpacked(ctx, "chromium", from)
 	if err != nil {
 		return Browser{}, err
 	}
-	b := Browser{
-		Program: filepath.Join(root, "usr/lib/chromium/chromium"),
-		Origin:  unpackedOrigin(from.Suite, root),
-	}
+	b := Browser{Program: filepath.Join(root, "usr/lib/chromium/chromium"), Origin: unpackedOrigin(from.Suite, root)}
 	// A browser starts itself again for its other processes, by the name of what runs. So it cannot
 	// run on the tree's C library, as servers do. It runs on the machine's own, and takes from the
 	// tree what the machine lacks.

@@ -206,10 +206,7 @@ func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 	given := &Server{Name: "PostgreSQL", Origin: "given in TXLOCK_POSTGRES"}
 	ctx := context.Background()
 	_, cpu := given.CPU()
-	for _, err := range []error{
-		given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(),
-		cpu,
-	} {
+	for _, err := range []error{given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(), cpu} {
 		require.ErrorContains(t, err, "PostgreSQL (given in TXLOCK_POSTGRES) is no private instance")
 	}
 	require.NoError(t, given.Stop())

@@ -27,9 +27,7 @@ const claimFor = time.Second
 // may have had the claim meanwhile. Then it commits nothing.
 func (l *library[Tx]) claim(ctx context.Context, o *operation, random *rand.Rand, tell func()) error {
 	asked := now()
-	late := func(err error) bool {
-		return errors.Is(err, txlock.ErrLost) && now()-asked >= int64(claimFor*9/10)
-	}
+	late := func(err error) bool { return errors.Is(err, txlock.ErrLost) && now()-asked >= int64(claimFor*9/10) }
 	claim := l.locks.Claim(keyName(o.Keys[0])).Within(upTo(random, 30*time.Millisecond))
 	o.Outcome = failed
 	held, err := claim.Take(ctx, o.ID.String(), claimFor)

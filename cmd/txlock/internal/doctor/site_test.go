@@ -272,9 +272,7 @@ func (s *site) lockTable(t *testing.T) {
 		lock, unlock = "BEGIN; LOCK TABLE txlock_slots IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
 	}
 	database.Exec(t, holder, lock)
-	t.Cleanup(func() {
-		database.Exec(t, holder, unlock)
-	})
+	t.Cleanup(func() { database.Exec(t, holder, unlock) })
 }
 
 // waiting counts the sessions of the site's user that wait for a table lock.

@@ -85,9 +85,7 @@ func TestPoolerLosesServer(t *testing.T) {
 		require.NoError(t, call(func() {}))
 		failed := make(chan error, 1)
 		go func() { failed <- call(func() { proxy.Delay(time.Second) }) }() // so that no answer comes
-		eventually.True(t, "it is committed", func() bool {
-			return f.Total(t, "SELECT COUNT(*) FROM "+table) == 2*i+2
-		})
+		eventually.True(t, "it is committed", func() bool { return f.Total(t, "SELECT COUNT(*) FROM "+table) == 2*i+2 })
 		proxy.Cut()
 		proxy.Delay(0)
 		err := testbed.Receive(t, failed)

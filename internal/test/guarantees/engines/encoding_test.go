@@ -13,9 +13,7 @@ import (
 )
 
 // encodings are those of databases that are not UTF-8, with a name that each can keep.
-var encodings = map[string]string{
-	"SQL_ASCII": "Jörg", "LATIN1": "Jörg", "WIN1252": "Jörg", "EUC_JP": "日本",
-}
+var encodings = map[string]string{"SQL_ASCII": "Jörg", "LATIN1": "Jörg", "WIN1252": "Jörg", "EUC_JP": "日本"}
 
 // databaseIn makes a database in that encoding.
 func databaseIn(t *testing.T, e *testbed.Engine, encoding string) (dsn string) {

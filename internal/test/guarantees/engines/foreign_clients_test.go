@@ -114,10 +114,7 @@ assert conn.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS, "th
 conn.rollback()`,
 			`(n,) = work.execute("select n from COUNTER").fetchone()`),
 	},
-	{
-		name: "psql", tool: psql, heading: "### With a function",
-		rest: addByPsql, flags: psqlFlags,
-	},
+	{name: "psql", tool: psql, heading: "### With a function", rest: addByPsql, flags: psqlFlags},
 	{name: bareSQL, tool: psql, heading: "## PostgreSQL", rest: addByPsql, flags: psqlFlags},
 }
 
@@ -155,9 +152,7 @@ raise "the caller's transaction has ended" unless conn.transaction_status == PG:
 conn.exec("rollback")`, `work.exec("select n from COUNTER")[0]["n"].to_i`,
 			"exec"),
 	},
-	{
-		name: "Java", tool: java, program: "Postgres.java", file: "Main.java", rest: javaRest,
-	},
+	{name: "Java", tool: java, program: "Postgres.java", file: "Main.java", rest: javaRest},
 }
 
 var fullForeignMySQL = []foreign{
@@ -166,10 +161,7 @@ var fullForeignMySQL = []foreign{
 		rest: fmt.Sprintf(rubyRest, "require \"json\"\nconn = Mysql2::Client.new(JSON.parse(address))",
 			`work.query("select n from COUNTER").first["n"]`, "query"),
 	},
-	{
-		name: "Java", tool: java, program: "MySQL.java", file: "Main.java",
-		rest: javaRest,
-	},
+	{name: "Java", tool: java, program: "MySQL.java", file: "Main.java", rest: javaRest},
 }
 
 func foreignClients(e *testbed.Engine) []foreign {

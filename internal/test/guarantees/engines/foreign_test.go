@@ -54,9 +54,7 @@ func stageOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign, table
 
 // A client in another language and programs in Go exclude each other, in one queue, and Inspect
 // shows all of them. What one has written under the lock, the next has read.
-func TestForeignClients(t *testing.T) {
-	eachForeign(t, inOneQueue[pgx.Tx], inOneQueue[*sql.Tx])
-}
+func TestForeignClients(t *testing.T) { eachForeign(t, inOneQueue[pgx.Tx], inOneQueue[*sql.Tx]) }
 
 func inOneQueue[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], client foreign) {
 	f := testbed.NewFixture(t, e, c)

@@ -85,9 +85,7 @@ func hostileNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	texts := func() []string { return sentTo(t, e, strings.TrimPrefix(u.Path, "/")) }
 	admin := must.Get(pgx.Connect(background, dsn+"&application_name=admin"))(t)
 	t.Cleanup(func() { require.NoError(t, admin.Close(background)) })
-	run := func(statement string) {
-		require.NoError(t, testbed.ErrorOf(admin.Exec(background, statement)))
-	}
+	run := func(statement string) { require.NoError(t, testbed.ErrorOf(admin.Exec(background, statement))) }
 	run("CREATE TABLE mine (id int PRIMARY KEY, n int); INSERT INTO mine VALUES (1, 1), (2, 2)")
 	trapped := func() (n bool) {
 		require.NoError(t, admin.QueryRow(background, "SELECT is_called FROM public.traps").Scan(&n))

@@ -46,9 +46,7 @@ func TestStatementLog(t *testing.T) {
 }
 
 func refusesStatements(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
-	set := func(format string) {
-		database.Exec(t, e.Admin, "SET GLOBAL binlog_format = '"+format+"'")
-	}
+	set := func(format string) { database.Exec(t, e.Admin, "SET GLOBAL binlog_format = '"+format+"'") }
 	set("ROW")
 	f, table := testbed.NewInstalled(t, e, c, txlock.WithSlots(300), txlock.WithFencing())
 	set("STATEMENT")

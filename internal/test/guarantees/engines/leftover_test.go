@@ -19,9 +19,7 @@ import (
 
 // callersPool is a pool of one connection, whose sessions begin with these settings, and a Locker
 // on it.
-func callersPool(t *testing.T, f *testbed.Fixture[*sql.Tx], settings url.Values) (
-	*txlock.Locker[*sql.Tx], *sql.DB,
-) {
+func callersPool(t *testing.T, f *testbed.Fixture[*sql.Tx], settings url.Values) (*txlock.Locker[*sql.Tx], *sql.DB) {
 	driver, pool := f.Connect(t, f.DSNFor(f.Label, "", settings), 1)
 	t.Cleanup(pool.Close)
 	locks := txlock.New(driver, txlock.WithTable(f.Table()))
@@ -199,9 +197,7 @@ func TestRecordGivesSettingsBack(t *testing.T) {
 // Locks of the server's that work takes, and leaves behind, belong to the session. No connection
 // goes back to the pool with one, whether the work fails or forgets. The server is one of its own:
 // some of them stop all of it.
-func TestWorkKeepsNothing(t *testing.T) {
-	eachOwnMySQL(t, keepsNothing)
-}
+func TestWorkKeepsNothing(t *testing.T) { eachOwnMySQL(t, keepsNothing) }
 
 func keepsNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 1, "")

@@ -26,9 +26,7 @@ func TestOdyssey(t *testing.T) {
 	for _, c := range []testbed.Client[pgx.Tx]{testbed.PgxOpened(), testbed.PgxOnPool("simple protocol")} {
 		t.Run(c.Name, func(t *testing.T) { throughPooler(t, testbed.Odyssey(t, tracks+"yes"), c) })
 	}
-	t.Run("sql.DB", func(t *testing.T) {
-		throughPooler(t, testbed.Odyssey(t, tracks+"yes"), testbed.PostgresSQL[0])
-	})
+	t.Run("sql.DB", func(t *testing.T) { throughPooler(t, testbed.Odyssey(t, tracks+"yes"), testbed.PostgresSQL[0]) })
 	t.Run("untracked", func(t *testing.T) {
 		t.Parallel()
 		untracked(t, testbed.Odyssey(t, tracks+"no"))
@@ -122,12 +120,8 @@ func TestOldPgBouncer(t *testing.T) {
 }
 
 func untracked(t *testing.T, through *testbed.Engine) {
-	cycle := func(f *testbed.Fixture[pgx.Tx]) error {
-		return testbed.Cycle(background, f.Locks.Mutex(f.Key("a")))
-	}
-	do := func(f *testbed.Fixture[pgx.Tx]) error {
-		return f.Locks.Mutex(f.Key("a")).Do(background, idle[pgx.Tx])
-	}
+	cycle := func(f *testbed.Fixture[pgx.Tx]) error { return testbed.Cycle(background, f.Locks.Mutex(f.Key("a"))) }
+	do := func(f *testbed.Fixture[pgx.Tx]) error { return f.Locks.Mutex(f.Key("a")).Do(background, idle[pgx.Tx]) }
 	exec := func(f *testbed.Fixture[pgx.Tx]) error {
 		return testbed.ErrorOf(f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1}))
 	}

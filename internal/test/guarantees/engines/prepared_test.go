@@ -78,9 +78,7 @@ func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 	for _, forget := range []string{"deallocate all", "discard all"} {
 		pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
 		m := locks.Mutex(f.Key("forgotten"))
-		exec := func() error {
-			return testbed.ErrorOf(m.Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1}))
-		}
+		exec := func() error { return testbed.ErrorOf(m.Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1})) }
 		lock := func() error {
 			lock, err := m.Lock(background)
 			if err != nil {

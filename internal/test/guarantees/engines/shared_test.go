@@ -138,12 +138,8 @@ func TestStandbyRefusesShared(t *testing.T) {
 			var n int
 			return second.Admin.QueryRow("SELECT count(*) FROM "+f.Table()).Scan(&n) == nil && n > 0
 		})
-		t.Run("pgx", func(t *testing.T) {
-			sharedRefused(t, standby, f.Table(), testbed.PgxOpened(), "standby")
-		})
-		t.Run("sql.DB", func(t *testing.T) {
-			sharedRefused(t, standby, f.Table(), testbed.PostgresSQL[0], "standby")
-		})
+		t.Run("pgx", func(t *testing.T) { sharedRefused(t, standby, f.Table(), testbed.PgxOpened(), "standby") })
+		t.Run("sql.DB", func(t *testing.T) { sharedRefused(t, standby, f.Table(), testbed.PostgresSQL[0], "standby") })
 		testbed.Unlock(t, held)
 	})
 }

@@ -78,8 +78,7 @@ func byHosts[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
 	leadOnce(t, locks)
 	eventually.Every(t, "the standby has the term", testbed.PollEvery, func() bool {
 		_, err := txlock.New(standbyDriver).Election("failover", "onlooker").Leader(background)
-		return err != nil && strings.Contains(err.Error(), "is a standby") &&
-			!errors.Is(err, txlock.ErrNoLeader)
+		return err != nil && strings.Contains(err.Error(), "is a standby") && !errors.Is(err, txlock.ErrNoLeader)
 	})
 	failover(t, s, c, locks)
 }

@@ -90,8 +90,7 @@ func TestKilledBehindPooler(t *testing.T) {
 	testbed.Each(t, testbed.AllPostgres(), func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		table := f.MakeTable(t, "id int")
-		pooler, err := servers.StartOdyssey(background, e.Server, "pool_size 1",
-			"pool_reserve_prepared_statement yes")
+		pooler, err := servers.StartOdyssey(background, e.Server, "pool_size 1", "pool_reserve_prepared_statement yes")
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 		shared := e.Through(pooler).Address()

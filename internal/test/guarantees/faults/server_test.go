@@ -122,9 +122,7 @@ func unlockBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	testbed.Unlock(t, next)
 }
 
-func TestSlowCancel(t *testing.T) {
-	testbed.EachOpened(t, slowCancel[pgx.Tx], slowCancel[*sql.Tx])
-}
+func TestSlowCancel(t *testing.T) { testbed.EachOpened(t, slowCancel[pgx.Tx], slowCancel[*sql.Tx]) }
 
 // A cancel takes seconds to arrive, as on a machine that stalls, or through a pooler that must
 // connect first. A nested wait waits for it: the transaction around it has more to lose.

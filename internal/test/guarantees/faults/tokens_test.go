@@ -36,9 +36,7 @@ func drawn(t *testing.T, locks *txlock.Mutex[pgx.Tx]) int64 {
 
 // A crash takes back what was drawn from the sequence and not yet written to the disk. On Aurora it
 // does not empty the table of runs, unlogged as that is. An ordinary table stands for it here.
-func TestTokensWhereRunsAreKept(t *testing.T) {
-	eachPostgres(t, tokensWhereRunsAreKept)
-}
+func TestTokensWhereRunsAreKept(t *testing.T) { eachPostgres(t, tokensWhereRunsAreKept) }
 
 func tokensWhereRunsAreKept(t *testing.T, kind servers.Kind) {
 	e := testbed.Own(t, kind, "-c", "wal_writer_delay=10s")
@@ -88,9 +86,7 @@ func killBackend(t *testing.T, e *testbed.Engine) {
 
 // A logical replica takes over, as at the switch of a blue/green deployment. It has the rows of its
 // publisher, but neither its unlogged tables, nor how far its sequences were drawn. Nothing fails.
-func TestLogicalReplica(t *testing.T) {
-	eachPostgres(t, logicalReplica)
-}
+func TestLogicalReplica(t *testing.T) { eachPostgres(t, logicalReplica) }
 
 func logicalReplica(t *testing.T, kind servers.Kind) {
 	blue, green := testbed.Own(t, kind, "-c", "wal_level=logical"), testbed.Own(t, kind)

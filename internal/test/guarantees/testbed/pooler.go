@@ -15,10 +15,7 @@ import (
 
 // Through is the engine behind a pooler.
 func (e *Engine) Through(pooler *servers.Server) *Engine {
-	return &Engine{
-		Server: pooler, Admin: e.Admin, Postgres: e.Postgres, Pooled: true,
-		census: e.census, views: e.views,
-	}
+	return &Engine{Server: pooler, Admin: e.Admin, Postgres: e.Postgres, Pooled: true, census: e.census, views: e.views}
 }
 
 // PgBouncer is the newest PostgreSQL behind a PgBouncer in transaction mode, which shares the
