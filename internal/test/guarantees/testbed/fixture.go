@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"database/sql"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -246,4 +248,22 @@ func (f *Fixture[Tx]) OnceKey(name string, prefixes ...string) string {
 		}
 		return key
 	}
+}
+
+// OrdinaryUser is a user of MySQL or MariaDB who has no privileges but those that locks take, and
+// further ones. Its name is the fixture's label, with a suffix.
+func OrdinaryUser(t *testing.T, f *Fixture[*sql.Tx], suffix string, further ...string) *mysql.Config {
+	t.Helper()
+	name := f.Label + suffix
+	user := "'" + name + "'@'%'"
+	f.AsAdmin(t, "CREATE USER "+user)
+	t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
+	grants := append([]string{"GRANT SELECT, UPDATE ON " + f.Table(), "GRANT ALL ON " + f.Label + ".*"}, further...)
+	for _, grant := range grants {
+		f.AsAdmin(t, grant+" TO "+user)
+	}
+	config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	config.User, config.Passwd = name, ""
+	return config
 }

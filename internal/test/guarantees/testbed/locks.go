@@ -3,6 +3,7 @@ package testbed
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -129,3 +130,25 @@ func (c Client[Tx]) Locker(t *testing.T, dsn string, size int, options ...txlock
 
 // ErrorOf is the error of a call whose value does not matter.
 func ErrorOf[T any](_ T, err error) error { return err }
+
+// Take takes a claim that is free.
+func Take[Tx any](t *testing.T, claim *txlock.Claim[Tx], by string, d time.Duration) *txlock.Claimed[Tx] {
+	t.Helper()
+	held := must.Get(claim.TryTake(background, by, d))(t)
+	return held
+}
+
+// StateOf says who has a claim.
+func StateOf[Tx any](t *testing.T, claim *txlock.Claim[Tx]) txlock.ClaimState {
+	t.Helper()
+	state := must.Get(claim.State(background))(t)
+	return state
+}
+
+// IsDone says whether the work of a Once is done.
+func IsDone[Tx any](t *testing.T, once *txlock.Once[Tx]) bool {
+	t.Helper()
+	_, done, err := once.Done(background)
+	require.NoError(t, err)
+	return done
+}
