@@ -46,8 +46,7 @@ func TestDashboard(t *testing.T) {
 	var dashboard struct {
 		Panels []struct{ Targets []struct{ Expr string } }
 	}
-	text := must.Get(os.ReadFile(dashboardFile))(t)
-	require.NoError(t, json.Unmarshal(text, &dashboard))
+	require.NoError(t, json.Unmarshal(must.Get(os.ReadFile(dashboardFile))(t), &dashboard))
 	require.NotEmpty(t, dashboard.Panels)
 	rules := "groups:\n- name: dashboard\n  rules:\n"
 	for i, panel := range dashboard.Panels {

@@ -64,8 +64,7 @@ func TestOrphans(t *testing.T) {
 		status := must.Get(os.ReadFile("/proc/" + pid + "/status"))(t)
 		return strings.Contains(string(status), "PPid:\t"+strconv.Itoa(p.Process.Pid)+"\n")
 	})
-	number := must.Get(strconv.Atoi(pid))(t)
-	require.NoError(t, syscall.Kill(number, syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(must.Get(strconv.Atoi(pid))(t), syscall.SIGKILL))
 	eventually.True(t, "nothing to be left of the daemon", func() bool {
 		_, err := os.Stat("/proc/" + pid)
 		return os.IsNotExist(err)
@@ -110,8 +109,7 @@ func TestLostWithOthers(t *testing.T) {
 		gone(t, pid)
 	}
 	for _, pid := range others {
-		status := must.Get(os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status"))(t)
-		require.False(t, zombie.Match(status))
+		require.False(t, zombie.Match(must.Get(os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status"))(t)))
 	}
 }
 

@@ -43,7 +43,6 @@ func FuzzFenceOf(f *testing.F) {
 		}
 		names := fenceOf(name)
 		require.Equal(t, strings.TrimSuffix(quoted, "`")+"_runs`", names.runs)
-		again := must.Get(server.QuoteTable(names.runs))(t)
-		require.Equal(t, names.runs, again, "it is read back as what it is")
+		require.Equal(t, names.runs, must.Get(server.QuoteTable(names.runs))(t), "it is read back as what it is")
 	})
 }

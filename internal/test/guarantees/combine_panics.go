@@ -45,8 +45,7 @@ func CombinedPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 					p.fails(t, txlock.ErrPanicked)
 				}
 				o.Free(t, o.key)
-				value := must.Get(o.Do(background, 4))(t)
-				require.Equal(t, 8, value)
+				require.Equal(t, 8, must.Get(o.Do(background, 4))(t))
 				require.Equal(t, []int{0, 4}, o.committed(t))
 			})
 		}
@@ -126,8 +125,7 @@ func CombinedWaitPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 			}
 			require.Contains(t, log.One(t, "ERROR", "a batch")["stack"], "combine_panics.go")
 			d.fault = sound
-			value := must.Get(o.Do(background, 4))(t)
-			require.Equal(t, 8, value)
+			require.Equal(t, 8, must.Get(o.Do(background, 4))(t))
 
 			begins, goOn := make(chan struct{}), make(chan struct{})
 			d.fault = func() error {

@@ -218,8 +218,7 @@ func killLeader[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (
 	require.Greater(t, next.begun.Sub(killed), 200*time.Millisecond, "the time that the last one has to learn of it")
 	require.Greater(t, next.number, leading.number)
 	f.Waiters(t, 1) // it campaigns again
-	leader := must.Get(f.Locks.Election(name, "onlooker").Leader(background))(t)
-	require.Equal(t, "rival", leader.Identity)
+	require.Equal(t, "rival", must.Get(f.Locks.Election(name, "onlooker").Leader(background))(t).Identity)
 	next.end <- nil
 	require.NoError(t, testbed.Receive(t, rival.over))
 	again := testbed.Receive(t, me.terms)
@@ -253,8 +252,7 @@ func LateRecord[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	lateRecord := func() { late(sql.Write.With(leading.number-1, "late", hash)) }
 	lateRecord()
 	late(sql.Resign.With(hash, leading.number-1))
-	leader := must.Get(f.Locks.Election(name, "me").Leader(background))(t)
-	require.Equal(t, "me", leader.Identity)
+	require.Equal(t, "me", must.Get(f.Locks.Election(name, "me").Leader(background))(t).Identity)
 
 	// Who writes the record locks it, and the one before is there until it commits. It has gone.
 	leading.end <- nil

@@ -94,8 +94,7 @@ func ExecCommits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		_, err := s.Locks.Rows(s.table, "note", "same").Exec(background, same)
 		require.NoError(t, err, "rows by a column that is not unique")
 	}
-	affected := must.Get(m.TryExec(background, s.insert(4)))(t)
-	require.Equal(t, []int64{1}, affected)
+	require.Equal(t, []int64{1}, must.Get(m.TryExec(background, s.insert(4)))(t))
 	note := ""
 	require.NoError(t, s.Admin.QueryRow("SELECT note FROM "+s.table+" WHERE id = 4 AND n IS NULL").Scan(&note))
 	require.Equal(t, "it's new? 'quoted'", note)

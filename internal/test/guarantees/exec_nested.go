@@ -23,8 +23,7 @@ func ExecNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newStock(t, testbed.NewFixture(t, e, c))
 	err := s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		for i, key := range []string{s.key, s.Key("outer"), s.Key("further")} {
-			affected := must.Get(s.Locks.Mutex(key).Exec(ctx, s.take(1)))(t)
-			require.Equal(t, []int64{1}, affected)
+			require.Equal(t, []int64{1}, must.Get(s.Locks.Mutex(key).Exec(ctx, s.take(1)))(t))
 			require.ErrorIs(t, testbed.ErrorOf(s.Locks.Mutex(key).Exec(ctx, s.insert(3), s.take(7))), txlock.ErrRows)
 			_, err := s.Locks.Mutex(s.Key("never")).Exec(ctx, s.insert(3), s.statement("UPDAT stock "+strconv.Itoa(i)))
 			require.ErrorContains(t, err, "statement 2")
@@ -164,8 +163,7 @@ func ExecPassesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 		read.Into = []any{&note}
 		mark := s.statement("UPDATE stock SET n = 77 WHERE note = @", &note)
 		mark.Rows = 1
-		affected := must.Get(exec(s.take(1), parent, child, read, mark))(t)
-		require.Equal(t, []int64{1, 1, 1, 1, 1}, affected)
+		require.Equal(t, []int64{1, 1, 1, 1, 1}, must.Get(exec(s.take(1), parent, child, read, mark))(t))
 		require.Equal(t, 10*(i+1)+2, id)
 		require.Equal(t, 77, s.Total(t, fmt.Sprintf("SELECT n FROM %s WHERE id = %d", s.table, id)))
 

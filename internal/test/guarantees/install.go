@@ -215,8 +215,7 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		testbed.Unlock(t, testbed.Lock(t, other.Locks.Semaphore("api", 2)))
 		claimed := testbed.Take(t, other.Locks.Claim("seat"), "me $1 ? {}", time.Minute)
 		require.NoError(t, claimed.Do(background, idle[Tx]))
-		ran := must.Get(other.Locks.Once("job").Do(background, idle[Tx]))(t)
-		require.True(t, ran)
+		require.True(t, must.Get(other.Locks.Once("job").Do(background, idle[Tx]))(t))
 		require.ErrorIs(t, testbed.ErrorOf(other.Locks.Election("e", "me").Leader(background)), txlock.ErrNoLeader)
 	}
 	for _, broken := range []string{

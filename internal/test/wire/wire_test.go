@@ -169,8 +169,7 @@ func TestWhatIsUnderWayArrivesBeforeTheEnd(t *testing.T) {
 	must.Get(client.Write([]byte("last words")))(t)
 	require.NoError(t, client.Close())
 	require.NoError(t, server.SetDeadline(time.Now().Add(enough)))
-	text := must.Get(io.ReadAll(server))(t)
-	require.Equal(t, "last words", string(text))
+	require.Equal(t, "last words", string(must.Get(io.ReadAll(server))(t)))
 }
 
 func TestBurstsAreRoundTrips(t *testing.T) {

@@ -50,8 +50,7 @@ func TestGrantsOfKinds(t *testing.T) {
 }
 
 func useAll[Tx any](t *testing.T, locks *txlock.Locker[Tx], work func(context.Context, Tx) error) {
-	ran := must.Get(locks.Once("a").Do(background, work))(t)
-	require.True(t, ran)
+	require.True(t, must.Get(locks.Once("a").Do(background, work))(t))
 	require.NoError(t, locks.Once("a").Forget(background))
 	claim := must.Get(locks.Claim("a").TryTake(background, "me", time.Minute))(t)
 	must.Get(claim.Extend(background, time.Minute))(t)
@@ -59,8 +58,7 @@ func useAll[Tx any](t *testing.T, locks *txlock.Locker[Tx], work func(context.Co
 	require.NoError(t, claim.Release(background))
 	require.NoError(t, locks.Semaphore("a", 2).Do(background, work))
 	require.NoError(t, locks.Election("a", "me").Lead(background, func(context.Context, int64) error {
-		leader := must.Get(locks.Election("a", "me").Leader(background))(t)
-		require.Equal(t, "me", leader.Identity)
+		require.Equal(t, "me", must.Get(locks.Election("a", "me").Leader(background))(t).Identity)
 		return nil
 	}))
 	must.Get(locks.Sweep(background, time.Hour))(t)

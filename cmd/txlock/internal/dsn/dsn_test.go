@@ -89,8 +89,7 @@ func TestMySQLEncrypted(t *testing.T) {
 func TestPasswordOfEnvironment(t *testing.T) {
 	environment := func(name string) string { return map[string]string{"MYSQL_PWD": "hidden thing"}[name] }
 	server := must.Get(dsn.Parse("mysql://u@h/d", environment))(t)
-	config := must.Get(mysql.ParseDSN(server.Driver))(t)
-	require.Equal(t, "hidden thing", config.Passwd)
+	require.Equal(t, "hidden thing", must.Get(mysql.ParseDSN(server.Driver))(t).Passwd)
 	require.Equal(t, "a xxxxx b", server.Redact("a hidden thing b"))
 	server = must.Get(dsn.Parse("u@tcp(h)/d", environment))(t)
 	require.Contains(t, server.Driver, "u:hidden thing@")
@@ -184,8 +183,7 @@ func TestPostgresWithoutLimit(t *testing.T) {
 		t.Setenv("PGCONNECT_TIMEOUT", value) // pgx reads it from the environment by itself
 		server := must.Get(dsn.Parse("postgres://u:p@h:1/d", os.Getenv))(t)
 		require.Equal(t, timeout, server.Timeout)
-		config := must.Get(pgx.ParseConfig(server.Driver))(t)
-		require.Equal(t, timeout, config.ConnectTimeout)
+		require.Equal(t, timeout, must.Get(pgx.ParseConfig(server.Driver))(t).ConnectTimeout)
 	}
 }
 

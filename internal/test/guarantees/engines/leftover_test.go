@@ -78,8 +78,7 @@ func TestLeaderWithoutAutocommit(t *testing.T) {
 			require.NoError(t, f.Locks.Election(f.Key("election"), "me").Lead(background,
 				func(_ context.Context, term int64) error {
 					number = term
-					leader := must.Get(onlooker.Leader(background))(t)
-					require.Equal(t, term, leader.Term)
+					require.Equal(t, term, must.Get(onlooker.Leader(background))(t).Term)
 					return nil
 				}))
 			require.ErrorIs(t, testbed.ErrorOf(onlooker.Leader(background)), txlock.ErrNoLeader)
@@ -101,8 +100,7 @@ func TestOnceWhereReadsAreDirty(t *testing.T) {
 		}
 		locks, _ := callersPool(t, f, url.Values{level: {"'READ-UNCOMMITTED'"}})
 		key, tx := f.OnceKey("dirty", "once:"), f.Guest(t)
-		first := must.Get(f.Locks.Once(key).DoTx(background, tx))(t)
-		require.True(t, first)
+		require.True(t, must.Get(f.Locks.Once(key).DoTx(background, tx))(t))
 		require.False(t, testbed.IsDone(t, locks.Once(key)))
 		require.NoError(t, f.End(background, tx, true))
 	})
@@ -118,8 +116,7 @@ func TestStrictMode(t *testing.T) {
 			require.NoError(t, locks.Mutex(f.Key("k")).Shared().Do(background, idle[*sql.Tx]))
 			require.NoError(t, locks.Semaphore(f.Key("k"), 2).Do(background, idle[*sql.Tx]))
 			for _, want := range []bool{true, false} {
-				ran := must.Get(locks.Once(f.Key(mode)).Do(background, idle[*sql.Tx]))(t)
-				require.Equal(t, want, ran)
+				require.Equal(t, want, must.Get(locks.Once(f.Key(mode)).Do(background, idle[*sql.Tx]))(t))
 			}
 		}
 	})

@@ -40,8 +40,7 @@ func TestStatementsOfDB(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, ofDB.Close()) })
 			require.NoError(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
 				require.NoError(t, testbed.ErrorOf(tx.StmtContext(ctx, ofDB).ExecContext(ctx)))
-				ofTx := must.Get(tx.PrepareContext(ctx, text))(t)
-				require.NoError(t, testbed.ErrorOf(ofTx.ExecContext(ctx)))
+				require.NoError(t, testbed.ErrorOf(must.Get(tx.PrepareContext(ctx, text))(t).ExecContext(ctx)))
 				return f.Exec(ctx, tx, text)
 			}))
 		})

@@ -80,8 +80,7 @@ func killBackend(t *testing.T, e *testbed.Engine) {
 	t.Helper()
 	var pid int
 	require.NoError(t, e.Admin.QueryRow("SELECT pg_backend_pid()").Scan(&pid))
-	process := must.Get(os.FindProcess(pid))(t)
-	require.NoError(t, process.Kill())
+	require.NoError(t, must.Get(os.FindProcess(pid))(t).Kill())
 }
 
 // A logical replica takes over, as at the switch of a blue/green deployment. It has the rows of its

@@ -192,8 +192,7 @@ func copiedDatabase(t *testing.T, e *testbed.Engine) {
 		shown := must.Get(here.Inspect(background))(t)
 		return len(shown) == 1 && shown[0].Holder != nil && len(shown[0].Waiters) == 1
 	})
-	shown := must.Get(there.Inspect(background))(t)
-	require.Empty(t, shown)
+	require.Empty(t, must.Get(there.Inspect(background))(t))
 	testbed.Unlock(t, held)
 	require.NoError(t, testbed.Receive(t, waits))
 }
