@@ -136,8 +136,7 @@ func (p *process) line(t *testing.T) string {
 // number waits for a line that is a number.
 func (p *process) number(t *testing.T) int {
 	t.Helper()
-	number := must.Get(strconv.Atoi(p.line(t)))(t)
-	return number
+	return must.Get(strconv.Atoi(p.line(t)))(t)
 }
 
 // send writes a line to standard input.

@@ -19,8 +19,7 @@ import (
 // all are the findings of a check.
 func all(t *testing.T, look func(context.Context, report) (string, error)) []Finding {
 	t.Helper()
-	findings := must.Get(run(t.Context(), []check{{"it", look}}, func(error) bool { return true }))(t)
-	return findings
+	return must.Get(run(t.Context(), []check{{"it", look}}, func(error) bool { return true }))(t)
 }
 
 func severityOf(t *testing.T, findings []Finding, check string) Severity {

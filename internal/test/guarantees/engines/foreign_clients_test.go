@@ -328,6 +328,5 @@ func (s *stage) addressOf(t *testing.T) string {
 
 func (s *stage) config(t *testing.T) *mysql.Config {
 	t.Helper()
-	c := must.Get(mysql.ParseDSN(s.DSNFor(s.label, "", nil)))(t)
-	return c
+	return must.Get(mysql.ParseDSN(s.DSNFor(s.label, "", nil)))(t)
 }

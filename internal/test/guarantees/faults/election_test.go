@@ -34,8 +34,7 @@ func termIn(t *testing.T, line string) int64 {
 	t.Helper()
 	text, ok := strings.CutPrefix(line, "leads ")
 	require.True(t, ok, line)
-	term := must.Get(strconv.ParseInt(text, 10, 64))(t)
-	return term
+	return must.Get(strconv.ParseInt(text, 10, 64))(t)
 }
 
 // successor campaigns, waits at the server, and says with which term it leads, and since when.

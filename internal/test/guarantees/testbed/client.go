@@ -57,8 +57,7 @@ func (c Client[Tx]) Begin(t *testing.T, dsn string, level sql.IsolationLevel) Tx
 // Read is what a query of one value returns in a transaction.
 func (c Client[Tx]) Read(t *testing.T, tx Tx, query string) string {
 	t.Helper()
-	value := must.Get(c.Query(background, tx, query))(t)
-	return value
+	return must.Get(c.Query(background, tx, query))(t)
 }
 
 var pgxClient = Client[pgx.Tx]{

@@ -21,8 +21,7 @@ func Lock[Tx any](t *testing.T, m *txlock.Mutex[Tx]) *txlock.Lock {
 // LockIn is Lock with a context, such as that of another Lock.
 func LockIn[Tx any](t *testing.T, ctx context.Context, m *txlock.Mutex[Tx]) *txlock.Lock {
 	t.Helper()
-	lock := must.Get(m.Lock(ctx))(t)
-	return lock
+	return must.Get(m.Lock(ctx))(t)
 }
 
 // TryLock is a lock that is granted without a wait.
@@ -34,8 +33,7 @@ func TryLock[Tx any](t *testing.T, m *txlock.Mutex[Tx]) *txlock.Lock {
 // TryLockIn is TryLock with a context.
 func TryLockIn[Tx any](t *testing.T, ctx context.Context, m *txlock.Mutex[Tx]) *txlock.Lock {
 	t.Helper()
-	lock := must.Get(m.TryLock(ctx))(t)
-	return lock
+	return must.Get(m.TryLock(ctx))(t)
 }
 
 // Unlock releases locks, none of which is lost.
@@ -43,6 +41,16 @@ func Unlock(t *testing.T, locks ...*txlock.Lock) {
 	t.Helper()
 	for _, lock := range locks {
 		require.NoError(t, lock.Unlock(background))
+	}
+}
+
+// Keeps waits for a while, in which a lock must not be lost.
+func Keeps(t *testing.T, lock *txlock.Lock, d time.Duration) {
+	t.Helper()
+	select {
+	case <-lock.Context().Done():
+		t.Fatal(context.Cause(lock.Context()))
+	case <-time.After(d):
 	}
 }
 
@@ -134,15 +142,13 @@ func ErrorOf[T any](_ T, err error) error { return err }
 // Take takes a claim that is free.
 func Take[Tx any](t *testing.T, claim *txlock.Claim[Tx], by string, d time.Duration) *txlock.Claimed[Tx] {
 	t.Helper()
-	held := must.Get(claim.TryTake(background, by, d))(t)
-	return held
+	return must.Get(claim.TryTake(background, by, d))(t)
 }
 
 // StateOf says who has a claim.
 func StateOf[Tx any](t *testing.T, claim *txlock.Claim[Tx]) txlock.ClaimState {
 	t.Helper()
-	state := must.Get(claim.State(background))(t)
-	return state
+	return must.Get(claim.State(background))(t)
 }
 
 // IsDone says whether the work of a Once is done.
