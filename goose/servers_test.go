@@ -7,12 +7,10 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,13 +40,10 @@ type engine struct {
 
 var engines []*engine
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-func runTests(m *testing.M) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func TestMain(m *testing.M) {
+	ctx := context.Background()
 	kinds := []servers.Kind{servers.Postgres15, servers.Postgres18, servers.MySQL, servers.MariaDB}
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	os.Exit(servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		e := &engine{Server: server, driver: "mysql", dialect: goose.DialectMySQL}
 		switch server.Kind {
 		case servers.Postgres15:
@@ -75,7 +70,7 @@ func runTests(m *testing.M) int {
 		}
 		engines = append(engines, e)
 		return e.admin, nil
-	}, m.Run)
+	}, m.Run))
 }
 
 func (e *engine) postgres() bool { return e.Kind == servers.Postgres15 || e.Kind == servers.Postgres18 }

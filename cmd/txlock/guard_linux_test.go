@@ -109,7 +109,7 @@ func TestLostWithOthers(t *testing.T) {
 		gone(t, pid)
 	}
 	for _, pid := range others {
-		require.False(t, zombie.Match(must.Get(os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status"))(t)))
+		require.False(t, zombie.Match(must.Get(os.ReadFile("/proc/"+strconv.Itoa(pid)+"/status"))(t)))
 	}
 }
 

@@ -67,7 +67,7 @@ func runTests(m *testing.M) int {
 	if output, err := exec.CommandContext(ctx, "go", "build", "-race", "-o", binary, ".").CombinedOutput(); err != nil {
 		return complain(fmt.Errorf("%w: %s", err, output))
 	}
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	return servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
 		if err != nil {
 			return nil, err

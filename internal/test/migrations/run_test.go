@@ -68,7 +68,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	kinds := []servers.Kind{servers.Postgres15, servers.Postgres18}
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	return servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		e := &engine{Server: server}
 		var err error
 		if e.admin, err = sql.Open("pgx", server.DSN); err != nil {

@@ -18,10 +18,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 // WithPool is dsn with a limit on the pool of postgres.Open or mysql.Open. 0: as it comes.
@@ -170,9 +172,11 @@ func cacheFolder() (string, error) {
 }
 
 // RunOn starts a server of each kind, all at once, calls prepare with one after the other, calls
-// run, and returns an exit code. At the end, and also on an error or when ctx ends, it closes what
+// run, and returns an exit code. At the end, and also on an error or an interrupt, it closes what
 // prepare returned and then stops the servers. What prepare returns beside an error is closed too.
-func RunOn(ctx context.Context, kinds []Kind, prepare func(*Server) (io.Closer, error), run func() int) int {
+func RunOn(kinds []Kind, prepare func(*Server) (io.Closer, error), run func() int) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	started, failed := make([]*Server, len(kinds)), make([]error, len(kinds))
 	var group sync.WaitGroup
 	for i, kind := range kinds {

@@ -8,8 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 	"time"
 
@@ -38,21 +36,15 @@ var engines []*engine
 
 func TestMain(m *testing.M) {
 	flag.Parse() // the tier depends on -short
-	os.Exit(runTests(m))
-}
-
-func runTests(m *testing.M) int {
-	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	kinds := tier.Pick(servers.Newest(), servers.Newest(), servers.Kinds())
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	os.Exit(servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
 		if err != nil {
 			return nil, err
 		}
 		engines = append(engines, e)
 		return e.admin, nil
-	}, m.Run)
+	}, m.Run))
 }
 
 func newEngine(server *servers.Server) (e *engine, err error) {

@@ -10,13 +10,11 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -65,13 +63,8 @@ func Main(m *testing.M, kinds []servers.Kind, further ...servers.Kind) {
 		os.Exit(playPart(part))
 	}
 	flag.Parse() // the tier depends on -short
-	os.Exit(runTests(m, slices.Concat(tier.Pick(nil, nil, further), kinds)))
-}
-
-func runTests(m *testing.M, kinds []servers.Kind) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	kinds = slices.Concat(tier.Pick(nil, nil, further), kinds)
+	os.Exit(servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		fmt.Printf("%s: %s\n", server.Name, server.Origin)
 		e, err := NewEngine(server)
 		if err != nil {
@@ -87,7 +80,7 @@ func runTests(m *testing.M, kinds []servers.Kind) int {
 			code = 1
 		}
 		return code
-	})
+	}))
 }
 
 // unavoidable are goroutines that nobody looks for behind all tests.
