@@ -108,7 +108,7 @@ func untilKilled(t *testing.T, e *testbed.Engine, workers int, within int64, fir
 }
 
 func TestClaimKilledAtCommit(t *testing.T) {
-	testbed.EachOpened(t, claimKilledAtCommit[pgx.Tx], claimKilledAtCommit[*sql.Tx])
+	eachOpened(t, claimKilledAtCommit[pgx.Tx], claimKilledAtCommit[*sql.Tx])
 }
 
 // A server is killed while many take claims and release every other one. Afterwards each that was
@@ -180,9 +180,7 @@ func own[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], options 
 	return e, f
 }
 
-func TestHolderKilled(t *testing.T) {
-	testbed.EachOpened(t, holderKilled[pgx.Tx], holderKilled[*sql.Tx])
-}
+func TestHolderKilled(t *testing.T) { eachOpened(t, holderKilled[pgx.Tx], holderKilled[*sql.Tx]) }
 
 // A holder that dies frees the lock at once, not when its lease ends, in a Lock as well as in a Do.
 func holderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
@@ -202,9 +200,7 @@ func holderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 }
 
-func TestWaiterKilled(t *testing.T) {
-	testbed.EachOpened(t, waiterKilled[pgx.Tx], waiterKilled[*sql.Tx])
-}
+func TestWaiterKilled(t *testing.T) { eachOpened(t, waiterKilled[pgx.Tx], waiterKilled[*sql.Tx]) }
 
 // A waiter that dies neither lets the next one in early, nor keeps it out.
 func waiterKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {

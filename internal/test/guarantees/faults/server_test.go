@@ -93,9 +93,7 @@ func serverKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 }
 
-func TestUnlockBounded(t *testing.T) {
-	testbed.EachOpened(t, unlockBounded[pgx.Tx], unlockBounded[*sql.Tx])
-}
+func TestUnlockBounded(t *testing.T) { eachOpened(t, unlockBounded[pgx.Tx], unlockBounded[*sql.Tx]) }
 
 // A release that the server does not confirm returns an error in time, and the lock is free once
 // the server answers again.
