@@ -83,8 +83,7 @@ func breaks(t *testing.T, e *engine) {
 
 // Of several sessions that share a lock, break ends the one that it is told.
 func TestBreakReader(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	driver := must.Get(postgres.Open(context.Background(), f.url))(t)
 	locks := txlock.New(driver)
 	defer locks.Close()

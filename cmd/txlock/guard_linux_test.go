@@ -42,8 +42,7 @@ func succeed(err error) {
 
 // A process that has ended, but that nobody waits for, does not keep txlock waiting after a loss.
 func TestZombies(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	c := command([]string{"TXLOCK_DSN=" + f.url, roleVariable + "=negligent"}, "run", "k", "--grace", "1h", "--", "sh",
 		"-c", `sleep 1000 & echo $!; wait`)
 	c.Path, c.Args = os.Args[0], append([]string{os.Args[0], binary}, c.Args[1:]...)
@@ -56,8 +55,7 @@ func TestZombies(t *testing.T) {
 
 // An orphan becomes a child of txlock, which waits for it when it ends. Nothing of it is left.
 func TestOrphans(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	p := f.start(t, "run", "k", "--", "sh", "-c", `(setsid sh -c 'echo $$; exec sleep 1000' &); cat`)
 	pid := p.line(t)
 	eventually.True(t, "the daemon to lose its parent", func() bool {
@@ -78,8 +76,7 @@ func TestOrphans(t *testing.T) {
 // What the process had started before it became txlock does not belong to the command, and neither
 // does what that starts and abandons. It survives a loss.
 func TestLostWithOthers(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	// One descendant of the command has left the group, one has lost its parent. Both outlive it.
@@ -115,8 +112,7 @@ func TestLostWithOthers(t *testing.T) {
 
 // What a command starts after it was told to end gets the same grace period, and is ended too.
 func TestLostWithLate(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	p := f.start(t, "run", "k", "--grace", "3s", "--", "sh", "-c",
 		`trap 'setsid sleep 1000 & echo $!; exit' TERM; echo ready; while :; do sleep 0.05; done`)
 	require.Equal(t, "ready", p.line(t))
@@ -129,8 +125,7 @@ func TestLostWithLate(t *testing.T) {
 // If /proc has other process numbers than txlock's own, txlock ignores it.
 func TestForeignProc(t *testing.T) {
 	require.Zero(t, os.Getuid(), "only root makes a namespace of processes")
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "k", "--grace", "1h", "--", "sh", "-c",
 		"echo ready; sleep 1000 & wait")
 	c.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
@@ -144,8 +139,7 @@ func TestForeignProc(t *testing.T) {
 // user may run but not read.
 func TestHiddenProc(t *testing.T) {
 	require.Zero(t, os.Getuid(), "only root mounts a /proc")
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	require.NoError(t, os.Chmod(filepath.Dir(binary), 0o755)) // the umask may have removed these bits
 	require.NoError(t, os.Chmod(binary, 0o755))
 	unreadable := filepath.Join(filepath.Dir(binary), "sh")
@@ -165,8 +159,7 @@ func TestHiddenProc(t *testing.T) {
 
 // A txlock that is killed takes its command with it, because its lock is free then.
 func TestKilled(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	p := f.start(t, "run", "k", "--", "sh", "-c", `echo $$; while :; do sleep 0.05; done`)
 	pid := p.number(t)
 	require.NoError(t, p.Process.Kill())
@@ -200,8 +193,7 @@ func TestArguments(t *testing.T) {
 
 // A command that is stopped together with txlock continues together with it.
 func TestStopped(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	p := f.play(t, "halting", "k")
 	p.send(t, "pid")
 	child := p.line(t)
@@ -237,8 +229,7 @@ func lostUnseen(t *testing.T, e *engine) {
 
 // So does a lock whose lease ends meanwhile, even if the server stays silent.
 func TestLostInSilence(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	direct := *f
 	proxy := f.proxied(t, 10)
 	p := f.play(t, "patient", "k", "--lease", "5s")

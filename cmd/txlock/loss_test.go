@@ -44,8 +44,7 @@ func lost(t *testing.T, e *engine) {
 }
 
 func TestLostWithDescendants(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	// What the command has started is ended too: if it ignores SIGTERM although the command does
 	// not, if it has left the group, and if its parent has left it, as a daemon's does.
 	scripts := []string{
@@ -203,8 +202,7 @@ func fullPipe(t *testing.T) (reader, full *os.File) {
 
 // A full standard error does not keep a granted lock from its command.
 func TestGrantedUnheard(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	holder := f.play(t, "patient", "k")
 	_, full := fullPipe(t)
 	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "-v", "k", "--", "echo", "mine")
@@ -226,8 +224,7 @@ func TestGrantedUnheard(t *testing.T) {
 // A full standard error, such as a terminal halted by ctrl-S, does not delay the end of the
 // command.
 func TestLostUnheard(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	reader, full := fullPipe(t)
 	c := command([]string{"TXLOCK_DSN=" + f.url, roleVariable + "=polite"}, "run", "k", "--", os.Args[0])
 	c.Stderr = full
@@ -259,8 +256,7 @@ func lease(t *testing.T, e *engine) {
 
 // A try that the server does not answer ends after the time for connecting. It is not a conflict.
 func TestTryUnanswered(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	unlock := f.lockTable(t)
 	f.proxied(t, 5)
 	r := f.run(t, "run", "--try", "-E", "0", "k", "--", "echo", "never")
@@ -272,8 +268,7 @@ func TestTryUnanswered(t *testing.T) {
 
 // A release that the server does not confirm differs from a loss. A signal ends the wait for it.
 func TestReleaseUnconfirmed(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	for _, last := range []struct{ code, want int }{{0, 76}, {3, 3}, {0, 128 + int(syscall.SIGINT)}} {
 		through := *f
 		proxy := through.proxied(t, 10)

@@ -149,6 +149,13 @@ func installed(t *testing.T, e *engine) *fixture {
 	return f
 }
 
+// onPostgres is the fixture of a test that runs on PostgreSQL alone, in parallel with all others.
+func onPostgres(t *testing.T) *fixture {
+	t.Helper()
+	t.Parallel()
+	return installed(t, engines[0])
+}
+
 // urlWith is the URL of the fixture's database, for another user unless user is nil.
 func (f *fixture) urlWith(t *testing.T, user *url.Userinfo) string {
 	t.Helper()

@@ -207,8 +207,7 @@ func interruptedWait(t *testing.T, e *engine) {
 }
 
 func TestIgnoredSignals(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	// A signal that was ignored from the start, as under nohup, stays ignored, also for the
 	// command.
 	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "k", "--", "sh", "-c",
@@ -222,8 +221,7 @@ func TestIgnoredSignals(t *testing.T) {
 }
 
 func TestCommandNotFound(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(folder+"/text", []byte("not a program"), 0o644))
 	require.NoError(t, os.WriteFile(folder+"/program", []byte("no program either"), 0o755))
@@ -241,8 +239,7 @@ func TestCommandNotFound(t *testing.T) {
 
 // A wait that a limit of the server ends is an error. It does not mean that another holds the lock.
 func TestServersLimit(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	holder := f.play(t, "patient", "k")
 	f.do(t, "ALTER DATABASE "+f.database+" SET statement_timeout = '2s'")
 	for _, more := range [][]string{nil, {"--wait", "1h"}} {
@@ -270,8 +267,7 @@ func TestLeaseLimits(t *testing.T) {
 // In containers many processes have the same number. A holder or waiter with txlock's own number is
 // not taken for txlock.
 func TestSameProcess(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	driver, err := postgres.Open(background, f.url)
 	require.NoError(t, err)
 	locks := txlock.New(driver)
@@ -323,8 +319,7 @@ func as(process int, locks *txlock.Locker[pgx.Tx], key string, locked, release c
 
 // A txlock inside another one with the same key says what it is about to wait for.
 func TestNested(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	const warning = "holds k: if that is the same lock, this one waits for itself"
 	r := f.run(t, "run", "a", "k", "--", binary, "run", "--wait", "100ms", "b", "k", "--", "echo", "never")
 	require.Equal(t, 75, r.code)

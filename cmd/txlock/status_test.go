@@ -112,8 +112,7 @@ func status(t *testing.T, e *engine) {
 // A key may contain anything. Neither the table nor JSON passes it on to a terminal as it is; JSON
 // escapes it.
 func TestStatusOfHostileKey(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	key := "mad \x1b]0;\a\u202e\u009b" // PostgreSQL shows 50 bytes of the application, the process and this
 	holder := f.play(t, "patient", key)
 	require.Equal(t, key, f.status(t).Locks[0].Key)

@@ -90,8 +90,7 @@ var escape = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]")
 
 // On a terminal the table fits the width. It has colours, unless NO_COLOR says no.
 func TestStatusOnTerminal(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	holder := f.play(t, "patient", "a-rather-long-key-of-more-than-forty-characters-which-is-cut")
 	s := f.typed(t, nil, "status")
 	require.Zero(t, s.wait(t))
@@ -112,8 +111,7 @@ func TestStatusOnTerminal(t *testing.T) {
 // The live screen uses the terminal's second screen, counts what does not fit, follows locks and
 // size, and leaves the terminal as it was.
 func TestWatch(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	s := f.typed(t, nil, "status", "--watch")
 	before := must.Get(pty.GetsizeFull(s.tty))(t)
 	s.see(t, `\x1b\[\?1049h`)
@@ -146,8 +144,7 @@ func TestWatch(t *testing.T) {
 
 // Break asks first, and ends nothing without a yes.
 func TestBreakOnTerminal(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	holder := f.play(t, "polite", "k")
 	for answer, code := range map[string]int{"n\r": 4, "\r": 4, "perhaps\r": 4, "\x04": 4, "\x03": 130} {
 		s := f.typed(t, nil, "break", "k")
@@ -167,8 +164,7 @@ func TestBreakOnTerminal(t *testing.T) {
 // On a terminal ctrl-C reaches the command once, and txlock forwards other signals. The command may
 // read the terminal.
 func TestRunOnTerminal(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	role := roleVariable + "=patient"
 	s := f.typed(t, []string{role}, "run", "k", "--", os.Args[0])
 	s.see(t, "ready")

@@ -16,8 +16,7 @@ import (
 
 // KilledConnection shows that a connection killed in the middle is an error, from every verb.
 func KilledConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	m := f.Locks.Mutex(f.Key("killed"))
 
 	// Work that notices nothing.

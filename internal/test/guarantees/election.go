@@ -164,8 +164,7 @@ func Resigning[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 // LeadersWork shows that the work of a leader owns nothing: what it does is another owner's.
 func LeadersWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	held := testbed.Lock(t, f.Locks.Mutex(f.Key("outside")))
 	inserted := "INSERT INTO " + table + " VALUES "
 	err := f.Locks.Election(f.Key("work"), "me").Lead(held.Context(), func(ctx context.Context, term int64) error {

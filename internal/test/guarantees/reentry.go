@@ -96,8 +96,7 @@ func ForeignLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 
 // NestedWaitEnds shows that a nested wait that ends leaves the outer lock held.
 func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	holder := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
 	held := f.Locks.Mutex(f.Key("held"))
 	_, err := held.Within(30 * time.Millisecond).Lock(background)
@@ -166,8 +165,7 @@ func opposite[Tx any](t *testing.T, f *testbed.Fixture[Tx], between func()) {
 // work of a Do the second of two calls side by side is an error at once, which costs the first
 // nothing.
 func SharedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	outer := testbed.Lock(t, f.Locks.Mutex(f.Key("shared")))
 	contend(t, 8, 10, func(caller int) error {
 		return testbed.Cycle(outer.Context(), f.Locks.Mutex(f.Key(string(rune('a'+caller)))))

@@ -16,8 +16,7 @@ import (
 // DeadlockRetried shows that two who meet in a deadlock both commit in the end, each once: by the
 // locks of a Do, and by the statements of a Do and an Exec.
 func DeadlockRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key, n int")
+	f, table := testbed.NewTable(t, e, c, "id int primary key, n int")
 	insert(t, f, table, 1, 2)
 	add := func(id int) string { return fmt.Sprintf("UPDATE %s SET n = n + 1 WHERE id = %d", table, id) }
 	both := func() int { return f.Total(t, "SELECT SUM(n * id) FROM "+table) }
@@ -168,8 +167,7 @@ func LossRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 // OnceRetried shows that a Once whose session is killed runs again, unless another has done the
 // work meanwhile, and that a batch of Combine runs again as a whole.
 func OnceRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key, n int")
+	f, table := testbed.NewTable(t, e, c, "id int primary key, n int")
 	insert(t, f, table, 1)
 	add := func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, "UPDATE "+table+" SET n = n + 1") }
 	runs := 0

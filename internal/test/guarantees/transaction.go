@@ -20,8 +20,7 @@ import (
 
 // LockTxHolds shows that LockTx holds until the caller's transaction ends.
 func LockTxHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	a, b := f.Key("a"), f.Key("b")
 	f.Free(t, a, b) // reads the number of slots: LockTx would wait a second for that at most
 	for _, commit := range []bool{true, false} {
@@ -45,8 +44,7 @@ func LockTxHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 // CallersTransaction shows that the caller's transaction stays usable after a missed try, a
 // timeout, a cancel.
 func CallersTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	held, own := f.Key("held"), f.Key("own")
 	holder := testbed.Lock(t, f.Locks.Mutex(held))
 

@@ -278,8 +278,7 @@ func GuestCancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	if e.Pgpool { // a cancel takes a second
 		rounds = 20
 	}
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	m := f.Locks.Mutex(f.Key("race"))
 	tx, won := f.Guest(t), 0
 	for range rounds {

@@ -62,14 +62,13 @@ func TestFixesAtOnce(t *testing.T) {
 		// performance_schema is OFF.
 		servers.MariaDB: {"innodb-lock-wait-timeout: note", "isolation: note", "status: note"},
 	}
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, all, func(t *testing.T, s *site) {
 		s.install(t, txlock.WithFencing())
-		if !e.postgres { // the test servers flush nothing
+		if !s.postgres { // the test servers flush nothing
 			defer s.execute(t, "SET GLOBAL innodb_flush_log_at_trx_commit = 2")
 			defer s.reset(t, "innodb_flush_log_at_trx_commit")
 		}
-		for _, wrong := range wrongs(e.Kind) {
+		for _, wrong := range wrongs(s.Kind) {
 			if changed := globalVariable.FindStringSubmatch(wrong); changed != nil {
 				defer s.reset(t, changed[1])
 			}
@@ -83,7 +82,7 @@ func TestFixesAtOnce(t *testing.T) {
 		}
 		require.Greater(t, len(slices.Compact(checks)), 7, checks)
 		s.execute(t, strings.Join(fixes, "\n"))
-		require.Equal(t, left[e.Kind], s.findings(t))
+		require.Equal(t, left[s.Kind], s.findings(t))
 	})
 }
 
@@ -100,13 +99,12 @@ func TestTableFlag(t *testing.T) {
 
 // A user who may not create the table is told which grants it needs. With them it can.
 func TestMayNotCreate(t *testing.T) {
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, all, func(t *testing.T, s *site) {
 		s.execute(t, "DROP TABLE txlock_slots")
-		if e.postgres { // where Install writes a row into the table of claims, also into another's
+		if s.postgres { // where Install writes a row into the table of claims, also into another's
 			s.execute(t, "DROP TABLE txlock_slots_claims")
 		}
-		db := database.Open(t, map[bool]string{true: "pgx", false: "mysql"}[e.postgres], s.dsn)
+		db := database.Open(t, map[bool]string{true: "pgx", false: "mysql"}[s.postgres], s.dsn)
 		require.ErrorContains(t, s.installOn(db), "denied")
 		fix := find(t, s.examine(t), "table").Fix
 		require.Equal(t, doctor.SQL, fix.Kind)
@@ -123,8 +121,7 @@ func TestMayNotCreate(t *testing.T) {
 
 // A user with CREATE on a pattern, on everything or on the table alone only has to install.
 func TestMayCreate(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		s.execute(t, "DROP TABLE txlock_slots")
 		pattern := "`" + strings.ReplaceAll(s.name, "_", `\_`) + "`.*"
 		for on, may := range map[string]bool{
@@ -143,8 +140,7 @@ func TestMayCreate(t *testing.T) {
 // A missing schema is created. A schema outside the role's search_path must be named.
 func TestNoSchema(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		s.table = "ops.locks"
 		fix := find(t, s.examine(t), "table").Fix
 		require.Equal(t, doctor.SQL, fix.Kind)

@@ -19,13 +19,12 @@ import (
 // A user who may lock is told what each other kind of lock needs. With that, and no more, each verb
 // runs.
 func TestGrantsOfKinds(t *testing.T) {
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, all, func(t *testing.T, s *site) {
 		s.install(t, txlock.WithFencing())
 		for _, suffix := range []string{"_leaders", "_once", "_claims", "_permits"} {
 			s.execute(t, "REVOKE ALL ON txlock_slots"+suffix+" FROM %s")
 		}
-		if !e.postgres {
+		if !s.postgres {
 			s.execute(t, "REVOKE ALL PRIVILEGES, GRANT OPTION FROM %s", "GRANT SELECT, UPDATE ON txlock_slots TO %s")
 		}
 		var found int
@@ -41,7 +40,7 @@ func TestGrantsOfKinds(t *testing.T) {
 		}
 		require.Equal(t, 4, found)
 		require.Equal(t, doctor.OK, find(t, s.examine(t), "kinds").Severity)
-		if e.postgres {
+		if s.postgres {
 			useAll(t, locker(t, postgres.Open, s.dsn), func(context.Context, pgx.Tx) error { return nil })
 		} else {
 			useAll(t, locker(t, txmysql.Open, s.dsn), func(context.Context, *sql.Tx) error { return nil })

@@ -98,8 +98,7 @@ func tokens(t *testing.T, s *site) {
 
 // What an ordinary user may not see is a note, with the grant that is missing.
 func TestMySQLGrants(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		left := []string{"innodb-lock-wait-timeout: note", "isolation: note"}
 		for _, finding := range s.examine(t) {
 			if finding.Check == "replication" || finding.Check == "status" &&
@@ -107,7 +106,7 @@ func TestMySQLGrants(t *testing.T) {
 				s.execute(t, finding.Fix.Text)
 			}
 		}
-		if e.Kind == servers.MariaDB { // its performance_schema is off by default
+		if s.Kind == servers.MariaDB { // its performance_schema is off by default
 			left = append(left, "status: note")
 		}
 		require.Equal(t, left, s.findings(t))
@@ -116,11 +115,10 @@ func TestMySQLGrants(t *testing.T) {
 
 // A setting of the connection string counts, and no statement can undo it.
 func TestMySQLConnectionString(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		config := s.config(t, s.name)
 		isolation := "transaction_isolation"
-		if e.Kind == servers.MariaDB {
+		if s.Kind == servers.MariaDB {
 			isolation = "tx_isolation"
 		}
 		config.Params = map[string]string{"wait_timeout": "10", isolation: "'READ-COMMITTED'"}
@@ -135,8 +133,7 @@ func TestMySQLConnectionString(t *testing.T) {
 
 // The lock table may be in another database, under any name.
 func TestMySQLSchema(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		s.table = "`" + s.name + "`.`the ``slots``'`"
 		finding := find(t, s.examine(t), "table")
 		require.Contains(t, finding.Fix.Text, "txlock install --table '`"+s.name+"`.`the ``slots``'\\''`'\n")
@@ -150,8 +147,7 @@ func TestMySQLSchema(t *testing.T) {
 
 // The timeouts do to locks what the doctor says.
 func TestMySQLTimeoutsCut(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		locks := func(name, value string) *txlock.Locker[*sql.Tx] {
 			config := s.config(t, s.name)
 			config.Params = map[string]string{name: value}
@@ -159,7 +155,7 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 		}
 		held := must.Get(locks("wait_timeout", "100").Mutex("a").Lock(background))(t)
 		limit, value := "max_execution_time", "200"
-		if e.Kind == servers.MariaDB {
+		if s.Kind == servers.MariaDB {
 			limit, value = "max_statement_time", "0.2"
 		}
 		config := s.config(t, s.name)
@@ -169,7 +165,7 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 		require.ErrorIs(t, locks(limit, value).Mutex("a").LockTx(background, tx), txlock.ErrNotAcquired)
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, held.Unlock(background))
-		if e.Kind != servers.MariaDB {
+		if s.Kind != servers.MariaDB {
 			return
 		}
 		s.execute(t, "CREATE TABLE work (n INT)", "INSERT INTO work VALUES (1)")

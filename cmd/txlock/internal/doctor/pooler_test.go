@@ -37,8 +37,7 @@ func (s *site) bounced(t *testing.T, settings ...string) *site {
 
 func TestPgBouncer(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		for _, c := range []struct {
 			name, found, fix string
 			settings, want   []string
@@ -105,8 +104,7 @@ func users(t *testing.T) string {
 // PgBouncer's timeouts do to locks what the doctor says.
 func TestPgBouncerTimeoutsCut(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		locks := func(settings ...string) *txlock.Locker[pgx.Tx] {
 			dsn := s.dsn
 			if len(settings) > 0 {
@@ -130,23 +128,21 @@ func TestPgBouncerTimeoutsCut(t *testing.T) {
 
 // A proxy that only forwards bytes does not matter to a lock.
 func TestForwarded(t *testing.T) {
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, all, func(t *testing.T, s *site) {
 		proxy := must.Get(wire.Listen(s.Address()))(t)
 		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 		direct := s.Address()
 		s.dsn = strings.Replace(s.dsn, direct, proxy.Addr(), 1)
 		findings := s.examine(t)
 		require.Equal(t, s.baseline, ailing(findings))
-		between := map[bool]string{true: "pooler", false: "proxy"}[e.postgres]
+		between := map[bool]string{true: "pooler", false: "proxy"}[s.postgres]
 		require.Contains(t, find(t, findings, between).Found, "the server itself answers")
 	})
 }
 
 // A proxy that speaks MySQL's protocol, such as ProxySQL or MaxScale, numbers its clients itself.
 func TestProxySpeaksProtocol(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		s.dsn = strings.Replace(s.dsn, s.Address(), renumbering(t, s.Address()), 1)
 		findings := s.examine(t)
 		require.Equal(t, replaced(s.baseline, []string{"proxy: warning"}), ailing(findings))

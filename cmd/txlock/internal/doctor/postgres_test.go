@@ -70,8 +70,7 @@ func (s *site) installOn(db *sql.DB, options ...txlock.Option) error {
 
 // The role may lift for itself what the whole server limits.
 func TestPostgresServer(t *testing.T) {
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		// reload has the server read its configuration, and waits until new sessions use it.
 		reload := func(want string) {
 			s.execute(t, "SELECT pg_reload_conf()")
@@ -104,8 +103,7 @@ func TestPostgresFaults(t *testing.T) {
 // tokens is a warning.
 func TestPostgresGrants(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		s.execute(t, "REVOKE ALL ON txlock_slots FROM %s",
 			"GRANT SELECT (slot, slots), UPDATE (slot) ON txlock_slots TO %s")
 		require.Equal(t, s.baseline, s.findings(t), "privileges of columns are enough")
@@ -167,8 +165,7 @@ func TestPostgresSchema(t *testing.T) {
 // No statement can undo a setting of the connection string.
 func TestPostgresConnectionString(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		s.dsn = s.address(t, s.name, s.name, "statement_timeout", "20000", "pool_max_conns", "1")
 		require.Equal(t, replaced(s.baseline, []string{"statement-timeout: warning"}), s.findings(t))
 		finding := find(t, s.examine(t), "statement-timeout")
@@ -208,8 +205,7 @@ func TestStandby(t *testing.T) {
 // The timeouts do to locks what the doctor says.
 func TestPostgresTimeoutsCut(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		locks := func(parameters ...string) *txlock.Locker[pgx.Tx] {
 			return locker(t, postgres.Open, s.address(t, s.name, s.name, parameters...))
 		}
@@ -234,7 +230,7 @@ func TestPostgresTimeoutsCut(t *testing.T) {
 		require.NoError(t, context.Cause(kept.Context()))
 		require.NoError(t, kept.Unlock(background))
 
-		if e.Kind == servers.Postgres15 {
+		if s.Kind == servers.Postgres15 {
 			return
 		}
 		cut := must.Get(locks("transaction_timeout", limit).Mutex("a").Lock(background))(t)

@@ -25,8 +25,7 @@ func TestDoTellsOfTheCommit(t *testing.T) {
 }
 
 func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int unique deferrable initially deferred")
+	f, table := testbed.NewTable(t, e, c, "id int unique deferrable initially deferred")
 	divides := table + "_divides" // raises the error that txlock itself provokes in another transaction
 	f.AsAdmin(t, "CREATE FUNCTION "+divides+"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN 1 / 0; END'")
 	t.Cleanup(func() { f.AsAdmin(t, "DROP FUNCTION "+divides+" CASCADE") })

@@ -85,8 +85,7 @@ func throughPooler[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 
 // killedClient: the server has ended the session of a client that was killed in a Do.
 func killedClient[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int")
+	f, table := testbed.NewTable(t, e, c, "id int")
 	client := e.StartPartner(t, testbed.Part{
 		Plays: "work", DSN: e.DSNFor(f.Label, "", nil), Key: f.Key("a"), Lease: time.Hour,
 		Statement: "INSERT INTO " + table + " VALUES (1)",
@@ -101,8 +100,7 @@ func killedClient[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 // closedInUse: a connection that work has left with a table locked says no goodbye, behind which a
 // router would keep its session.
 func closedInUse[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int")
+	f, table := testbed.NewTable(t, e, c, "id int")
 	err := f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx Tx) error {
 		return f.Exec(ctx, tx, "LOCK TABLES "+table+" READ")
 	})

@@ -21,8 +21,7 @@ func TestRowMovesToAnotherPartition(t *testing.T) {
 }
 
 func rowMoves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int, region int) PARTITION BY LIST (region")
+	f, table := testbed.NewTable(t, e, c, "id int, region int) PARTITION BY LIST (region")
 	f.AsAdmin(t, "CREATE TABLE "+table+"_even PARTITION OF "+table+" FOR VALUES IN (0)")
 	f.AsAdmin(t, "CREATE TABLE "+table+"_odd PARTITION OF "+table+" FOR VALUES IN (1)")
 	f.AsAdmin(t, "CREATE INDEX ON "+table+" (id)")

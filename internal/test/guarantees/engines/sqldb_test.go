@@ -148,8 +148,7 @@ func TestFailedUndo(t *testing.T) {
 func TestDefaultsOfSessions(t *testing.T) {
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		for _, c := range append(testbed.PostgresSQL, testbed.SQLFromPool()) {
-			f := testbed.NewFixture(t, e, c)
-			table := f.MakeTable(t, "level text")
+			f, table := testbed.NewTable(t, e, c, "level text")
 			locks := f.AnotherBy(t, f.DSNFor(f.Label, "", url.Values{
 				"default_transaction_isolation": {"serializable"}, "default_transaction_read_only": {"on"},
 				"statement_cache_capacity": {"16"},

@@ -184,8 +184,7 @@ func TestHolderKilled(t *testing.T) { eachOpened(t, holderKilled[pgx.Tx], holder
 
 // A holder that dies frees the lock at once, not when its lease ends, in a Lock as well as in a Do.
 func holderKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	insert := "INSERT INTO " + table + " VALUES (1)"
 	for part, ready := range map[string]string{"hold": "holds", "work": "working"} {
 		holder := e.StartPartner(t, testbed.Part{

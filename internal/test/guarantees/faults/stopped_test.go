@@ -24,8 +24,7 @@ func TestHolderStopped(t *testing.T) { eachOpened(t, holderStopped[pgx.Tx], hold
 // A holder that is stopped for longer than its lease loses the lock. When it goes on it is told so,
 // and cannot commit.
 func holderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	insert := "INSERT INTO " + table + " VALUES (1)"
 	holders, grants := map[string]*testbed.Partner{}, map[string]<-chan time.Time{}
 	for part, ready := range map[string]string{"hold": "holds", "work": "working"} {

@@ -102,8 +102,7 @@ func rowOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], table, value string) tx
 // A row held by a client that does not use txlock shows that holder, and a caller of txlock as its
 // waiter: alone, and in a transaction of its own.
 func strangerHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
 	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
 	id := must.Get(f.Query(background, stranger, f.SessionSQL()))(t)

@@ -51,6 +51,13 @@ func NewFixture[Tx any](t *testing.T, e *Engine, c Client[Tx]) *Fixture[Tx] {
 	return NewSizedFixture(t, e, c, PoolSize, "")
 }
 
+// NewTable is NewFixture with a table of these columns.
+func NewTable[Tx any](t *testing.T, e *Engine, c Client[Tx], columns string) (f *Fixture[Tx], table string) {
+	t.Helper()
+	f = NewFixture(t, e, c)
+	return f, f.MakeTable(t, columns)
+}
+
 // NewSizedFixture is NewFixture with a limit of connections. It connects through address, if that
 // is not empty.
 func NewSizedFixture[Tx any](t *testing.T, e *Engine, c Client[Tx], size int, address string,
