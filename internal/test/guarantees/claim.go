@@ -197,8 +197,7 @@ func ClaimWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		})
 		require.ErrorIs(t, testbed.ErrorOf(s.claim.TryTake(background, "another", time.Minute)), txlock.ErrNotAcquired)
 		_, err := s.claim.Within(150*time.Millisecond).Take(background, "another", time.Minute)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 		return s.sell("late")(ctx, tx)
 	}))
 	require.Equal(t, 1, s.sold(t))
@@ -269,8 +268,7 @@ func ClaimWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	held := s.take(t, "first")
 	eventually.Every(t, "a wait ends between two tries", testbed.PollEvery, func() bool {
 		_, err := s.claim.Within(500*time.Millisecond).Take(background, "second", time.Minute)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 		var by *txlock.HeldError
 		return errors.As(err, &by) && by.By == "first"
 	})
@@ -288,9 +286,7 @@ func ClaimWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	done := later(s.Locks, "second", time.Minute)
 	s.Unused(t)
 	cancel()
-	err := testbed.Receive(t, done)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.Canceled)
+	testbed.ErrorIs(t, testbed.Receive(t, done), txlock.ErrNotAcquired, context.Canceled)
 
 	// Another process releases it, and then the time is over.
 	ctx = background

@@ -152,8 +152,7 @@ func CombinedWaitFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		}
 		for _, p := range all {
 			if err := p.fails(t, nil); !killed {
-				require.ErrorIs(t, err, txlock.ErrNotAcquired)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
+				testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 			}
 		}
 		require.Equal(t, 2, asked)

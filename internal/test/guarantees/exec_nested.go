@@ -189,8 +189,7 @@ func ExecWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.NotEmpty(t, session)
 	require.ErrorIs(t, testbed.ErrorOf(m.TryExec(background, s.take(1))), txlock.ErrNotAcquired)
 	_, err := m.Within(50*time.Millisecond).Exec(background, s.take(1))
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 	ctx, cancel := context.WithCancel(background)
 	done := make(chan error, 1)
 	start := func(m *txlock.Mutex[Tx]) {
@@ -199,9 +198,7 @@ func ExecWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	start(m)
 	s.Waiters(t, 1)
 	cancel()
-	err = testbed.Receive(t, done)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.Canceled)
+	testbed.ErrorIs(t, testbed.Receive(t, done), txlock.ErrNotAcquired, context.Canceled)
 	s.Waiters(t, 0)
 	ctx = background
 	start(m)
@@ -266,8 +263,7 @@ func ExecCut[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		s.unchanged(t)
 		return
 	}
-	require.ErrorIs(t, err, txlock.ErrLost)
-	require.ErrorIs(t, err, txlock.ErrUnknown)
+	testbed.ErrorIs(t, err, txlock.ErrLost, txlock.ErrUnknown)
 	require.Equal(t, 10-(s.count(t)-2), s.left(t), "all of it or nothing")
 }
 

@@ -157,13 +157,11 @@ func HungUpLate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		cancel()
 		return nil
 	})
-	require.ErrorIs(t, err, txlock.ErrLost)
-	require.ErrorIs(t, err, context.Canceled)
+	testbed.ErrorIs(t, err, txlock.ErrLost, context.Canceled)
 	s.Transactions(t, 0)
 	// Close, in the middle of a statement.
 	err = s.during(t, func() error { return m.Do(background, s.work) }, func() { _ = s.Locks.Close() })
-	require.ErrorIs(t, err, txlock.ErrLost)
-	require.ErrorIs(t, err, txlock.ErrClosed)
+	testbed.ErrorIs(t, err, txlock.ErrLost, txlock.ErrClosed)
 }
 
 // GivenUp shows that the key of a Do, or of an Exec, that is given up is free at once, though a

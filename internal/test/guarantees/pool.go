@@ -48,8 +48,7 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			defer cancel()
 			start := time.Now()
 			err := answer(t, func() error { _, err := m.Lock(ctx); return err })
-			require.ErrorIs(t, err, txlock.ErrNotAcquired)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
+			testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 			require.ErrorContains(t, err, "2 of 2 are in use")
 			err = answer(t, func() error { _, err := m.TryLock(ctx); return err })
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -83,8 +82,7 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		begun := time.Now()
 		err := answer(t, func() error { return once.Forget(background) })
 		late := time.Since(begun) - time.Second
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 		return late
 	})
 	_, err := one.Locks.Mutex(one.Key("a")).Lock(lock.Context())
@@ -236,8 +234,7 @@ func limitOfGuestFarAway(t *testing.T, f *testbed.Fixture[*sql.Tx], proxy *wire.
 	proxy.Delay(100 * time.Millisecond)
 	// Long enough for the trips before the wait.
 	err := f.Locks.Mutex(f.Key("held")).Within(1200*time.Millisecond).LockTx(background, tx)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, txlock.ErrLost)
 	proxy.Delay(0)
 	require.NoError(t, f.Exec(background, tx, "SELECT 1"), "the transaction is usable")

@@ -138,8 +138,7 @@ func LossRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		cancel()
 		return always(ctx, tx)
 	})
-	require.ErrorIs(t, err, txlock.ErrDeadlock)
-	require.ErrorIs(t, err, context.Canceled)
+	testbed.ErrorIs(t, err, txlock.ErrDeadlock, context.Canceled)
 
 	runs = 0
 	failed := errors.New("failed")

@@ -227,8 +227,7 @@ func SharedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	f.Waiters(t, 1)
 
 	_, err := m.Shared().Within(50 * time.Millisecond).Lock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 	ctx, cancel := context.WithCancel(background)
 	tx := f.Guest(t)
 	ended := testbed.Go(func() error { return m.Shared().LockTx(ctx, tx) })

@@ -268,8 +268,7 @@ func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		})
 		return nil
 	})
-	require.ErrorIs(t, nestedErr, context.Canceled)
-	require.ErrorIs(t, nestedErr, txlock.ErrLost)
+	testbed.ErrorIs(t, nestedErr, context.Canceled, txlock.ErrLost)
 	require.NotContains(t, nestedErr.Error(), "the work failed")
 	require.ErrorIs(t, err, txlock.ErrLost)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))

@@ -82,8 +82,7 @@ func TestStatementLeftBehind(t *testing.T) {
 			return errWork
 		})
 		require.Less(t, time.Since(returned), 30*time.Second)
-		require.ErrorIs(t, err, errWork)
-		require.ErrorIs(t, err, txlock.ErrLost)
+		testbed.ErrorIs(t, err, errWork, txlock.ErrLost)
 		require.Error(t, testbed.Receive(t, left))
 		f.Transactions(t, 0)
 		f.Free(t, f.Key("a"))

@@ -136,6 +136,14 @@ func (c Client[Tx]) Locker(t *testing.T, dsn string, size int, options ...txlock
 	return locks
 }
 
+// ErrorIs requires that err is each of these errors.
+func ErrorIs(t *testing.T, err error, all ...error) {
+	t.Helper()
+	for _, target := range all {
+		require.ErrorIs(t, err, target)
+	}
+}
+
 // ErrorOf is the error of a call whose value does not matter.
 func ErrorOf[T any](_ T, err error) error { return err }
 
