@@ -123,11 +123,10 @@ func TestHoldsThatEnd(t *testing.T) {
 
 		require.Equal(t, errSoldOut, m.Do(background, func(context.Context, *sql.Tx) error { return errSoldOut }))
 		ends("Do error *errors.errorString", codes.Error)
-		err := m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+		require.Error(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "SELECT * FROM missing")
 			return err
-		})
-		require.Error(t, err)
+		}))
 		if e.postgres {
 			ends("Do error 42P01", codes.Error)
 			require.Equal(t, "42P01", value(f.last(t), "db.response.status_code"))

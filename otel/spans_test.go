@@ -51,7 +51,7 @@ func TestSpansNest(t *testing.T) {
 			span.End()
 		}
 		ctx, caller := f.tracer.Start(background, "caller")
-		err := f.locks.Mutex(f.key).Do(ctx, func(ctx context.Context, _ *sql.Tx) error {
+		require.NoError(t, f.locks.Mutex(f.key).Do(ctx, func(ctx context.Context, _ *sql.Tx) error {
 			work(ctx, "work")
 			lock := must.Get(f.locks.Mutex(f.key + "nested").Lock(ctx))(t)
 			work(lock.Context(), "nested work")
@@ -60,8 +60,7 @@ func TestSpansNest(t *testing.T) {
 				return nil
 			}))
 			return lock.Unlock(ctx)
-		})
-		require.NoError(t, err)
+		}))
 		caller.End()
 
 		spans := f.ended(t)

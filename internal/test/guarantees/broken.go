@@ -31,19 +31,17 @@ func KilledConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 		require.NotErrorIs(t, err, txlock.ErrUnknown, "the session had ended before COMMIT was sent")
 	}
 	// Work that notices, and returns its error.
-	err = m.Do(background, func(ctx context.Context, tx Tx) error {
+	require.Error(t, m.Do(background, func(ctx context.Context, tx Tx) error {
 		f.KillSession(t, tx)
 		return f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)")
-	})
-	require.Error(t, err)
+	}))
 	// Work that notices, and swallows it.
-	err = m.Do(background, func(ctx context.Context, tx Tx) error {
+	require.ErrorIs(t, m.Do(background, func(ctx context.Context, tx Tx) error {
 		f.KillSession(t, tx)
 		_ = f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (3)")
 		_ = f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (3)")
 		return nil
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
+	}), txlock.ErrLost)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 
 	// A caller's transaction.
@@ -53,15 +51,14 @@ func KilledConnection[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	_ = f.End(background, tx, false)
 
 	// A nested Do, and the Do around it.
-	err = m.Do(background, func(ctx context.Context, _ Tx) error {
+	require.ErrorIs(t, m.Do(background, func(ctx context.Context, _ Tx) error {
 		require.ErrorIs(t, m.Do(ctx, func(_ context.Context, tx Tx) error {
 			f.KillSession(t, tx)
 			return nil
 		}), txlock.ErrLost)
 		require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
 		return nil
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
+	}), txlock.ErrLost)
 
 	// A Lock is told so by its context, and by its Unlock.
 	one := testbed.NewSizedFixture(t, e, c, 1, "")

@@ -21,7 +21,7 @@ import (
 // ExecNested shows that Exec in the work of a Do is part of its transaction.
 func ExecNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	s := newStock(t, testbed.NewFixture(t, e, c))
-	err := s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
+	require.NoError(t, s.Locks.Mutex(s.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		for i, key := range []string{s.key, s.Key("outer"), s.Key("further")} {
 			require.Equal(t, []int64{1}, must.Get(s.Locks.Mutex(key).Exec(ctx, s.take(1)))(t))
 			require.ErrorIs(t, testbed.ErrorOf(s.Locks.Mutex(key).Exec(ctx, s.insert(3), s.take(7))), txlock.ErrRows)
@@ -30,8 +30,7 @@ func ExecNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		}
 		require.Equal(t, 10, s.left(t))
 		return s.Exec(ctx, tx, "INSERT INTO "+s.table+" VALUES (5, 5, '')")
-	})
-	require.NoError(t, err)
+	}))
 	require.Equal(t, 7, s.left(t))
 	require.Equal(t, 3, s.count(t))
 	lock := testbed.Lock(t, s.Locks.Mutex(s.key))

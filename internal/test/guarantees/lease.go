@@ -175,7 +175,7 @@ func silentWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, _ := leased(t, e, c, time.Second)
 	table := f.MakeTable(t, "id int primary key")
 	start := time.Now()
-	err := f.Locks.Mutex(f.Key("work")).Do(background, func(ctx context.Context, tx Tx) error {
+	require.ErrorIs(t, f.Locks.Mutex(f.Key("work")).Do(background, func(ctx context.Context, tx Tx) error {
 		start = time.Now()
 		if err := f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
 			return err
@@ -183,8 +183,7 @@ func silentWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		testbed.Receive(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
 		return nil
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
+	}), txlock.ErrLost)
 	require.Greater(t, time.Since(start), 900*time.Millisecond)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 	f.Transactions(t, 0)

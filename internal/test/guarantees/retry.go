@@ -148,11 +148,10 @@ func LossRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	}), failed)
 	require.Equal(t, 1, runs)
 	runs = 0
-	err = m.Retry(2).Do(background, func(ctx context.Context, tx Tx) error {
+	require.ErrorIs(t, m.Retry(2).Do(background, func(ctx context.Context, tx Tx) error {
 		runs++
 		return f.Exec(ctx, tx, "COMMIT")
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
+	}), txlock.ErrLost)
 	require.Equal(t, 1, runs, "something may be committed")
 	runs = 0
 	_, err = m.Retry(2).Exec(background, txlock.Statement{SQL: "COMMIT"})

@@ -249,11 +249,10 @@ func SharedUndone[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	f, keys := sharing(t, e, c, 2)
 	before, inside := f.Locks.Mutex(keys[0]), f.Locks.Mutex(keys[1])
 	require.NoError(t, before.Shared().Do(background, func(ctx context.Context, _ Tx) error {
-		err := inside.Shared().Do(ctx, func(ctx context.Context, _ Tx) error {
+		require.ErrorIs(t, inside.Shared().Do(ctx, func(ctx context.Context, _ Tx) error {
 			nested, err := before.Shared().Lock(ctx)
 			return errors.Join(err, nested.Unlock(background), errWork)
-		})
-		require.ErrorIs(t, err, errWork)
+		}), errWork)
 		testbed.Misses(t, before)
 		testbed.Unlock(t, testbed.TryLock(t, before.Shared()))
 		return nil

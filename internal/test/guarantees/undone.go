@@ -110,11 +110,10 @@ func NestedAfterMissed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		require.ErrorIs(t, f.Locks.Mutex(f.Key("own"), f.Key("busy")).Shared().TryDo(ctx, work), txlock.ErrNotAcquired)
 		require.ErrorIs(t, f.Locks.Mutex(f.Key("busy")).TryDo(ctx, work), txlock.ErrNotAcquired)
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-		err := outer.Do(ctx, func(ctx context.Context, tx Tx) error {
+		require.ErrorIs(t, outer.Do(ctx, func(ctx context.Context, tx Tx) error {
 			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"))
 			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
+		}), errWork)
 		return nil
 	}))
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))

@@ -244,13 +244,12 @@ func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 			cancel()
 			return nil
 		}
-		err := m.Do(ctx, func(ctx context.Context, tx Tx) error {
+		require.ErrorIs(t, m.Do(ctx, func(ctx context.Context, tx Tx) error {
 			if nested {
 				return m.Do(ctx, work)
 			}
 			return work(ctx, tx)
-		})
-		require.ErrorIs(t, err, context.Canceled)
+		}), context.Canceled)
 		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 		f.Free(t, f.Key("ctx"))
 	}

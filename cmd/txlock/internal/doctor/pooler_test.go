@@ -113,11 +113,10 @@ func TestPgBouncerTimeoutsCut(t *testing.T) {
 			return locker(t, postgres.Open, dsn)
 		}
 		for _, limit := range []string{"idle_transaction_timeout", "transaction_timeout"} {
-			err := locks(limit+"=1").Mutex("a").Do(background, func(ctx context.Context, _ pgx.Tx) error {
+			require.ErrorIs(t, locks(limit+"=1").Mutex("a").Do(background, func(ctx context.Context, _ pgx.Tx) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
-			})
-			require.ErrorIs(t, err, txlock.ErrLost, limit)
+			}), txlock.ErrLost, limit)
 		}
 		held := must.Get(locks().Mutex("b").Lock(background))(t)
 		_, err := locks("query_timeout=1").Mutex("b").Lock(background)

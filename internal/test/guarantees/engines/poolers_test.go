@@ -101,10 +101,9 @@ func killedClient[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 // router would keep its session.
 func closedInUse[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, table := testbed.NewTable(t, e, c, "id int")
-	err := f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx Tx) error {
+	require.ErrorIs(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx Tx) error {
 		return f.Exec(ctx, tx, "LOCK TABLES "+table+" READ")
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
+	}), txlock.ErrLost)
 	ctx, cancel := context.WithTimeout(background, 10*time.Second)
 	defer cancel()
 	require.NoError(t, testbed.ErrorOf(e.Admin.ExecContext(ctx, "INSERT INTO "+table+" VALUES (1)")))

@@ -298,12 +298,11 @@ func silentResignation[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 	ctx, cancel := context.WithTimeout(background, time.Minute)
 	defer cancel()
 	done, terms := errors.New("done"), 0
-	err := f.Locks.Election(f.Key("e"), "me").Lead(ctx, func(context.Context, int64) error {
+	require.ErrorIs(t, f.Locks.Election(f.Key("e"), "me").Lead(ctx, func(context.Context, int64) error {
 		if terms++; terms == 1 {
 			t.Cleanup(proxy.Hold())
 		}
 		return done
-	})
-	require.ErrorIs(t, err, done)
+	}), done)
 	require.Equal(t, 1, terms)
 }

@@ -132,12 +132,11 @@ func savepointReleased(t *testing.T, e *testbed.Engine) {
 	deep := f.Key("deep")
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ pgx.Tx) error {
 		var shown []txlock.Holding
-		err := f.Locks.Mutex(f.Key("outer")).Do(ctx, func(ctx context.Context, _ pgx.Tx) error {
+		require.ErrorIs(t, f.Locks.Mutex(f.Key("outer")).Do(ctx, func(ctx context.Context, _ pgx.Tx) error {
 			require.NoError(t, testbed.ErrorOf(f.Locks.Mutex(deep).Lock(ctx)))
 			shown = f.Look(t, deep)
 			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
+		}), errWork)
 		require.Len(t, shown, 1)
 		require.ErrorIs(t, f.Locks.Break(background, shown[0]), txlock.ErrNotHeld)
 		return context.Cause(ctx)
