@@ -104,7 +104,9 @@ func (t *trial) open(ctx context.Context) (err error) {
 
 // plan is that of all workers, without what is their own.
 func (t *trial) plan() plan {
-	return plan{Kind: t.Kind, Handmade: t.Handmade, Lease: t.lease, Seed: t.Seed, Galera: t.Cluster == onGalera}
+	return plan{
+		Kind: t.Kind, Handmade: t.Handmade, Lease: t.lease, Seed: t.Seed, Galera: t.Cluster == onGalera,
+	}
 }
 
 // ask does what the parent asks of the library, past all proxies.
