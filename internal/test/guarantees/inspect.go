@@ -138,8 +138,7 @@ func unlabelled[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 func InspectTx[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	key := f.Key("tx")
-	table := f.MakeTable(t, "sku int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1), (2)")
+	table := f.MakeTable(t, "sku int primary key", "(1), (2)")
 	rows := f.Locks.Rows(table, "sku", 1, 2)
 	tx := c.Begin(t, f.DSNFor(f.Label, "", nil), 0)
 	require.NoError(t, f.Locks.Mutex(key).LockTx(background, tx))

@@ -74,8 +74,7 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 	// The limit is also that of the look for the lock table, which Rows need not know.
 	one := testbed.NewSizedFixture(t, e, c, 1, "")
-	table := one.MakeTable(t, "id int primary key")
-	one.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	table := one.MakeTable(t, "id int primary key", "(1)")
 	lock := testbed.Lock(t, one.Locks.Rows(table, "id", 1))
 	once := one.Locks.Once(one.OnceKey("once", "once:")).Within(time.Second)
 	endsPromptly(t, "Forget", func() time.Duration {

@@ -199,8 +199,7 @@ func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 // TracedWork: the end of a Do is told with its error, however the work ends.
 func TracedWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (42)")
+	table := f.MakeTable(t, "id int primary key", "(42)")
 	rows := f.Locks.Rows(table, "id", 42)
 	for name, do := range map[string]func(context.Context, func(context.Context, Tx) error) error{
 		"Do":    rows.Do,

@@ -125,8 +125,7 @@ func settingsOfPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	if f.Postgres || f.Pool.DB == nil { // settings of PostgreSQL end with the transaction
 		return
 	}
-	table := f.MakeTable(t, "n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (0)")
+	table := f.MakeTable(t, "n int", "(0)")
 	read := func(on interface {
 		QueryRowContext(context.Context, string, ...any) *sql.Row
 	}, query string,
@@ -186,8 +185,7 @@ func StaleSnapshot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 			require.NoError(t, f.Exec(background, tx, "SELECT 1"))
 		} else {
 			// InnoDB takes the snapshot at the first plain read, which comes after the lock here.
-			table := f.MakeTable(t, "level int primary key, n int")
-			f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 10)")
+			table := f.MakeTable(t, "level int primary key, n int", "(1, 10)")
 			require.NoError(t, m.TryLockTx(background, tx))
 			f.AsAdmin(t, "UPDATE "+table+" SET n = 9")
 			n, err := f.Query(background, tx, "SELECT n FROM "+table)

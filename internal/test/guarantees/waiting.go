@@ -180,8 +180,7 @@ func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.NoError(t, wait(background), name)
 	}
 	// The limit is on the wait for the lock: the work may wait longer for other rows.
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	table := f.MakeTable(t, "id int primary key", "(1)")
 	if !e.Postgres {
 		return // there the limit is on the statement
 	}

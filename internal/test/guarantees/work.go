@@ -154,8 +154,7 @@ func deadlock[Tx any](t *testing.T, f *testbed.Fixture[Tx], ctx context.Context,
 }
 
 func makeDeadlockTable[Tx any](t *testing.T, f *testbed.Fixture[Tx]) string {
-	table := f.MakeTable(t, "id int primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0)")
+	table := f.MakeTable(t, "id int primary key, n int", "(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0)")
 	return table
 }
 
@@ -275,8 +274,7 @@ func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 
 // ReadsCurrent shows that Do reads what the last holder wrote.
 func ReadsCurrent[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, table := testbed.NewTable(t, e, c, "id int primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 10)")
+	f, table := testbed.NewTable(t, e, c, "id int primary key, n int", "(1, 10)")
 	m := f.Locks.Mutex(f.Key("current"))
 	read := ""
 	done := make(chan error, 1)

@@ -168,8 +168,7 @@ func TestRollbackOnTimeout(t *testing.T) {
 	eachOwnMySQL(t, func(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 		f := testbed.NewFixture(t, e, c)
 		require.NoError(t, f.Locks.Install(background))
-		table := f.MakeTable(t, "id int primary key, n int")
-		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
+		table := f.MakeTable(t, "id int primary key, n int", "(1, 0), (2, 0)")
 		held := testbed.Lock(t, f.Locks.Rows(table, "id", 1))
 		for call, m := range map[string]*txlock.Mutex[*sql.Tx]{
 			"LockTx": f.Locks.Rows(table, "id", 1), "TryLockTx": f.Locks.Rows(table, "id", 1),

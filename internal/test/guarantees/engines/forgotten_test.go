@@ -54,8 +54,7 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 	exec func(string) error,
 ) {
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7)")
+	table := f.MakeTable(t, "id int primary key", "(7)")
 	rows := locks.Rows(table, "id", 7)
 	all := func(after string) {
 		require.NoError(t, locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
@@ -117,8 +116,7 @@ func TestUsableInEachMode(t *testing.T) {
 }
 
 func usable(t *testing.T, f *testbed.Fixture[pgx.Tx], dsn string) {
-	table := f.MakeTable(t, "id int primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7, 0)")
+	table := f.MakeTable(t, "id int primary key, n int", "(7, 0)")
 	locks := f.AnotherBy(t, dsn, 1)
 	m, nested, rows := locks.Mutex(f.Key("a")), locks.Mutex(f.Key("nested")), locks.Rows(table, "id", 7)
 	add := txlock.Statement{SQL: "UPDATE " + table + " SET n = n + $1", Args: []any{1}, Rows: 1}

@@ -191,8 +191,7 @@ func leaderStopped[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	f := testbed.NewFixture(t, e, c)
 	other := testbed.NewFixture(t, e, c)
 	name := f.Key("stopped")
-	store := f.MakeTable(t, "id int primary key, term bigint, late int")
-	f.AsAdmin(t, "INSERT INTO "+store+" VALUES (1, 0, 0), (2, 0, 0)")
+	store := f.MakeTable(t, "id int primary key, term bigint, late int", "(1, 0, 0), (2, 0, 0)")
 	write := "UPDATE " + store + " SET term = %v, late = 1 WHERE id = 1 AND term <= %[1]v"
 	leader, term := leads(t, f, name, 3*time.Second, fmt.Sprintf(write, "TERM"))
 	terms, _ := successor(t, other, name)

@@ -64,8 +64,7 @@ func pictureOfOneMoment(t *testing.T, e *testbed.Engine) {
 // A holder whose work waits for another row of the table is a holder.
 func workWaitsElsewhere(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
-	table := f.MakeTable(t, "id int primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (99, 0)")
+	table := f.MakeTable(t, "id int primary key, n int", "(1, 0), (99, 0)")
 	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
 	require.NoError(t, f.Exec(background, stranger, "UPDATE "+table+" SET n = 1 WHERE id = 99"))
 	session := make(chan string, 1)
@@ -102,8 +101,7 @@ func rowOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], table, value string) tx
 // A row held by a client that does not use txlock shows that holder, and a caller of txlock as its
 // waiter: alone, and in a transaction of its own.
 func strangerHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f, table := testbed.NewTable(t, e, c, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	f, table := testbed.NewTable(t, e, c, "id int primary key", "(1)")
 	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
 	id := must.Get(f.Query(background, stranger, f.SessionSQL()))(t)
 	require.NoError(t, f.Exec(background, stranger, "SELECT FROM "+table+" WHERE id = 1 FOR UPDATE"))
@@ -201,8 +199,7 @@ func TestInspectPrepared(t *testing.T) {
 	t.Parallel()
 	e := testbed.Own(t, servers.Postgres18, "-c", "max_prepared_transactions=4")
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	table := f.MakeTable(t, "id int primary key", "(1)")
 	key, name := f.Key("prepared"), f.Label+"'s"
 	quoted := "'" + f.Label + "''s'"
 	before := time.Now().Add(-time.Minute)

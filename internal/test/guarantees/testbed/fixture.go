@@ -51,11 +51,11 @@ func NewFixture[Tx any](t *testing.T, e *Engine, c Client[Tx]) *Fixture[Tx] {
 	return NewSizedFixture(t, e, c, PoolSize, "")
 }
 
-// NewTable is NewFixture with a table of these columns.
-func NewTable[Tx any](t *testing.T, e *Engine, c Client[Tx], columns string) (f *Fixture[Tx], table string) {
+// NewTable is NewFixture with a table, as MakeTable makes it.
+func NewTable[Tx any](t *testing.T, e *Engine, c Client[Tx], columns string, rows ...string) (*Fixture[Tx], string) {
 	t.Helper()
-	f = NewFixture(t, e, c)
-	return f, f.MakeTable(t, columns)
+	f := NewFixture(t, e, c)
+	return f, f.MakeTable(t, columns, rows...)
 }
 
 // NewSizedFixture is NewFixture with a limit of connections. It connects through address, if that
@@ -176,8 +176,9 @@ func (f *Fixture[Tx]) StartWork(key, table string) (done <-chan error, ended <-c
 	return result, end
 }
 
-// MakeTable creates a table for the fixture. Every connection can use the name that it returns.
-func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
+// MakeTable creates a table for the fixture, with rows such as (1, 2). Every connection can use the
+// name that it returns.
+func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string, rows ...string) string {
 	t.Helper()
 	name := f.Label + "." + "things"
 	if f.Postgres {
@@ -186,6 +187,9 @@ func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
 	f.AsAdmin(t, "CREATE TABLE "+name+" ("+columns+")")
 	if f.Postgres {
 		t.Cleanup(func() { f.drop(t, "TABLE "+name) })
+	}
+	if len(rows) > 0 {
+		f.AsAdmin(t, "INSERT INTO "+name+" VALUES "+strings.Join(rows, ", "))
 	}
 	return name
 }
