@@ -476,9 +476,7 @@ var notOnGalera = map[string][]string{
 		"the lease is kept, on both sides",
 		"an Exec that ends in the work of a Do leaves that Do going",
 	},
-	"a token takes a second connection, and more trips": {
-		"many wait for a claim with few connections",
-	},
+	"a token takes a second connection, and more trips": {"many wait for a claim with few connections"},
 	"tokens are not counted in runs of a server": {
 		"a new run of the server is numbered once, above all before",
 		"a run of the server whose counts are spent is followed by another",

@@ -1,18 +1,15 @@
 package txlockgocron_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"net/url"
 	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -40,21 +37,15 @@ type engine struct {
 var engines []*engine
 
 func TestMain(m *testing.M) {
-	os.Exit(runTests(m))
-}
-
-func runTests(m *testing.M) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	kinds := []servers.Kind{servers.Postgres18, servers.MySQL, servers.MariaDB}
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	os.Exit(servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
 		if err != nil {
 			return nil, err
 		}
 		engines = append(engines, e)
 		return e.admin, e.prepare()
-	}, m.Run)
+	}, m.Run))
 }
 
 func newEngine(server *servers.Server) (e *engine, err error) {

@@ -7,12 +7,10 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +24,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 	txlockgoose "github.com/txlock/txlock/goose"
 	"github.com/txlock/txlock/internal/test/database"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -41,13 +40,10 @@ type engine struct {
 
 var engines []*engine
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
-
-func runTests(m *testing.M) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func TestMain(m *testing.M) {
+	ctx := context.Background()
 	kinds := []servers.Kind{servers.Postgres15, servers.Postgres18, servers.MySQL, servers.MariaDB}
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	os.Exit(servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		e := &engine{Server: server, driver: "mysql", dialect: goose.DialectMySQL}
 		switch server.Kind {
 		case servers.Postgres15:
@@ -74,7 +70,7 @@ func runTests(m *testing.M) int {
 		}
 		engines = append(engines, e)
 		return e.admin, nil
-	}, m.Run)
+	}, m.Run))
 }
 
 func (e *engine) postgres() bool { return e.Kind == servers.Postgres15 || e.Kind == servers.Postgres18 }
@@ -107,20 +103,16 @@ func (e *engine) newDatabase(t *testing.T) (dsn string) {
 	drop := "DROP DATABASE " + name
 	if e.postgres() {
 		drop += " WITH (FORCE)"
-		u, err := url.Parse(e.DSN)
-		require.NoError(t, err)
+		u := must.Get(url.Parse(e.DSN))(t)
 		u.Path = "/" + name
 		dsn = u.String()
 	} else {
-		config, err := mysqldriver.ParseDSN(e.DSN)
-		require.NoError(t, err)
+		config := must.Get(mysqldriver.ParseDSN(e.DSN))(t)
 		config.DBName, config.ParseTime = name, true // goose reads times
 		dsn = config.FormatDSN()
 	}
 	database.Exec(t, e.admin, "CREATE DATABASE "+name)
-	t.Cleanup(func() {
-		database.Exec(t, e.admin, drop)
-	})
+	t.Cleanup(func() { database.Exec(t, e.admin, drop) })
 	return dsn
 }
 
@@ -158,11 +150,9 @@ func lockWith[Tx any](driver dialects.Driver[Tx], err error) (*replica, error) {
 // start starts a replica on a database of newDatabase.
 func (e *engine) start(t *testing.T, dsn string) *replica {
 	t.Helper()
-	db, err := sql.Open(e.driver, dsn)
-	require.NoError(t, err)
+	db := must.Get(sql.Open(e.driver, dsn))(t)
 	db.SetMaxOpenConns(4) // goose's, the lock's, one for a Go migration, one to look
-	r, err := e.connect(dsn, db)
-	require.NoError(t, err)
+	r := must.Get(e.connect(dsn, db))(t)
 	r.db = db
 	t.Cleanup(func() {
 		require.NoError(t, r.close())

@@ -7,9 +7,7 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -48,20 +46,16 @@ type engine struct {
 
 var engines []*engine
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
-	defer stop()
+func TestMain(m *testing.M) {
 	kinds := []servers.Kind{servers.Postgres(), servers.MySQL, servers.MariaDB}
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	os.Exit(servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
 		if e == nil {
 			return nil, err
 		}
 		engines = append(engines, e)
 		return e, err
-	}, m.Run)
+	}, m.Run))
 }
 
 // newEngine may return an engine together with an error. The caller closes it.

@@ -18,6 +18,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	txlockotel "github.com/txlock/txlock/otel"
 )
 
@@ -31,8 +32,7 @@ func TestWaitsThatEnd(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
 		m := f.locks.Mutex(f.key)
-		holder, err := f.other.Mutex(f.key).Lock(background)
-		require.NoError(t, err)
+		holder := must.Get(f.other.Mutex(f.key).Lock(background))(t)
 		want := map[string]int{}
 		ends := func(series string, status codes.Code) {
 			t.Helper()
@@ -44,7 +44,7 @@ func TestWaitsThatEnd(t *testing.T) {
 			require.Equal(t, series, inWords(attribute.NewSet(f.last(t).Attributes()...)))
 		}
 
-		_, err = m.TryLock(background)
+		_, err := m.TryLock(background)
 		require.ErrorIs(t, err, txlock.ErrNotAcquired)
 		ends("TryLock missed", codes.Unset)
 		require.ErrorIs(t, m.TryDo(background, nothing), txlock.ErrNotAcquired)
@@ -79,17 +79,14 @@ func TestWaitsThatEnd(t *testing.T) {
 // ownLimit waits for the key in a transaction with a limit of its own.
 func (f *fixture) ownLimit(t *testing.T) error {
 	t.Helper()
-	tx, err := f.db.Begin()
-	require.NoError(t, err)
+	tx := must.Get(f.db.Begin())(t)
 	defer func() { require.NoError(t, tx.Rollback()) }()
 	limit, unlimited := "SET LOCAL lock_timeout = '1ms'", "SELECT 1"
 	if !f.postgres {
 		limit, unlimited = "SET innodb_lock_wait_timeout = 1", "SET innodb_lock_wait_timeout = 50"
 	}
 	database.Exec(t, tx, limit)
-	defer func() {
-		database.Exec(t, tx, unlimited)
-	}()
+	defer func() { database.Exec(t, tx, unlimited) }()
 	return f.locks.Mutex(f.key).LockTx(background, tx)
 }
 
@@ -112,8 +109,7 @@ func TestHoldsThatEnd(t *testing.T) {
 			require.Equal(t, series, inWords(attribute.NewSet(f.last(t).Attributes()...)))
 		}
 
-		lock, err := m.Lock(background)
-		require.NoError(t, err)
+		lock := must.Get(m.Lock(background))(t)
 		require.Equal(t, map[string]int{"Lock": 1}, f.sums(t, "txlock.held"))
 		require.NoError(t, lock.Unlock(background))
 		ends("Lock released", codes.Unset)
@@ -125,11 +121,10 @@ func TestHoldsThatEnd(t *testing.T) {
 
 		require.Equal(t, errSoldOut, m.Do(background, func(context.Context, *sql.Tx) error { return errSoldOut }))
 		ends("Do error *errors.errorString", codes.Error)
-		err = m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
+		require.Error(t, m.Do(background, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, "SELECT * FROM missing")
 			return err
-		})
-		require.Error(t, err)
+		}))
 		if e.postgres {
 			ends("Do error 42P01", codes.Error)
 			require.Equal(t, "42P01", value(f.last(t), "db.response.status_code"))
@@ -154,8 +149,7 @@ func TestHoldsThatEnd(t *testing.T) {
 		require.Error(t, m.Do(background, func(context.Context, *sql.Tx) error { return context.DeadlineExceeded }))
 		ends("Do timeout context.DeadlineExceeded", codes.Error)
 
-		lock, err = m.Lock(background)
-		require.NoError(t, err)
+		lock = must.Get(m.Lock(background))(t)
 		e.killSessions(t)
 		<-lock.Context().Done()
 		ends("Lock lost txlock.ErrLost", codes.Error)
@@ -180,11 +174,8 @@ func TestHoldsThatEnd(t *testing.T) {
 func (f *fixture) hangUp(t *testing.T, m *txlock.Mutex[*sql.Tx]) error {
 	t.Helper()
 	database.Exec(t, f.db, "CREATE TABLE stuck AS SELECT 1 AS id")
-	defer func() {
-		database.Exec(t, f.db, "DROP TABLE stuck")
-	}()
-	row, err := f.db.Begin()
-	require.NoError(t, err)
+	defer func() { database.Exec(t, f.db, "DROP TABLE stuck") }()
+	row := must.Get(f.db.Begin())(t)
 	defer row.Rollback()
 	database.Exec(t, row, "SELECT id FROM stuck FOR UPDATE")
 	ctx, cancel := context.WithCancel(background)
@@ -209,8 +200,7 @@ func TestQueued(t *testing.T) {
 			txlock.WithTracer(txlockotel.NewTracer(txlockotel.WithMeterProvider(f.meters))))
 		defer locks.Close()
 		m := locks.Mutex(f.key)
-		holder, err := m.Lock(background)
-		require.NoError(t, err)
+		holder := must.Get(m.Lock(background))(t)
 		require.Empty(t, f.sums(t, "txlock.queued"))
 
 		counts := func(want map[string]int) {
@@ -242,8 +232,7 @@ func TestTimes(t *testing.T) {
 	const least = 50 * time.Millisecond
 	onEveryEngine(t, func(t *testing.T, e *engine) {
 		f := newFixture(t, e)
-		holder, err := f.other.Mutex(f.key).Lock(background)
-		require.NoError(t, err)
+		holder := must.Get(f.other.Mutex(f.key).Lock(background))(t)
 		granted := make(chan *txlock.Lock)
 		before := time.Now()
 		go func() {

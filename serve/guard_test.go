@@ -55,9 +55,7 @@ func get(p http.Handler, target string, headers ...string) *httptest.ResponseRec
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	p := pageOf(t, &still{holdings: []txlock.Holding{held("k", "1")}}, AllowBreak())
-	for _, target := range []string{
-		"/", "/lock?table=a&row=1", "/style.css", "/script.js", "/nowhere", "/break",
-	} {
+	for _, target := range []string{"/", "/lock?table=a&row=1", "/style.css", "/script.js", "/nowhere", "/break"} {
 		for _, host := range []string{"localhost", "evil.example"} {
 			h := get(p, target, "Host", host).Header()
 			require.Equal(t, "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "+

@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/txlocktest"
 )
@@ -88,8 +89,7 @@ func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			nextOf[f.Locks.Mutex(key).Shared()] = f.Locks.Mutex(key)
 		}
 		for holder, next := range nextOf {
-			lock, err := holder.Lock(background)
-			require.NoError(t, err)
+			lock := must.Get(holder.Lock(background))(t)
 			waiter := make(chan error, 1)
 			go func() {
 				waiter <- next.Do(background, func(context.Context, Tx) error { return nil })
@@ -104,11 +104,9 @@ func kit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		beside(t)
 		f := testbed.NewFixture(t, e, c)
 		key := f.OnceKey("seat", "claim:")
-		held, err := f.Locks.Claim(key).TryTake(background, "cart", time.Hour)
-		require.NoError(t, err)
+		held := must.Get(f.Locks.Claim(key).TryTake(background, "cart", time.Hour))(t)
 		txlocktest.Expire(patient(t), f.Locks, key)
-		_, err = held.Extend(background, time.Hour)
-		require.ErrorIs(t, err, txlock.ErrLost)
+		require.ErrorIs(t, testbed.ErrorOf(held.Extend(background, time.Hour)), txlock.ErrLost)
 	})
 	t.Run("sections do not overlap under a lock", func(t *testing.T) {
 		beside(t)

@@ -18,6 +18,7 @@ import (
 	_ "github.com/txlock/txlock/bench/contestants"
 	"github.com/txlock/txlock/bench/crew"
 	"github.com/txlock/txlock/bench/database"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 const (
@@ -59,14 +60,12 @@ func TestContestants(t *testing.T) {
 			defer cancel()
 			subject := &table{Contestant: c, id: id, ctx: ctx}
 			if c.Server.SQL() {
-				books, err := database.Open(t.Context(), c.Server, env.Address, 1)
-				require.NoError(t, err)
+				books := must.Get(database.Open(t.Context(), c.Server, env.Address, 1))(t)
 				defer books.Close()
 				subject.books = books
 			}
 			for i := range subject.clients {
-				client, err := c.Open(t.Context(), env)
-				require.NoError(t, err)
+				client := must.Get(c.Open(t.Context(), env))(t)
 				defer func() { assert.NoError(t, client.Close()) }()
 				subject.clients[i] = client
 			}
@@ -208,8 +207,7 @@ func (s *table) counts(t *testing.T) {
 		group.Go(func() { s.hold(t, caller%2, []string{"a"}, nil) })
 	}
 	group.Wait()
-	n, err := s.books.Number(s.ctx, nil, "SELECT n FROM bench_counter")
-	require.NoError(t, err)
+	n := must.Get(s.books.Number(s.ctx, nil, "SELECT n FROM bench_counter"))(t)
 	require.EqualValues(t, callers, n, "calls that have counted")
 }
 

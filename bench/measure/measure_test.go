@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/bench/measure"
 	"github.com/txlock/txlock/bench/results"
 	"github.com/txlock/txlock/bench/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/tier"
 )
 
@@ -113,13 +114,11 @@ func TestMeasurementsTellALockFromNone(t *testing.T) {
 	for _, name := range []string{
 		ours, lock, lock + ", no queue", combined, polling, byHand, transaction, noLock, noSale, absent,
 	} {
-		c, err := contest.Find(name)
-		require.NoError(t, err)
+		c := must.Get(contest.Find(name))(t)
 		entrants = append(entrants, c)
 	}
 	var run results.Run
-	lab, err := measure.Setup(ctx, brief(), bed, entrants, t.TempDir(), &run)
-	require.NoError(t, err)
+	lab := must.Get(measure.Setup(ctx, brief(), bed, entrants, t.TempDir(), &run))(t)
 	defer lab.Close()
 
 	t.Run("turns", func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/bench/results"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 const (
@@ -96,11 +97,9 @@ func written(t *testing.T, write func(folder string) error) map[string]string {
 	t.Helper()
 	folder, files := t.TempDir(), make(map[string]string)
 	require.NoError(t, write(folder))
-	entries, err := os.ReadDir(folder)
-	require.NoError(t, err)
+	entries := must.Get(os.ReadDir(folder))(t)
 	for _, entry := range entries {
-		content, err := os.ReadFile(filepath.Join(folder, entry.Name()))
-		require.NoError(t, err)
+		content := must.Get(os.ReadFile(filepath.Join(folder, entry.Name())))(t)
 		files[entry.Name()] = string(content)
 		for _, wrong := range []string{"NaN", "Inf", "%!", "<no value>"} {
 			require.NotContains(t, string(content), wrong, entry.Name())

@@ -2,13 +2,23 @@
 package testbed
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/txlock/txlock/bench/contest"
 	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // Testbed is the set of running servers.
@@ -22,9 +32,7 @@ var (
 	kinds = map[contest.Server]servers.Kind{
 		contest.PostgreSQL: servers.Postgres18, contest.MySQL: servers.MySQL, contest.MariaDB: servers.MariaDB,
 	}
-	software = map[contest.Server]servers.Software{
-		contest.Redis: redis, contest.Etcd: servers.Etcd,
-	}
+	software = map[contest.Server]servers.Software{contest.Redis: redis, contest.Etcd: servers.Etcd}
 )
 
 // Durable are the options of databases for measurements.
@@ -85,4 +93,75 @@ func (t *Testbed) Stop() (err error) {
 		err = errors.Join(err, one.Stop())
 	}
 	return err
+}
+
+// redis is a Redis with its default durability.
+var redis = servers.Software{
+	Name: "Redis", Variable: "TXLOCK_REDIS",
+	// redis-server is a link to a file of the package redis-tools.
+	Packages: servers.Packages{Suite: "sid", Names: []string{"redis-server", "redis-tools"}, Libraries: true},
+	Image:    servers.Image{Repository: "redis", Tag: "8", Port: "6379/tcp", DSN: "%s"},
+	Ending:   syscall.SIGTERM, // any other signal would leave the child that saves its data
+	Find:     servers.ProgramOf("redis-server"),
+	Run: func(folder string, port int) servers.Run {
+		return servers.Run{
+			Arguments: []string{"--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", folder},
+			DSN:       fmt.Sprintf("127.0.0.1:%d", port),
+		}
+	},
+	Answers: func(ctx context.Context, dsn string) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", dsn)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+		if _, err := io.WriteString(conn, "PING\r\n"); err != nil {
+			return err
+		}
+		answer, err := bufio.NewReader(conn).ReadString('\n')
+		if err == nil && answer != "+PONG\r\n" {
+			err = fmt.Errorf("the answer to a PING is %q", answer)
+		}
+		return err
+	},
+}
+
+// hostOf returns the host and port in a server's address.
+func hostOf(server contest.Server, address string) (string, error) {
+	switch server {
+	case contest.PostgreSQL, contest.Etcd:
+		parsed, err := url.Parse(address)
+		if err != nil {
+			return "", err
+		}
+		return parsed.Host, nil
+	case contest.MySQL, contest.MariaDB:
+		config, err := mysql.ParseDSN(address)
+		if err != nil {
+			return "", err
+		}
+		return config.Addr, nil
+	}
+	return address, nil
+}
+
+// Proxy stands between the clients and a server.
+type Proxy struct {
+	*wire.Proxy
+	Address string // for clients
+}
+
+// Proxied starts a proxy in front of a server.
+func (t *Testbed) Proxied(server contest.Server) (p Proxy, err error) {
+	address := t.Address(server)
+	host, err := hostOf(server, address)
+	if err != nil {
+		return p, err
+	}
+	if p.Proxy, err = wire.Listen(host); err != nil {
+		return p, err
+	}
+	p.Address = strings.Replace(address, host, p.Addr(), 1)
+	return p, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/database"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // Another ordinary user sees who holds a lock, but on PostgreSQL not since when. That user may not
@@ -82,17 +83,13 @@ func breaks(t *testing.T, e *engine) {
 
 // Of several sessions that share a lock, break ends the one that it is told.
 func TestBreakReader(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
-	driver, err := postgres.Open(context.Background(), f.url)
-	require.NoError(t, err)
+	f := onPostgres(t)
+	driver := must.Get(postgres.Open(context.Background(), f.url))(t)
 	locks := txlock.New(driver)
 	defer locks.Close()
 	shared := locks.Mutex("k").Shared()
-	first, err := shared.Lock(context.Background())
-	require.NoError(t, err)
-	second, err := shared.Lock(context.Background())
-	require.NoError(t, err)
+	first := must.Get(shared.Lock(context.Background()))(t)
+	second := must.Get(shared.Lock(context.Background()))(t)
 	readers := f.status(t).Locks[0].Readers
 	require.Len(t, readers, 2)
 	require.Contains(t, f.run(t, "status").stdout, "shared")

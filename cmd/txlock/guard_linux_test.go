@@ -13,27 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // In these roles the test binary sets up an unusual environment and then runs a command in it.
 func init() {
 	switch os.Getenv(roleVariable) {
 	case "negligent": // like process 1 of many containers, it inherits orphans and never waits for them
-		must(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+		succeed(unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 		c := exec.Command(os.Args[1], os.Args[2:]...)
 		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 		_ = c.Run()
 		os.Exit(c.ProcessState.ExitCode())
 	case "hidden": // nobody, who sees only his own processes in /proc
-		must(unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
-		must(syscall.Setgroups(nil))
-		must(syscall.Setgid(65534))
-		must(syscall.Setuid(65534))
-		must(syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
+		succeed(unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
+		succeed(syscall.Setgroups(nil))
+		succeed(syscall.Setgid(65534))
+		succeed(syscall.Setuid(65534))
+		succeed(syscall.Exec(os.Args[1], os.Args[1:], os.Environ()))
 	}
 }
 
-func must(err error) {
+func succeed(err error) {
 	if err != nil {
 		panic(err)
 	}
@@ -41,8 +42,7 @@ func must(err error) {
 
 // A process that has ended, but that nobody waits for, does not keep txlock waiting after a loss.
 func TestZombies(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	c := command([]string{"TXLOCK_DSN=" + f.url, roleVariable + "=negligent"}, "run", "k", "--grace", "1h", "--", "sh",
 		"-c", `sleep 1000 & echo $!; wait`)
 	c.Path, c.Args = os.Args[0], append([]string{os.Args[0], binary}, c.Args[1:]...)
@@ -55,18 +55,14 @@ func TestZombies(t *testing.T) {
 
 // An orphan becomes a child of txlock, which waits for it when it ends. Nothing of it is left.
 func TestOrphans(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	p := f.start(t, "run", "k", "--", "sh", "-c", `(setsid sh -c 'echo $$; exec sleep 1000' &); cat`)
 	pid := p.line(t)
 	eventually.True(t, "the daemon to lose its parent", func() bool {
-		status, err := os.ReadFile("/proc/" + pid + "/status")
-		require.NoError(t, err)
+		status := must.Get(os.ReadFile("/proc/" + pid + "/status"))(t)
 		return strings.Contains(string(status), "PPid:\t"+strconv.Itoa(p.Process.Pid)+"\n")
 	})
-	number, err := strconv.Atoi(pid)
-	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(number, syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(must.Get(strconv.Atoi(pid))(t), syscall.SIGKILL))
 	eventually.True(t, "nothing to be left of the daemon", func() bool {
 		_, err := os.Stat("/proc/" + pid)
 		return os.IsNotExist(err)
@@ -80,8 +76,7 @@ func TestOrphans(t *testing.T) {
 // What the process had started before it became txlock does not belong to the command, and neither
 // does what that starts and abandons. It survives a loss.
 func TestLostWithOthers(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	// One descendant of the command has left the group, one has lost its parent. Both outlive it.
@@ -111,16 +106,13 @@ func TestLostWithOthers(t *testing.T) {
 		gone(t, pid)
 	}
 	for _, pid := range others {
-		status, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-		require.NoError(t, err)
-		require.False(t, zombie.Match(status))
+		require.False(t, zombie.Match(must.Get(os.ReadFile("/proc/"+strconv.Itoa(pid)+"/status"))(t)))
 	}
 }
 
 // What a command starts after it was told to end gets the same grace period, and is ended too.
 func TestLostWithLate(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	p := f.start(t, "run", "k", "--grace", "3s", "--", "sh", "-c",
 		`trap 'setsid sleep 1000 & echo $!; exit' TERM; echo ready; while :; do sleep 0.05; done`)
 	require.Equal(t, "ready", p.line(t))
@@ -133,8 +125,7 @@ func TestLostWithLate(t *testing.T) {
 // If /proc has other process numbers than txlock's own, txlock ignores it.
 func TestForeignProc(t *testing.T) {
 	require.Zero(t, os.Getuid(), "only root makes a namespace of processes")
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "k", "--grace", "1h", "--", "sh", "-c",
 		"echo ready; sleep 1000 & wait")
 	c.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID
@@ -148,8 +139,7 @@ func TestForeignProc(t *testing.T) {
 // user may run but not read.
 func TestHiddenProc(t *testing.T) {
 	require.Zero(t, os.Getuid(), "only root mounts a /proc")
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	require.NoError(t, os.Chmod(filepath.Dir(binary), 0o755)) // the umask may have removed these bits
 	require.NoError(t, os.Chmod(binary, 0o755))
 	unreadable := filepath.Join(filepath.Dir(binary), "sh")
@@ -169,8 +159,7 @@ func TestHiddenProc(t *testing.T) {
 
 // A txlock that is killed takes its command with it, because its lock is free then.
 func TestKilled(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	p := f.start(t, "run", "k", "--", "sh", "-c", `echo $$; while :; do sleep 0.05; done`)
 	pid := p.number(t)
 	require.NoError(t, p.Process.Kill())
@@ -191,8 +180,7 @@ func TestArguments(t *testing.T) {
 			arguments := append(flag, "run", "k", "--", "sh", "-c", "echo ready; cat", "x://y:kept@z")
 			p := start(t, command(nil, arguments...))
 			require.Equal(t, "ready", p.line(t))
-			shown, err := os.ReadFile("/proc/" + strconv.Itoa(p.Process.Pid) + "/cmdline")
-			require.NoError(t, err)
+			shown := must.Get(os.ReadFile("/proc/" + strconv.Itoa(p.Process.Pid) + "/cmdline"))(t)
 			require.NotContains(t, string(shown), "hush", "it is escaped there")
 			require.Contains(t, string(shown), "--dsn")
 			require.Contains(t, string(shown), f.database)
@@ -205,16 +193,14 @@ func TestArguments(t *testing.T) {
 
 // A command that is stopped together with txlock continues together with it.
 func TestStopped(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	p := f.play(t, "halting", "k")
 	p.send(t, "pid")
 	child := p.line(t)
 	require.NoError(t, p.Process.Signal(syscall.SIGTSTP))
 	for _, pid := range []string{strconv.Itoa(p.Process.Pid), child} {
 		eventually.True(t, "process "+pid+" to stop", func() bool {
-			status, err := os.ReadFile("/proc/" + pid + "/status")
-			require.NoError(t, err)
+			status := must.Get(os.ReadFile("/proc/" + pid + "/status"))(t)
 			return strings.Contains(string(status), "State:\tT")
 		})
 	}
@@ -243,8 +229,7 @@ func lostUnseen(t *testing.T, e *engine) {
 
 // So does a lock whose lease ends meanwhile, even if the server stays silent.
 func TestLostInSilence(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	direct := *f
 	proxy := f.proxied(t, 10)
 	p := f.play(t, "patient", "k", "--lease", "5s")

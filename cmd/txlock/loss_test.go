@@ -3,6 +3,7 @@
 package main_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -42,8 +44,7 @@ func lost(t *testing.T, e *engine) {
 }
 
 func TestLostWithDescendants(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	// What the command has started is ended too: if it ignores SIGTERM although the command does
 	// not, if it has left the group, and if its parent has left it, as a daemon's does.
 	scripts := []string{
@@ -100,11 +101,9 @@ func TestServerDies(t *testing.T) {
 // A server that dies ends the holder's command and the wait of the others. The message differs from
 // that for a held lock.
 func serverDies(t *testing.T, kind servers.Kind) {
-	server, err := servers.Start(background, kind, servers.Options{})
-	require.NoError(t, err)
+	server := must.Get(servers.Start(background, kind, servers.Options{}))(t)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
-	e, err := newEngine(server)
-	require.NoError(t, err)
+	e := must.Get(newEngine(server))(t)
 	defer e.admin.Close()
 	e.oneAtATime(t)
 	f := &fixture{engine: e, database: "dying"}
@@ -148,8 +147,7 @@ func TestConnecting(t *testing.T) {
 // ctrl-C ends the wait for a server that accepts connections and never answers. So does a time
 // limit.
 func connecting(t *testing.T, scheme string) {
-	mute, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	mute := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { require.NoError(t, mute.Close()) })
 	accepted := make(chan net.Conn, 64)
 	go func() {
@@ -190,8 +188,7 @@ func fullPipe(t *testing.T) (reader, full *os.File) {
 	reader, full, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, reader.Close()) })
-	raw, err := full.SyscallConn()
-	require.NoError(t, err)
+	raw := must.Get(full.SyscallConn())(t)
 	var refused error
 	require.NoError(t, raw.Write(func(fd uintptr) bool { // it does not block: it refuses what does not fit
 		for refused == nil {
@@ -205,8 +202,7 @@ func fullPipe(t *testing.T) (reader, full *os.File) {
 
 // A full standard error does not keep a granted lock from its command.
 func TestGrantedUnheard(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	holder := f.play(t, "patient", "k")
 	_, full := fullPipe(t)
 	c := command([]string{"TXLOCK_DSN=" + f.url}, "run", "-v", "k", "--", "echo", "mine")
@@ -228,8 +224,7 @@ func TestGrantedUnheard(t *testing.T) {
 // A full standard error, such as a terminal halted by ctrl-S, does not delay the end of the
 // command.
 func TestLostUnheard(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	reader, full := fullPipe(t)
 	c := command([]string{"TXLOCK_DSN=" + f.url, roleVariable + "=polite"}, "run", "k", "--", os.Args[0])
 	c.Stderr = full
@@ -261,8 +256,7 @@ func lease(t *testing.T, e *engine) {
 
 // A try that the server does not answer ends after the time for connecting. It is not a conflict.
 func TestTryUnanswered(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	unlock := f.lockTable(t)
 	f.proxied(t, 5)
 	r := f.run(t, "run", "--try", "-E", "0", "k", "--", "echo", "never")
@@ -270,4 +264,49 @@ func TestTryUnanswered(t *testing.T) {
 	require.Empty(t, r.stdout)
 	require.Contains(t, r.stderr, "txlock: trying k: no answer within 5s: ")
 	unlock()
+}
+
+// A release that the server does not confirm differs from a loss. A signal ends the wait for it.
+func TestReleaseUnconfirmed(t *testing.T) {
+	f := onPostgres(t)
+	for _, last := range []struct{ code, want int }{{0, 76}, {3, 3}, {0, 128 + int(syscall.SIGINT)}} {
+		through := *f
+		proxy := through.proxied(t, 10)
+		p := through.play(t, "patient", strconv.Itoa(last.want))
+		p.send(t, "pid")
+		pid := p.number(t)
+		proxy.Behave(silent)
+		p.send(t, strconv.Itoa(last.code))
+		gone(t, pid)
+		if last.want > 128 {
+			eventually.True(t, "the end by a signal", func() bool {
+				return errors.Is(p.Process.Signal(syscall.SIGINT), os.ErrProcessDone)
+			})
+		}
+		require.Equal(t, last.want, p.wait(t))
+		if last.want < 128 {
+			require.Regexp(t, `^txlock: the release of \d+ was not confirmed, and it may have been lost meanwhile: `+
+				`.*; the command ended with code \d\n$`, p.stderr.String())
+		}
+	}
+}
+
+func TestReleaseUnanswered(t *testing.T) { each(t, releaseUnanswered) }
+
+// The server falls silent, and the command ends before the lease does. The lock was held until
+// then, so the exit code is the command's.
+func releaseUnanswered(t *testing.T, e *engine) {
+	f := installed(t, e)
+	proxy := f.proxied(t, 10)
+	p := f.play(t, "patient", "k", "--lease", "15s") // it sends a heartbeat within 2.5 s
+	proxy.Behave(silent)
+	since, before := time.Now(), proxy.Bursts()
+	// After 3 s without a burst, the heartbeat was sent before the silence.
+	eventually.True(t, "a heartbeat", func() bool {
+		return proxy.Bursts() > before || time.Since(since) > 3*time.Second
+	})
+	p.send(t, "5")
+	require.Equal(t, 5, p.wait(t), p.stderr)
+	require.Regexp(t, `^txlock: the release of k was not confirmed, and it may have been lost meanwhile: .*; `+
+		`the command ended with code 5\n$`, p.stderr.String())
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/wire"
 )
@@ -66,7 +67,7 @@ func runTests(m *testing.M) int {
 	if output, err := exec.CommandContext(ctx, "go", "build", "-race", "-o", binary, ".").CombinedOutput(); err != nil {
 		return complain(fmt.Errorf("%w: %s", err, output))
 	}
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	return servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
 		if err != nil {
 			return nil, err
@@ -148,17 +149,21 @@ func installed(t *testing.T, e *engine) *fixture {
 	return f
 }
 
+// onPostgres is the fixture of a test that runs on PostgreSQL alone, in parallel with all others.
+func onPostgres(t *testing.T) *fixture {
+	t.Helper()
+	t.Parallel()
+	return installed(t, engines[0])
+}
+
 // urlWith is the URL of the fixture's database, for another user unless user is nil.
 func (f *fixture) urlWith(t *testing.T, user *url.Userinfo) string {
 	t.Helper()
 	u := &url.URL{}
 	if f.postgres {
-		var err error
-		u, err = url.Parse(f.DSN)
-		require.NoError(t, err)
+		u = must.Get(url.Parse(f.DSN))(t)
 	} else {
-		config, err := mysql.ParseDSN(f.DSN)
-		require.NoError(t, err)
+		config := must.Get(mysql.ParseDSN(f.DSN))(t)
 		require.Equal(t, "tcp", config.Net)
 		u = &url.URL{Scheme: "mysql", Host: config.Addr, User: url.User(config.User)}
 		if config.Passwd != "" {
@@ -175,10 +180,8 @@ func (f *fixture) urlWith(t *testing.T, user *url.Userinfo) string {
 // proxied sends the fixture's connections through a proxy, with a connect timeout in seconds.
 func (f *fixture) proxied(t *testing.T, seconds int) *wire.Proxy {
 	t.Helper()
-	u, err := url.Parse(f.url)
-	require.NoError(t, err)
-	proxy, err := wire.Listen(u.Host)
-	require.NoError(t, err)
+	u := must.Get(url.Parse(f.url))(t)
+	proxy := must.Get(wire.Listen(u.Host))(t)
 	t.Cleanup(func() { _ = proxy.Close() })
 	query := u.Query()
 	if f.postgres {

@@ -20,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // soon limits what should happen at once, on a busy machine.
@@ -102,8 +104,7 @@ func start(t *testing.T, c *exec.Cmd) *process {
 		c.Stderr = p.stderr
 	}
 	var err error
-	p.stdin, err = c.StdinPipe()
-	require.NoError(t, err)
+	p.stdin = must.Get(c.StdinPipe())(t)
 	output, input, err := os.Pipe() // not StdoutPipe, because a grandchild may keep it open
 	require.NoError(t, err)
 	c.Stdout = input
@@ -135,16 +136,13 @@ func (p *process) line(t *testing.T) string {
 // number waits for a line that is a number.
 func (p *process) number(t *testing.T) int {
 	t.Helper()
-	number, err := strconv.Atoi(p.line(t))
-	require.NoError(t, err)
-	return number
+	return must.Get(strconv.Atoi(p.line(t)))(t)
 }
 
 // send writes a line to standard input.
 func (p *process) send(t *testing.T, line string) {
 	t.Helper()
-	_, err := io.WriteString(p.stdin, line+"\n")
-	require.NoError(t, err)
+	must.Get(io.WriteString(p.stdin, line+"\n"))(t)
 }
 
 // wait waits for the end and returns the exit code. Output into a pipe has no escape codes.

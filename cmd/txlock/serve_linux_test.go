@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // Viewers that ask and never read do not stay for ever, with what they have not read.
@@ -29,20 +30,17 @@ func TestServeHangsUp(t *testing.T) {
 				_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096)
 			})
 		}}
-		viewer, err := dialer.DialContext(t.Context(), "tcp", address)
-		require.NoError(t, err)
+		viewer := must.Get(dialer.DialContext(t.Context(), "tcp", address))(t)
 		t.Cleanup(func() { _ = viewer.Close() })
 		go func() { _, _ = viewer.Write([]byte(ask)) }() // it may not take all of it
 	}
 	_, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
-	number, err := strconv.Atoi(port)
-	require.NoError(t, err)
+	number := must.Get(strconv.Atoi(port))(t)
 	// A viewer's kernel may hear of it late, so the server's is asked: its port, "established".
 	open := regexp.MustCompile(fmt.Sprintf(`: 0100007F:%04X \S+ 01 `, number)) // with the viewer's port
 	established := func() int {
-		sockets, err := os.ReadFile("/proc/net/tcp")
-		require.NoError(t, err)
+		sockets := must.Get(os.ReadFile("/proc/net/tcp"))(t)
 		// That list is read in parts, and may have one twice.
 		return len(slices.Compact(slices.Sorted(slices.Values(open.FindAllString(string(sockets), -1)))))
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -111,8 +112,7 @@ func status(t *testing.T, e *engine) {
 // A key may contain anything. Neither the table nor JSON passes it on to a terminal as it is; JSON
 // escapes it.
 func TestStatusOfHostileKey(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	key := "mad \x1b]0;\a\u202e\u009b" // PostgreSQL shows 50 bytes of the application, the process and this
 	holder := f.play(t, "patient", key)
 	require.Equal(t, key, f.status(t).Locks[0].Key)
@@ -160,20 +160,17 @@ func silentServer(t *testing.T, e *engine) {
 // lockTable locks the whole lock table.
 func (f *fixture) lockTable(t *testing.T) (unlock func()) {
 	t.Helper()
-	conn, err := f.admin.Conn(background)
-	require.NoError(t, err)
+	conn := must.Get(f.admin.Conn(background))(t)
 	lock, release := "LOCK TABLES "+f.database+".txlock_slots WRITE", "UNLOCK TABLES"
 	if f.postgres {
 		conn.Close()
 		admin := database.Open(t, "pgx", f.url)
-		conn, err = admin.Conn(background)
-		require.NoError(t, err)
+		conn = must.Get(admin.Conn(background))(t)
 		lock, release = "BEGIN; LOCK TABLE txlock_slots IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
 	}
 	limited, cancel := context.WithTimeout(background, 2*soon)
 	defer cancel()
-	_, err = conn.ExecContext(limited, lock)
-	require.NoError(t, err)
+	must.Get(conn.ExecContext(limited, lock))(t)
 	return func() {
 		database.Exec(t, conn, release)
 		require.NoError(t, conn.Close())

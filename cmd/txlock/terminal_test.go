@@ -17,6 +17,7 @@ import (
 
 	"github.com/txlock/txlock/cmd/txlock/internal/terminal"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // screen is a command that runs on a terminal of its own.
@@ -32,9 +33,7 @@ func (f *fixture) onTerminal(t *testing.T, c *exec.Cmd) *screen {
 	t.Helper()
 	c.SysProcAttr = nil // StartWithSize sets its own
 	s := &screen{Cmd: c, ended: make(chan struct{})}
-	var err error
-	s.tty, err = pty.StartWithSize(c, &pty.Winsize{Rows: 24, Cols: 80})
-	require.NoError(t, err)
+	s.tty = must.Get(pty.StartWithSize(c, &pty.Winsize{Rows: 24, Cols: 80}))(t)
 	go func() { _, _ = io.Copy(&s.seen, s.tty) }()
 	go func() {
 		_ = c.Wait()
@@ -69,8 +68,7 @@ func (s *screen) see(t *testing.T, pattern string) string {
 
 func (s *screen) key(t *testing.T, keys string) {
 	t.Helper()
-	_, err := io.WriteString(s.tty, keys)
-	require.NoError(t, err)
+	must.Get(io.WriteString(s.tty, keys))(t)
 }
 
 func (s *screen) wait(t *testing.T) int {
@@ -92,8 +90,7 @@ var escape = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]")
 
 // On a terminal the table fits the width. It has colours, unless NO_COLOR says no.
 func TestStatusOnTerminal(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	holder := f.play(t, "patient", "a-rather-long-key-of-more-than-forty-characters-which-is-cut")
 	s := f.typed(t, nil, "status")
 	require.Zero(t, s.wait(t))
@@ -114,11 +111,9 @@ func TestStatusOnTerminal(t *testing.T) {
 // The live screen uses the terminal's second screen, counts what does not fit, follows locks and
 // size, and leaves the terminal as it was.
 func TestWatch(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	s := f.typed(t, nil, "status", "--watch")
-	before, err := pty.GetsizeFull(s.tty)
-	require.NoError(t, err)
+	before := must.Get(pty.GetsizeFull(s.tty))(t)
 	s.see(t, `\x1b\[\?1049h`)
 	s.see(t, "no locks are held")
 	holder := f.play(t, "patient", "watched")
@@ -149,8 +144,7 @@ func TestWatch(t *testing.T) {
 
 // Break asks first, and ends nothing without a yes.
 func TestBreakOnTerminal(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	holder := f.play(t, "polite", "k")
 	for answer, code := range map[string]int{"n\r": 4, "\r": 4, "perhaps\r": 4, "\x04": 4, "\x03": 130} {
 		s := f.typed(t, nil, "break", "k")
@@ -170,8 +164,7 @@ func TestBreakOnTerminal(t *testing.T) {
 // On a terminal ctrl-C reaches the command once, and txlock forwards other signals. The command may
 // read the terminal.
 func TestRunOnTerminal(t *testing.T) {
-	t.Parallel()
-	f := installed(t, engines[0])
+	f := onPostgres(t)
 	role := roleVariable + "=patient"
 	s := f.typed(t, []string{role}, "run", "k", "--", os.Args[0])
 	s.see(t, "ready")
@@ -199,8 +192,7 @@ func TestRunOnTerminal(t *testing.T) {
 	s = f.typed(t, nil, "run", "k", "--grace", "200ms", "--", "sh", "-c",
 		`trap "" TERM; sh -c 'echo in $$; while :; do sleep 0.1; done'`)
 	s.see(t, "in [0-9]+\r")
-	pid, err := strconv.Atoi(inside.FindStringSubmatch(s.seen.String())[1])
-	require.NoError(t, err)
+	pid := must.Get(strconv.Atoi(inside.FindStringSubmatch(s.seen.String())[1]))(t)
 	f.killSessions(t)
 	require.Equal(t, 76, s.wait(t))
 	gone(t, pid)
@@ -210,8 +202,7 @@ func TestRunOnTerminal(t *testing.T) {
 // ctrl-Z stops the command and txlock, and fg continues both.
 func TestJobControl(t *testing.T) {
 	t.Parallel()
-	shell, err := exec.LookPath("bash")
-	require.NoError(t, err)
+	shell := must.Get(exec.LookPath("bash"))(t)
 	f := installed(t, engines[0])
 	c := exec.Command(shell, "--norc", "--noprofile", "-i")
 	c.Env = environment("TXLOCK_DSN="+f.url, "TERM=dumb", "PS1=$ ", roleVariable+"=halting")

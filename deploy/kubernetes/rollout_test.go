@@ -47,7 +47,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	kinds := []servers.Kind{servers.Postgres18, servers.MySQL, servers.MariaDB}
-	return servers.RunOn(ctx, kinds, func(s *servers.Server) (io.Closer, error) {
+	return servers.RunOn(kinds, func(s *servers.Server) (io.Closer, error) {
 		engines = append(engines, s)
 		return nil, install(ctx, s)
 	}, m.Run)

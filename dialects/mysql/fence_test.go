@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/dialects/mysql/internal/server"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // What the locking statement answers is a token, or an error, and never a wrong number.
@@ -25,8 +26,7 @@ func FuzzTokenOf(f *testing.F) {
 			return
 		}
 		require.Positive(t, token)
-		epoch, err := strconv.ParseUint(strings.Fields(row)[2], 10, 64)
-		require.NoError(t, err)
+		epoch := must.Get(strconv.ParseUint(strings.Fields(row)[2], 10, 64))(t)
 		require.Equal(t, epoch, uint64(token)>>40, "a run has a range of its own")
 	})
 }
@@ -43,8 +43,6 @@ func FuzzFenceOf(f *testing.F) {
 		}
 		names := fenceOf(name)
 		require.Equal(t, strings.TrimSuffix(quoted, "`")+"_runs`", names.runs)
-		again, err := server.QuoteTable(names.runs)
-		require.NoError(t, err)
-		require.Equal(t, names.runs, again, "it is read back as what it is")
+		require.Equal(t, names.runs, must.Get(server.QuoteTable(names.runs))(t), "it is read back as what it is")
 	})
 }

@@ -33,73 +33,32 @@ func (g guarantee) name() string {
 // reads them, cancels, begins and ends a transaction, and loses a connection. The usual tier shows
 // them all on lib/pq, and some of them on wrappers.
 var sideBySide = []guarantee{
-	guarantees.OneHolder[*sql.Tx],
-	guarantees.NoLostUpdate[*sql.Tx],
-	guarantees.Tries[*sql.Tx],
-	guarantees.StrangeKeys[*sql.Tx],
-	guarantees.StrangeValues[*sql.Tx],
-	guarantees.ManyKeys[*sql.Tx],
-	guarantees.CancelledWait[*sql.Tx],
-	guarantees.DeadlineOfContext[*sql.Tx],
-	guarantees.Within[*sql.Tx],
-	guarantees.LockTxHolds[*sql.Tx],
-	guarantees.CallersTransaction[*sql.Tx],
-	guarantees.CallersSettings[*sql.Tx],
-	guarantees.SettingsEnd[*sql.Tx],
-	guarantees.EndedTransaction[*sql.Tx],
-	guarantees.DoEnds[*sql.Tx],
-	guarantees.SelfEnded[*sql.Tx],
-	guarantees.SwallowedDeadlock[*sql.Tx],
-	guarantees.SwallowedError[*sql.Tx],
-	guarantees.KilledConnection[*sql.Tx],
-	guarantees.CutConnection[*sql.Tx],
-	guarantees.ContextEndsInWork[*sql.Tx],
-	guarantees.ExecCommits[*sql.Tx],
-	guarantees.ExecStrange[*sql.Tx],
-	guarantees.ExecFails[*sql.Tx],
-	guarantees.ExecArguments[*sql.Tx],
-	guarantees.ExecPanics[*sql.Tx],
-	guarantees.ExecReturns[*sql.Tx],
-	guarantees.ExecWaits[*sql.Tx],
-	guarantees.ExecSelfEnded[*sql.Tx],
-	guarantees.RolledBack[*sql.Tx],
-	guarantees.LeaseKept[*sql.Tx],
-	guarantees.Logged[*sql.Tx],
-	guarantees.TokensIncrease[*sql.Tx],
-	guarantees.NestedDo[*sql.Tx],
-	guarantees.NestedWaitEnds[*sql.Tx],
-	guarantees.CombinedLost[*sql.Tx],
-	guarantees.OneLeader[*sql.Tx],
-	guarantees.Unlock[*sql.Tx],
-	guarantees.Closing[*sql.Tx],
-	guarantees.InspectShows[*sql.Tx],
-	guarantees.InspectTx[*sql.Tx],
-	guarantees.Breaks[*sql.Tx],
-	guarantees.FullPool[*sql.Tx],
-	guarantees.CleanPool[*sql.Tx],
-	guarantees.InstallAgain[*sql.Tx],
-	guarantees.NotInstalled[*sql.Tx],
-	guarantees.CheckAccepts[*sql.Tx],
-	guarantees.OnceEach[*sql.Tx],
-	guarantees.OnceFails[*sql.Tx],
-	guarantees.OnceTx[*sql.Tx],
-	guarantees.OnceRefused[*sql.Tx],
-	guarantees.SharedWork[*sql.Tx],
-	guarantees.SharedWaitEnds[*sql.Tx],
-	guarantees.InspectReaders[*sql.Tx],
-	guarantees.SemaphoreBound[*sql.Tx],
-	guarantees.SemaphoreCancelled[*sql.Tx],
-	guarantees.InspectElections[*sql.Tx],
+	guarantees.OneHolder[*sql.Tx], guarantees.NoLostUpdate[*sql.Tx], guarantees.Tries[*sql.Tx],
+	guarantees.StrangeKeys[*sql.Tx], guarantees.StrangeValues[*sql.Tx], guarantees.ManyKeys[*sql.Tx],
+	guarantees.CancelledWait[*sql.Tx], guarantees.DeadlineOfContext[*sql.Tx], guarantees.Within[*sql.Tx],
+	guarantees.LockTxHolds[*sql.Tx], guarantees.CallersTransaction[*sql.Tx], guarantees.CallersSettings[*sql.Tx],
+	guarantees.SettingsEnd[*sql.Tx], guarantees.EndedTransaction[*sql.Tx], guarantees.DoEnds[*sql.Tx],
+	guarantees.SelfEnded[*sql.Tx], guarantees.SwallowedDeadlock[*sql.Tx], guarantees.SwallowedError[*sql.Tx],
+	guarantees.KilledConnection[*sql.Tx], guarantees.CutConnection[*sql.Tx], guarantees.ContextEndsInWork[*sql.Tx],
+	guarantees.ExecCommits[*sql.Tx], guarantees.ExecStrange[*sql.Tx], guarantees.ExecFails[*sql.Tx],
+	guarantees.ExecArguments[*sql.Tx], guarantees.ExecPanics[*sql.Tx], guarantees.ExecReturns[*sql.Tx],
+	guarantees.ExecWaits[*sql.Tx], guarantees.ExecSelfEnded[*sql.Tx], guarantees.RolledBack[*sql.Tx],
+	guarantees.LeaseKept[*sql.Tx], guarantees.Logged[*sql.Tx], guarantees.TokensIncrease[*sql.Tx],
+	guarantees.NestedDo[*sql.Tx], guarantees.NestedWaitEnds[*sql.Tx], guarantees.CombinedLost[*sql.Tx],
+	guarantees.OneLeader[*sql.Tx], guarantees.Unlock[*sql.Tx], guarantees.Closing[*sql.Tx],
+	guarantees.InspectShows[*sql.Tx], guarantees.InspectTx[*sql.Tx], guarantees.Breaks[*sql.Tx],
+	guarantees.FullPool[*sql.Tx], guarantees.CleanPool[*sql.Tx], guarantees.InstallAgain[*sql.Tx],
+	guarantees.NotInstalled[*sql.Tx], guarantees.CheckAccepts[*sql.Tx], guarantees.OnceEach[*sql.Tx],
+	guarantees.OnceFails[*sql.Tx], guarantees.OnceTx[*sql.Tx], guarantees.OnceRefused[*sql.Tx],
+	guarantees.SharedWork[*sql.Tx], guarantees.SharedWaitEnds[*sql.Tx], guarantees.InspectReaders[*sql.Tx],
+	guarantees.SemaphoreBound[*sql.Tx], guarantees.SemaphoreCancelled[*sql.Tx], guarantees.InspectElections[*sql.Tx],
 }
 
 // alone are those whose neighbours would disturb them. The last one ends the run of tokens of a
 // whole server of MySQL or MariaDB.
 var alone = []guarantee{
-	guarantees.CancelRace[*sql.Tx],
-	guarantees.GuestCancelRace[*sql.Tx],
-	guarantees.LossAnnounced[*sql.Tx],
-	guarantees.LostLeader[*sql.Tx],
-	guarantees.SpentRun[*sql.Tx],
+	guarantees.CancelRace[*sql.Tx], guarantees.GuestCancelRace[*sql.Tx], guarantees.LossAnnounced[*sql.Tx],
+	guarantees.LostLeader[*sql.Tx], guarantees.SpentRun[*sql.Tx],
 }
 
 // watched are those that need to see the end of an idle connection.
@@ -140,10 +99,7 @@ func lineOf(e *testbed.Engine, o Opening, newDriver func(*sql.DB) dialects.Drive
 	}
 	c := testbed.SQLOnPool(o.Name, o.Open, newDriver)
 	c.Unguarded = e.Postgres && o.Name != "otelsql around pgx"
-	return line{
-		e, c,
-		slices.DeleteFunc(slices.Clone(sideBySide), left), slices.DeleteFunc(slices.Clone(alone), left),
-	}
+	return line{e, c, slices.DeleteFunc(slices.Clone(sideBySide), left), slices.DeleteFunc(slices.Clone(alone), left)}
 }
 
 // closes are the guarantees that bun's driver does not keep: it closes its connection behind a

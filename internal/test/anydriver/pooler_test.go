@@ -13,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -47,8 +48,7 @@ func TestInterruptAmongNeighbours(t *testing.T) {
 		require.ErrorIs(t, testbed.Receive(t, ended), txlock.ErrNotAcquired)
 	}
 	for range 3 {
-		tx, err := f.Pool.DB.Begin()
-		require.NoError(t, err)
+		tx := must.Get(f.Pool.DB.Begin())(t)
 		cancelled(func(ctx context.Context) error { return m.LockTx(ctx, tx) })
 		require.NoError(t, testbed.ErrorOf(tx.Exec("SELECT 1")), "the connection is kept")
 		require.NoError(t, tx.Rollback())
@@ -61,8 +61,7 @@ func TestInterruptAmongNeighbours(t *testing.T) {
 // busy has four clients run a statement with an argument all the time, without a transaction.
 func busy(t *testing.T, dsn string) {
 	t.Helper()
-	db, err := sql.Open("postgres", dsn)
-	require.NoError(t, err)
+	db := must.Get(sql.Open("postgres", dsn))(t)
 	ctx, cancel := context.WithCancel(background)
 	var all sync.WaitGroup
 	for range 4 {

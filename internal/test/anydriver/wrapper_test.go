@@ -73,16 +73,12 @@ func count[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (count
 		lock := testbed.Lock(t, m)
 		require.NoError(t, lock.Unlock(background))
 	})
-	counted.do = of(func() {
-		require.NoError(t, m.Do(background, func(context.Context, Tx) error { return nil }))
-	})
+	counted.do = of(func() { require.NoError(t, m.Do(background, func(context.Context, Tx) error { return nil })) })
 	tx := f.Begin(t, f.DSNFor(f.Label, proxy.Addr(), nil), 0)
 	counted.lockTx = of(func() { require.NoError(t, m.LockTx(background, tx)) })
 	require.NoError(t, f.End(background, tx, false))
 	require.NoError(t, m.Do(background, func(ctx context.Context, _ Tx) error {
-		counted.nested = of(func() {
-			require.NoError(t, m.Do(ctx, func(context.Context, Tx) error { return nil }))
-		})
+		counted.nested = of(func() { require.NoError(t, m.Do(ctx, func(context.Context, Tx) error { return nil })) })
 		counted.joined = of(func() {
 			lock := testbed.LockIn(t, ctx, f.Locks.Mutex(f.Key("b")))
 			require.NoError(t, lock.Unlock(background))

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // Session is a pool, a connection or a transaction.
@@ -19,8 +21,7 @@ type Session interface {
 // Open is a pool that is closed when the test ends.
 func Open(t testing.TB, driver, dsn string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open(driver, dsn)
-	require.NoError(t, err)
+	db := must.Get(sql.Open(driver, dsn))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }
@@ -36,8 +37,7 @@ func Exec(t testing.TB, on Session, query string, args ...any) {
 // ends, unless it has ended.
 func Begin(t testing.TB, db *sql.DB, query string) *sql.Tx {
 	t.Helper()
-	tx, err := db.Begin()
-	require.NoError(t, err)
+	tx := must.Get(db.Begin())(t)
 	t.Cleanup(func() { _ = tx.Rollback() })
 	Exec(t, tx, query)
 	return tx
@@ -46,8 +46,7 @@ func Begin(t testing.TB, db *sql.DB, query string) *sql.Tx {
 // Column is what a query of one column returns.
 func Column[T any](t testing.TB, on Session, query string, args ...any) (values []T) {
 	t.Helper()
-	rows, err := on.QueryContext(context.Background(), query, args...)
-	require.NoError(t, err)
+	rows := must.Get(on.QueryContext(context.Background(), query, args...))(t)
 	defer rows.Close()
 	for rows.Next() {
 		var value T

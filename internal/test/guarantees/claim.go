@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // seat is a claim, and a table of what is sold under it.
@@ -116,17 +117,14 @@ func ClaimHeld[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	require.WithinDuration(t, time.Now(), state.Since, time.Minute)
 	s.refused(t, held.By())
 
-	again, err := s.claim.Take(background, held.By(), 2*time.Hour)
-	require.NoError(t, err)
+	again := must.Get(s.claim.Take(background, held.By(), 2*time.Hour))(t)
 	require.Equal(t, held.Token(), again.Token())
 	require.Greater(t, again.Until().Sub(held.Until()), 59*time.Minute)
 	other := testbed.NewFixture(t, e, c).Locks
-	held, err = other.Claimed(again.String()) // in another process
-	require.NoError(t, err)
+	held = must.Get(other.Claimed(again.String()))(t) // in another process
 	require.Equal(t, []any{again.Key(), again.By(), again.Token(), again.Until()},
 		[]any{held.Key(), held.By(), held.Token(), held.Until()})
-	until, err := held.Extend(background, 3*time.Hour)
-	require.NoError(t, err)
+	until := must.Get(held.Extend(background, 3*time.Hour))(t)
 	require.Equal(t, until, held.Until())
 	state = testbed.StateOf(t, s.claim)
 	require.Equal(t, until, state.Until)
@@ -191,8 +189,7 @@ func ClaimWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		return wrong
 	}), wrong)
 	require.Zero(t, s.sold(t))
-	_, err := held.Extend(background, 4*time.Second) // longer than a busy machine needs to begin a Do
-	require.NoError(t, err)
+	must.Get(held.Extend(background, 4*time.Second))(t) // longer than a busy machine needs to begin a Do
 	require.NoError(t, held.Do(background, func(ctx context.Context, tx Tx) error {
 		eventually.Every(t, "the claim ends", testbed.PollEvery, func() bool {
 			state := testbed.StateOf(t, s.claim)
@@ -200,8 +197,7 @@ func ClaimWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		})
 		require.ErrorIs(t, testbed.ErrorOf(s.claim.TryTake(background, "another", time.Minute)), txlock.ErrNotAcquired)
 		_, err := s.claim.Within(150*time.Millisecond).Take(background, "another", time.Minute)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 		return s.sell("late")(ctx, tx)
 	}))
 	require.Equal(t, 1, s.sold(t))
@@ -240,9 +236,7 @@ func ClaimNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	s.refused(t, "cart")
 
 	require.NoError(t, outer.Do(background, func(ctx context.Context, _ Tx) error {
-		require.NoError(t, other.Do(ctx, func(ctx context.Context, _ Tx) error {
-			return held.Do(ctx, s.sell("both"))
-		}))
+		require.NoError(t, other.Do(ctx, func(ctx context.Context, _ Tx) error { return held.Do(ctx, s.sell("both")) }))
 		require.NoError(t, testbed.ErrorOf(held.Extend(ctx, time.Minute)))
 		require.NoError(t, held.Release(ctx))
 		require.ErrorIs(t, gone.Do(ctx, s.sell("none")), txlock.ErrLost)
@@ -274,8 +268,7 @@ func ClaimWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	held := s.take(t, "first")
 	eventually.Every(t, "a wait ends between two tries", testbed.PollEvery, func() bool {
 		_, err := s.claim.Within(500*time.Millisecond).Take(background, "second", time.Minute)
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 		var by *txlock.HeldError
 		return errors.As(err, &by) && by.By == "first"
 	})
@@ -293,9 +286,7 @@ func ClaimWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	done := later(s.Locks, "second", time.Minute)
 	s.Unused(t)
 	cancel()
-	err := testbed.Receive(t, done)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.Canceled)
+	testbed.ErrorIs(t, testbed.Receive(t, done), txlock.ErrNotAcquired, context.Canceled)
 
 	// Another process releases it, and then the time is over.
 	ctx = background

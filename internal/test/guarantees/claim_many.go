@@ -19,6 +19,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // sender is a driver that notes when it runs a statement of a kind outside any lock.
@@ -209,24 +210,20 @@ func ClaimsSwept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 			f.AsAdmin(t, "UPDATE "+table+"_claims SET until = "+past+" WHERE holder <> '' AND token = "+token)
 		}
 	}
-	deleted, err := f.Locks.Sweep(background, 90*time.Minute)
-	require.NoError(t, err)
+	deleted := must.Get(f.Locks.Sweep(background, 90*time.Minute))(t)
 	require.EqualValues(t, 2, deleted)
-	deleted, err = f.Locks.Sweep(background, 0)
-	require.NoError(t, err)
+	deleted = must.Get(f.Locks.Sweep(background, 0))(t)
 	require.EqualValues(t, 1, deleted)
 	state := testbed.StateOf(t, f.Locks.Claim("held"))
 	require.Equal(t, "held", state.By)
 
 	// Tokens of a claim do not go down where its row has gone. LockTx of it locks nothing that
 	// others insert.
-	again, err := f.Locks.Claim("ended").TryTake(background, "again", time.Hour)
-	require.NoError(t, err)
+	again := must.Get(f.Locks.Claim("ended").TryTake(background, "again", time.Hour))(t)
 	require.Greater(t, again.Token(), tokens["ended"])
 	if !f.Postgres {
 		require.NoError(t, again.Release(background))
-		deleted, err = f.Locks.Sweep(background, 0)
-		require.NoError(t, err)
+		deleted = must.Get(f.Locks.Sweep(background, 0))(t)
 		require.EqualValues(t, 1, deleted)
 		tx := f.Begin(t, f.DSNFor(f.Label, "", nil), sql.LevelReadCommitted)
 		require.ErrorIs(t, again.LockTx(background, tx), txlock.ErrClaimEnded)
@@ -238,7 +235,7 @@ func ClaimsSwept[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	last := testbed.Take(t, f.Locks.Claim("last"), "last", time.Hour)
 	f.AsAdmin(t, "DROP TABLE "+table+"_claims")
 	require.ErrorIs(t, last.Release(background), txlock.ErrNotInstalled)
-	_, err = f.Locks.Sweep(background, 0)
+	_, err := f.Locks.Sweep(background, 0)
 	require.NoError(t, err, "it is an installation from before there were claims")
 	require.NoError(t, testbed.ErrorOf(f.Locks.Inspect(background, "held")))
 }

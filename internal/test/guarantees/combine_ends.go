@@ -10,6 +10,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // CombinedLost shows that a lost session is an error to all of a batch, which is not tried again.
@@ -58,11 +59,10 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, m.Do(background, func(ctx context.Context, tx Tx) error {
 		ended = ctx
 		require.NoError(t, testbed.ErrorOf(o.Do(txlock.Apart(ctx), 1)))
-		value, err := o.Do(ctx, 2)
-		require.NoError(t, err)
+		value := must.Get(o.Do(ctx, 2))(t)
 		require.Equal(t, 4, value)
 		require.Equal(t, []int{1}, o.committed(t), "the outer Do will commit the other")
-		_, err = o.Do(ctx, 3)
+		_, err := o.Do(ctx, 3)
 		require.Equal(t, errWork, err)
 		require.EqualError(t, testbed.ErrorOf(o.Do(ctx, 4)), "four")
 		return nil
@@ -79,8 +79,7 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	o.worked()
 	require.ErrorIs(t, testbed.ErrorOf(o.Do(lock.Context(), 8)), txlock.ErrInsideLock)
 	require.Empty(t, o.worked())
-	value, err := o.Do(txlock.Apart(lock.Context()), 8)
-	require.NoError(t, err)
+	value := must.Get(o.Do(txlock.Apart(lock.Context()), 8))(t)
 	require.Equal(t, 16, value)
 	testbed.Unlock(t, lock)
 	type callers struct{}
@@ -88,8 +87,7 @@ func CombinedNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		require.Nil(t, ctx.Value(callers{}), "in a batch: the session has ended, and the context has outlived it")
 		return nil
 	}
-	value, err = o.Do(context.WithValue(context.WithoutCancel(lock.Context()), callers{}, true), 9)
-	require.NoError(t, err)
+	value = must.Get(o.Do(context.WithValue(context.WithoutCancel(lock.Context()), callers{}, true), 9))(t)
 	require.Equal(t, 18, value)
 	require.Equal(t, []int{1, 2, 8, 9}, o.committed(t))
 }
@@ -202,8 +200,6 @@ func CombinedLeaving[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	// Of a context that has ended, nothing is queued.
 	ended, cancel := context.WithCancel(background)
 	cancel()
-	_, err := o.Do(ended, 99)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.Canceled)
+	testbed.ErrorIs(t, testbed.ErrorOf(o.Do(ended, 99)), txlock.ErrNotAcquired, context.Canceled)
 	require.Equal(t, []int{1, 3, 4, 7, 12, 16}, o.committed(t))
 }

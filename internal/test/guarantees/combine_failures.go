@@ -152,8 +152,7 @@ func CombinedWaitFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		}
 		for _, p := range all {
 			if err := p.fails(t, nil); !killed {
-				require.ErrorIs(t, err, txlock.ErrNotAcquired)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
+				testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 			}
 		}
 		require.Equal(t, 2, asked)
@@ -221,10 +220,9 @@ func CombinedRefuses[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 		require.Equal(t, [][]int{{0}, {1, 2, 3}}, o.worked(), "another try would not help")
 		require.Equal(t, []int{0}, o.committed(t))
 		f.AsAdmin(t, "DELETE FROM "+o.table)
-		err := f.Locks.Mutex(o.key).Do(background, func(ctx context.Context, _ Tx) error {
+		require.ErrorContains(t, f.Locks.Mutex(o.key).Do(background, func(ctx context.Context, _ Tx) error {
 			return testbed.ErrorOf(o.Do(ctx, 4))
-		})
-		require.ErrorContains(t, err, fmt.Sprintf("%d results for 1 orders", 1+wrong))
+		}), fmt.Sprintf("%d results for 1 orders", 1+wrong))
 		o.worked()
 		require.Empty(t, o.committed(t))
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // CombinedPanics shows that a panic goes on in the goroutine of one caller, and that the others are
@@ -44,9 +45,7 @@ func CombinedPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 					p.fails(t, txlock.ErrPanicked)
 				}
 				o.Free(t, o.key)
-				value, err := o.Do(background, 4)
-				require.NoError(t, err)
-				require.Equal(t, 8, value)
+				require.Equal(t, 8, must.Get(o.Do(background, 4))(t))
 				require.Equal(t, []int{0, 4}, o.committed(t))
 			})
 		}
@@ -126,9 +125,7 @@ func CombinedWaitPanics[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 			}
 			require.Contains(t, log.One(t, "ERROR", "a batch")["stack"], "combine_panics.go")
 			d.fault = sound
-			value, err := o.Do(background, 4)
-			require.NoError(t, err)
-			require.Equal(t, 8, value)
+			require.Equal(t, 8, must.Get(o.Do(background, 4))(t))
 
 			begins, goOn := make(chan struct{}), make(chan struct{})
 			d.fault = func() error {

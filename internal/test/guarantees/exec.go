@@ -15,6 +15,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // stock is a table of numbered things, of which some are left, and the statements for it.
@@ -93,9 +94,7 @@ func ExecCommits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		_, err := s.Locks.Rows(s.table, "note", "same").Exec(background, same)
 		require.NoError(t, err, "rows by a column that is not unique")
 	}
-	affected, err := m.TryExec(background, s.insert(4))
-	require.NoError(t, err)
-	require.Equal(t, []int64{1}, affected)
+	require.Equal(t, []int64{1}, must.Get(m.TryExec(background, s.insert(4)))(t))
 	note := ""
 	require.NoError(t, s.Admin.QueryRow("SELECT note FROM "+s.table+" WHERE id = 4 AND n IS NULL").Scan(&note))
 	require.Equal(t, "it's new? 'quoted'", note)
@@ -290,8 +289,7 @@ func ExecReturns[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	var note sql.NullString
 	read := s.statement("SELECT n, note FROM stock WHERE id <= @ ORDER BY id", 2)
 	read.Into = []any{&left, &note}
-	affected, err := s.Locks.Mutex(s.key).Exec(background, s.take(1), read)
-	require.NoError(t, err)
+	affected := must.Get(s.Locks.Mutex(s.key).Exec(background, s.take(1), read))(t)
 	require.Equal(t, []int64{1, 2}, affected)
 	require.Equal(t, 9, left)
 	require.Equal(t, "one", note.String)
@@ -299,8 +297,7 @@ func ExecReturns[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		taken := s.take(1)
 		taken.SQL += " RETURNING n"
 		taken.Into = []any{&left}
-		affected, err = s.Locks.Mutex(s.key).Exec(background, taken)
-		require.NoError(t, err)
+		affected = must.Get(s.Locks.Mutex(s.key).Exec(background, taken))(t)
 		require.Equal(t, []int64{1}, affected)
 		require.Equal(t, 8, left)
 	}

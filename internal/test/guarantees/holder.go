@@ -68,9 +68,7 @@ func contend(t *testing.T, callers, rounds int, call func(caller int) error) {
 
 // NoLostUpdate reads, then writes what it has computed. Without a lock that loses updates.
 func NoLostUpdate[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0)")
+	f, table := testbed.NewTable(t, e, c, "id int primary key, n int", "(1, 0)")
 	mutexes := []*txlock.Mutex[Tx]{f.Locks.Mutex(f.Key("counter")), f.Locks.Rows(table, "id", 1)}
 	for round, m := range mutexes {
 		contend(t, 8, 10, func(int) error {
@@ -114,9 +112,7 @@ func Tries[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 // OneTryWins is a scheduler on several machines: all of them try at the same moment.
 func OneTryWins[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	f, table := testbed.NewTable(t, e, c, "id int primary key", "(1)")
 	const rivals, rounds = 4, 100
 	f.Warm(t, rivals)
 	for name, m := range map[string]*txlock.Mutex[Tx]{
@@ -153,9 +149,7 @@ func OneTryWins[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 // OwnRows shows that rows of the caller's own table are locked, and no others.
 func OwnRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "sku varchar(20) primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES ('a', 1), ('b', 1), ('c', 1)")
+	f, table := testbed.NewTable(t, e, c, "sku varchar(20) primary key, n int", "('a', 1), ('b', 1), ('c', 1)")
 	lock := testbed.Lock(t, f.Locks.Rows(table, "sku", "b", "a", "b"))
 	for _, held := range []string{"a", "b"} {
 		testbed.Misses(t, f.Locks.Rows(table, "sku", held))
@@ -268,9 +262,7 @@ func SeveralKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 
 // OppositeOrders shows that opposite orders of keys never deadlock.
 func OppositeOrders[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1), (2), (3), (10), (20)")
+	f, table := testbed.NewTable(t, e, c, "id int primary key", "(1), (2), (3), (10), (20)")
 	keys := []string{f.Key("1"), f.Key("2"), f.Key("3")}
 	mutexes := []*txlock.Mutex[Tx]{
 		f.Locks.Mutex(keys[0], keys[1], keys[2]), f.Locks.Mutex(keys[2], keys[1]), f.Locks.Mutex(keys[1], keys[0]),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // InstallTogether shows that ten replicas install at once.
@@ -155,8 +156,7 @@ func SlotsChanged[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	require.NoError(t, other.Locks.Install(background))
 	_, err := f.Locks.Mutex("k").Lock(background) // with the old number of slots
 	require.ErrorIs(t, err, txlock.ErrNotInstalled)
-	lock, err := f.Locks.Mutex("k").Lock(background) // the number was read again
-	require.NoError(t, err)
+	lock := must.Get(f.Locks.Mutex("k").Lock(background))(t) // the number was read again
 	testbed.Misses(t, other.Locks.Mutex("k"))
 	testbed.Unlock(t, lock)
 }
@@ -191,9 +191,7 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		f.AsAdmin(t, "CREATE SCHEMA "+schema)
 		t.Cleanup(func() { f.AsAdmin(t, "DROP SCHEMA "+schema+" CASCADE") })
 	}
-	quoted := func(name string) string {
-		return quote + strings.ReplaceAll(name, quote, quote+quote) + quote
-	}
+	quoted := func(name string) string { return quote + strings.ReplaceAll(name, quote, quote+quote) + quote }
 	tables := []struct{ spelled, sql string }{
 		{schema + ".order", schema + "." + quoted("order")}, // a reserved word
 		{schema + "." + quoted("My Locks; --"), schema + "." + quoted("My Locks; --")},
@@ -217,9 +215,7 @@ func TableNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		testbed.Unlock(t, testbed.Lock(t, other.Locks.Semaphore("api", 2)))
 		claimed := testbed.Take(t, other.Locks.Claim("seat"), "me $1 ? {}", time.Minute)
 		require.NoError(t, claimed.Do(background, idle[Tx]))
-		ran, err := other.Locks.Once("job").Do(background, idle[Tx])
-		require.NoError(t, err)
-		require.True(t, ran)
+		require.True(t, must.Get(other.Locks.Once("job").Do(background, idle[Tx]))(t))
 		require.ErrorIs(t, testbed.ErrorOf(other.Locks.Election("e", "me").Leader(background)), txlock.ErrNoLeader)
 	}
 	for _, broken := range []string{

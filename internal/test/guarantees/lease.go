@@ -113,11 +113,7 @@ func healthyOutlivesLease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Cli
 	f, proxy := leased(t, e, c, lease)
 	lock := testbed.Lock(t, f.Locks.Mutex(f.Key("healthy")))
 	before := proxy.Bursts()
-	select {
-	case <-lock.Context().Done():
-		t.Fatal(context.Cause(lock.Context()))
-	case <-time.After(lease * 5 / 2): // nothing must happen
-	}
+	testbed.Keeps(t, lock, lease*5/2)
 	// half of those that are due, since timers may be late
 	require.Greater(t, proxy.Bursts(), before+6, "heartbeats")
 	f.Taken(t, f.Key("healthy"))
@@ -156,11 +152,7 @@ func nestedCallsFail[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	require.ErrorIs(t, err, txlock.ErrNotAcquired)
 	require.NotErrorIs(t, err, txlock.ErrLost)
 	testbed.Unlock(t, testbed.TryLockIn(t, lock.Context(), f.Locks.Mutex(f.Key("held"))))
-	select {
-	case <-lock.Context().Done():
-		require.NoError(t, context.Cause(lock.Context()))
-	case <-time.After(lease): // nothing must happen
-	}
+	testbed.Keeps(t, lock, lease)
 	f.Taken(t, f.Key("held"))
 	testbed.Unlock(t, lock, taken)
 }
@@ -170,18 +162,10 @@ func hiccup[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, proxy := leased(t, e, c, lease)
 	lock := testbed.Lock(t, f.Locks.Mutex(f.Key("hiccup")))
 	release := proxy.Hold()
-	select {
-	case <-lock.Context().Done():
-		t.Error(context.Cause(lock.Context()))
-	case <-time.After(lease / 2):
-	}
+	testbed.Keeps(t, lock, lease/2)
 	release()
 	before := proxy.Bursts()
-	select {
-	case <-lock.Context().Done():
-		t.Error(context.Cause(lock.Context()))
-	case <-time.After(lease / 2): // the lease since the last answer before the hiccup is over
-	}
+	testbed.Keeps(t, lock, lease/2) // the lease since the last answer before the hiccup is over
 	require.Greater(t, proxy.Bursts(), before, "heartbeats go on")
 	f.Taken(t, f.Key("hiccup"))
 	testbed.Unlock(t, lock)
@@ -191,7 +175,7 @@ func silentWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, _ := leased(t, e, c, time.Second)
 	table := f.MakeTable(t, "id int primary key")
 	start := time.Now()
-	err := f.Locks.Mutex(f.Key("work")).Do(background, func(ctx context.Context, tx Tx) error {
+	require.ErrorIs(t, f.Locks.Mutex(f.Key("work")).Do(background, func(ctx context.Context, tx Tx) error {
 		start = time.Now()
 		if err := f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"); err != nil {
 			return err
@@ -199,8 +183,7 @@ func silentWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		testbed.Receive(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
 		return nil
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
+	}), txlock.ErrLost)
 	require.Greater(t, time.Since(start), 900*time.Millisecond)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 	f.Transactions(t, 0)
@@ -216,11 +199,7 @@ func cancelledHolder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	for start := time.Now(); time.Since(start) < lease*5/6; { // later PostgreSQL renews it: a cancel of that is a loss
 		f.CancelStatements(t)
 	}
-	select {
-	case <-lock.Context().Done():
-		t.Fatal(context.Cause(lock.Context()))
-	case <-time.After(lease): // nothing must happen
-	}
+	testbed.Keeps(t, lock, lease)
 	f.Taken(t, f.Key("cancelled"))
 	// the last cancel may have hit the release, which then closes the connection
 	if err := lock.Unlock(background); err != nil {

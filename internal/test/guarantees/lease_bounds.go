@@ -50,7 +50,7 @@ func silentNetworkInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 			table := f.MakeTable(t, "id int primary key")
 			granted := make(<-chan time.Time)
 			var silent, known time.Time
-			err := f.Locks.Mutex(f.Key("work")).Do(background, func(ctx context.Context, tx Tx) error {
+			require.ErrorIs(t, f.Locks.Mutex(f.Key("work")).Do(background, func(ctx context.Context, tx Tx) error {
 				granted = f.Stranger(t, f.Key("work"))
 				// After that, which may take seconds: the server's timer begins with the last
 				// statement, not with the silence.
@@ -68,8 +68,7 @@ func silentNetworkInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clie
 				require.Less(t, time.Since(silent), lease*3/2, "the statement ends, too")
 				require.ErrorIs(t, context.Cause(ctx), txlock.ErrLost)
 				return nil
-			})
-			require.ErrorIs(t, err, txlock.ErrLost)
+			}), txlock.ErrLost)
 			next := testbed.Receive(t, granted)
 			require.Less(t, known, next, "the server has let go before the work knew")
 			require.Less(t, next.Sub(silent), lease*3/2, "the server lets go by itself")
@@ -158,15 +157,14 @@ func nestedLockGoesOn[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	held := testbed.Lock(t, other.Locks.Mutex(f.Key("held")))
 	failed := make(chan error, 1)
 	start := time.Now()
-	err := f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
+	require.ErrorIs(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
 		return f.Locks.Mutex(f.Key("inner")).Do(ctx, func(ctx context.Context, _ Tx) error {
 			go func() { failed <- testbed.ErrorOf(f.Locks.Mutex(f.Key("held")).Lock(context.WithoutCancel(ctx))) }()
 			f.Waiters(t, 1)
 			start = time.Now()
 			return nil
 		})
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
+	}), txlock.ErrLost)
 	waitedForCalls(t, start)
 	require.Error(t, <-failed)
 	testbed.Unlock(t, held)

@@ -15,8 +15,7 @@ import (
 
 // NestedDo shows that a nested Do is a savepoint.
 func NestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	m, other := f.Locks.Mutex(f.Key("outer")), f.Locks.Mutex(f.Key("inner"))
 	insert := func(id string) func(context.Context, Tx) error {
 		return func(ctx context.Context, tx Tx) error {
@@ -120,8 +119,7 @@ func DoInsideLock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 // BesideNestedDo: savepoints are a stack, so only one nested Do runs at a time. While one runs,
 // calls with a context that is not the one of its work are refused.
 func BesideNestedDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	outer, inner, other := f.Locks.Mutex(f.Key("outer")), f.Locks.Mutex(f.Key("inner")), f.Locks.Mutex(f.Key("other"))
 	insert := func(id int) func(context.Context, Tx) error {
 		return func(ctx context.Context, tx Tx) error {

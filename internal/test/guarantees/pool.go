@@ -14,6 +14,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/wire"
 )
 
@@ -50,8 +51,7 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 			defer cancel()
 			start := time.Now()
 			err := answer(t, func() error { _, err := m.Lock(ctx); return err })
-			require.ErrorIs(t, err, txlock.ErrNotAcquired)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
+			testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 			require.ErrorContains(t, err, "2 of 2 are in use")
 			err = answer(t, func() error { _, err := m.TryLock(ctx); return err })
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -77,16 +77,14 @@ func FullPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 
 	// The limit is also that of the look for the lock table, which Rows need not know.
 	one := testbed.NewSizedFixture(t, e, c, 1, "")
-	table := one.MakeTable(t, "id int primary key")
-	one.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	table := one.MakeTable(t, "id int primary key", "(1)")
 	lock := testbed.Lock(t, one.Locks.Rows(table, "id", 1))
 	once := one.Locks.Once(one.OnceKey("once", "once:")).Within(time.Second)
 	endsPromptly(t, "Forget", func() time.Duration {
 		begun := time.Now()
 		err := answer(t, func() error { return once.Forget(background) })
 		late := time.Since(begun) - time.Second
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 		return late
 	})
 	_, err := one.Locks.Mutex(one.Key("a")).Lock(lock.Context())
@@ -165,8 +163,7 @@ func errorsOfAllKinds[Tx any](t *testing.T, f *testbed.Fixture[Tx], m *txlock.Mu
 	require.ErrorIs(t, testbed.ErrorOf(brief.Lock(background)), txlock.ErrNotAcquired)
 	require.ErrorIs(t, brief.Do(background, idle[Tx]), txlock.ErrNotAcquired)
 	require.ErrorIs(t, testbed.ErrorOf(f.Locks.Rows(table, "id", 1).Lock(background)), txlock.ErrNoRow)
-	require.ErrorIs(t, f.Locks.Rows(table, "id", 1).Do(background, idle[Tx]),
-		txlock.ErrNoRow)
+	require.ErrorIs(t, f.Locks.Rows(table, "id", 1).Do(background, idle[Tx]), txlock.ErrNoRow)
 	require.Error(t, testbed.ErrorOf(f.Locks.Rows(table+"_missing", "id", 1).Lock(background)))
 	require.Equal(t, errWork, f.Locks.Mutex(f.Key("own")).Do(background, func(ctx context.Context, tx Tx) error {
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
@@ -181,8 +178,7 @@ func CancelledFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 	held := testbed.Lock(t, holder.Locks.Mutex(holder.Key("held")))
 	for _, guest := range []bool{false, true} {
 		f, proxy := testbed.Proxied(t, e, c, testbed.PoolSize)
-		outer, err := f.Locks.Mutex(f.Key("outer")).Lock(background) // in the one connection that is open
-		require.NoError(t, err)
+		outer := must.Get(f.Locks.Mutex(f.Key("outer")).Lock(background))(t) // in the one connection that is open
 		tx := f.Guest(t)
 		proxy.Delay(30 * time.Millisecond)
 		from := outer.Context()
@@ -199,7 +195,7 @@ func CancelledFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 		})
 		f.Waiters(t, 1)
 		cancel()
-		err = testbed.Receive(t, failed)
+		err := testbed.Receive(t, failed)
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotErrorIs(t, err, txlock.ErrLost)
 		require.NoError(t, f.Locks.Mutex(f.Key("guest")).LockTx(background, tx), "the transaction is usable")
@@ -233,16 +229,14 @@ func LimitFarAway[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 
 // limitOfGuestFarAway is the same in a caller's transaction, which has the pool's only connection.
 func limitOfGuestFarAway(t *testing.T, f *testbed.Fixture[*sql.Tx], proxy *wire.Proxy) {
-	tx, err := f.Pool.DB.BeginTx(background, nil)
-	require.NoError(t, err)
+	tx := must.Get(f.Pool.DB.BeginTx(background, nil))(t)
 	t.Cleanup(func() { _ = tx.Rollback() }) // of a test that failed
 	// Prepares the statements of the wait, too.
 	require.NoError(t, f.Locks.Mutex(f.Key("own")).Within(time.Minute).LockTx(background, tx))
 	proxy.Delay(100 * time.Millisecond)
 	// Long enough for the trips before the wait.
-	err = f.Locks.Mutex(f.Key("held")).Within(1200*time.Millisecond).LockTx(background, tx)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	err := f.Locks.Mutex(f.Key("held")).Within(1200*time.Millisecond).LockTx(background, tx)
+	testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, txlock.ErrLost)
 	proxy.Delay(0)
 	require.NoError(t, f.Exec(background, tx, "SELECT 1"), "the transaction is usable")

@@ -126,8 +126,7 @@ func QueuedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	holder := testbed.Lock(t, m)
 	before := proxy.Bursts()
 
-	err := testbed.Misses(t, m)
-	require.ErrorContains(t, err, "of this process")
+	require.ErrorContains(t, testbed.Misses(t, m), "of this process")
 	require.ErrorIs(t, m.TryDo(background, idle[Tx]), txlock.ErrNotAcquired)
 
 	fastest := time.Hour
@@ -144,8 +143,7 @@ func QueuedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		cancel()
 		err := testbed.Receive(t, failed)
 		fastest = min(fastest, time.Since(cancelled))
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.Canceled)
+		testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.Canceled)
 		require.ErrorContains(t, err, "the queue of this process")
 	}
 	require.Less(t, fastest, time.Millisecond)
@@ -154,9 +152,7 @@ func QueuedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		func(m *txlock.Mutex[Tx]) error { _, err := m.Lock(background); return err },
 		func(m *txlock.Mutex[Tx]) error { return m.Do(background, idle[Tx]) },
 	} {
-		err := wait(m.Within(20 * time.Millisecond))
-		require.ErrorIs(t, err, txlock.ErrNotAcquired)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		testbed.ErrorIs(t, wait(m.Within(20*time.Millisecond)), txlock.ErrNotAcquired, context.DeadlineExceeded)
 	}
 	require.Equal(t, before, proxy.Bursts(), "the server was asked")
 	testbed.Unlock(t, holder)

@@ -96,8 +96,7 @@ func ForeignLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 
 // NestedWaitEnds shows that a nested wait that ends leaves the outer lock held.
 func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	holder := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
 	held := f.Locks.Mutex(f.Key("held"))
 	_, err := held.Within(30 * time.Millisecond).Lock(background)
@@ -105,8 +104,7 @@ func NestedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
 		require.ErrorIs(t, testbed.ErrorOf(held.TryLock(ctx)), txlock.ErrNotAcquired)
 		require.ErrorIs(t, testbed.ErrorOf(held.Within(30*time.Millisecond).Lock(ctx)), context.DeadlineExceeded)
-		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, idle[Tx]),
-			txlock.ErrNotAcquired)
+		require.ErrorIs(t, held.Within(30*time.Millisecond).Do(ctx, idle[Tx]), txlock.ErrNotAcquired)
 		waiting, cancel := context.WithCancel(ctx)
 		failed := testbed.Go(func() error { _, err := held.Lock(waiting); return err })
 		f.Waiters(t, 1)
@@ -167,8 +165,7 @@ func opposite[Tx any](t *testing.T, f *testbed.Fixture[Tx], between func()) {
 // work of a Do the second of two calls side by side is an error at once, which costs the first
 // nothing.
 func SharedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	outer := testbed.Lock(t, f.Locks.Mutex(f.Key("shared")))
 	contend(t, 8, 10, func(caller int) error {
 		return testbed.Cycle(outer.Context(), f.Locks.Mutex(f.Key(string(rune('a'+caller)))))
@@ -185,8 +182,7 @@ func SharedContext[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		_, err := f.Locks.Mutex(f.Key("c")).Lock(ctx)
 		require.ErrorContains(t, err, "another call")
 		require.NotErrorIs(t, err, txlock.ErrNotAcquired, "a mistake, of which no try may say that another has it")
-		err = f.Locks.Mutex(f.Key("c")).Do(ctx, idle[Tx])
-		require.ErrorContains(t, err, "another call")
+		require.ErrorContains(t, f.Locks.Mutex(f.Key("c")).Do(ctx, idle[Tx]), "another call")
 		require.Less(t, time.Since(start), 20*time.Second, "the first waits for as long as the test")
 		testbed.Unlock(t, holder)
 		require.NoError(t, testbed.Receive(t, first))

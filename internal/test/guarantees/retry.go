@@ -16,8 +16,7 @@ import (
 // DeadlockRetried shows that two who meet in a deadlock both commit in the end, each once: by the
 // locks of a Do, and by the statements of a Do and an Exec.
 func DeadlockRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key, n int")
+	f, table := testbed.NewTable(t, e, c, "id int primary key, n int")
 	insert(t, f, table, 1, 2)
 	add := func(id int) string { return fmt.Sprintf("UPDATE %s SET n = n + 1 WHERE id = %d", table, id) }
 	both := func() int { return f.Total(t, "SELECT SUM(n * id) FROM "+table) }
@@ -139,8 +138,7 @@ func LossRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 		cancel()
 		return always(ctx, tx)
 	})
-	require.ErrorIs(t, err, txlock.ErrDeadlock)
-	require.ErrorIs(t, err, context.Canceled)
+	testbed.ErrorIs(t, err, txlock.ErrDeadlock, context.Canceled)
 
 	runs = 0
 	failed := errors.New("failed")
@@ -150,11 +148,10 @@ func LossRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	}), failed)
 	require.Equal(t, 1, runs)
 	runs = 0
-	err = m.Retry(2).Do(background, func(ctx context.Context, tx Tx) error {
+	require.ErrorIs(t, m.Retry(2).Do(background, func(ctx context.Context, tx Tx) error {
 		runs++
 		return f.Exec(ctx, tx, "COMMIT")
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
+	}), txlock.ErrLost)
 	require.Equal(t, 1, runs, "something may be committed")
 	runs = 0
 	_, err = m.Retry(2).Exec(background, txlock.Statement{SQL: "COMMIT"})
@@ -168,8 +165,7 @@ func LossRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 // OnceRetried shows that a Once whose session is killed runs again, unless another has done the
 // work meanwhile, and that a batch of Combine runs again as a whole.
 func OnceRetried[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key, n int")
+	f, table := testbed.NewTable(t, e, c, "id int primary key, n int")
 	insert(t, f, table, 1)
 	add := func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, "UPDATE "+table+" SET n = n + 1") }
 	runs := 0

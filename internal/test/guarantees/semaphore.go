@@ -58,8 +58,7 @@ func SemaphoreBound[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}
 	testbed.Misses(t, there.Locks.Semaphore(here.Key("api"), n))
 	_, err := here.Locks.Semaphore(here.Key("api"), n).Within(50 * time.Millisecond).Lock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 	testbed.Unlock(t, locks...)
 }
 

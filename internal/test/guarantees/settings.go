@@ -31,9 +31,7 @@ func endings[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string) map[str
 	m := f.Locks.Mutex(f.Key("a"))
 	do := func(work func(ctx context.Context, tx Tx) error) error { return m.Do(background, work) }
 	send := func(statement string) func() error {
-		return func() error {
-			return do(func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, statement) })
-		}
+		return func() error { return do(func(ctx context.Context, tx Tx) error { return f.Exec(ctx, tx, statement) }) }
 	}
 	failed := func(call func() error) func() { return func() { require.Error(t, call()) } }
 	return map[string]func(){
@@ -69,12 +67,8 @@ func endings[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string) map[str
 			cancel()
 			require.Error(t, testbed.Receive(t, result))
 		},
-		"an Unlock": func() {
-			testbed.Unlock(t, testbed.Lock(t, m))
-		},
-		"a permit": func() {
-			testbed.Unlock(t, testbed.Lock(t, f.Locks.Semaphore(f.Key("permits"), 1)))
-		},
+		"an Unlock": func() { testbed.Unlock(t, testbed.Lock(t, m)) },
+		"a permit":  func() { testbed.Unlock(t, testbed.Lock(t, f.Locks.Semaphore(f.Key("permits"), 1))) },
 		"a wait that was cancelled": func() {
 			held := testbed.Lock(t, testbed.NewSizedFixture(t, f.Engine, f.Client, 1, "").Locks.Mutex(f.Key("a")))
 			ctx, cancel := context.WithCancel(background)

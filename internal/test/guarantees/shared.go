@@ -227,8 +227,7 @@ func SharedWaitEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	f.Waiters(t, 1)
 
 	_, err := m.Shared().Within(50 * time.Millisecond).Lock(background)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 	ctx, cancel := context.WithCancel(background)
 	tx := f.Guest(t)
 	ended := testbed.Go(func() error { return m.Shared().LockTx(ctx, tx) })
@@ -250,11 +249,10 @@ func SharedUndone[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	f, keys := sharing(t, e, c, 2)
 	before, inside := f.Locks.Mutex(keys[0]), f.Locks.Mutex(keys[1])
 	require.NoError(t, before.Shared().Do(background, func(ctx context.Context, _ Tx) error {
-		err := inside.Shared().Do(ctx, func(ctx context.Context, _ Tx) error {
+		require.ErrorIs(t, inside.Shared().Do(ctx, func(ctx context.Context, _ Tx) error {
 			nested, err := before.Shared().Lock(ctx)
 			return errors.Join(err, nested.Unlock(background), errWork)
-		})
-		require.ErrorIs(t, err, errWork)
+		}), errWork)
 		testbed.Misses(t, before)
 		testbed.Unlock(t, testbed.TryLock(t, before.Shared()))
 		return nil

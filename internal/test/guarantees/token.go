@@ -30,8 +30,7 @@ func newFencingFixture[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 func TokensIncrease[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := newFencingFixture(t, e, c)
 	other := newFencingFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1), (2)")
+	table := f.MakeTable(t, "id int primary key", "(1), (2)")
 	last := int64(0)
 	later := func(lock *txlock.Lock, err error) *txlock.Lock {
 		t.Helper()

@@ -111,9 +111,7 @@ func (s *story) asked(t *testing.T) txlock.Call {
 }
 
 // traced is a fixture with a tracer, and another one on the same server without.
-func traced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (
-	f, other *testbed.Fixture[Tx], s *story,
-) {
+func traced[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) (f, other *testbed.Fixture[Tx], s *story) {
 	t.Helper()
 	s = &story{}
 	t.Cleanup(func() { require.Empty(t, s.lines, "told late") }) // after the fixture and its goroutines have ended
@@ -192,8 +190,7 @@ func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		s.take(t, "1 asked by "+name, "1 answered: error")
 	}
 	testbed.Unlock(t, holder)
-	_, err := f.Locks.Mutex().Lock(background)
-	require.Error(t, err)
+	require.Error(t, testbed.ErrorOf(f.Locks.Mutex().Lock(background)))
 	s.take(t, "1 asked by Lock", "1 answered: error")
 	require.Error(t, m.Do(background, nil))
 	s.take(t)
@@ -202,8 +199,7 @@ func TracedFailures[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 // TracedWork: the end of a Do is told with its error, however the work ends.
 func TracedWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f, other, s := traced(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (42)")
+	table := f.MakeTable(t, "id int primary key", "(42)")
 	rows := f.Locks.Rows(table, "id", 42)
 	for name, do := range map[string]func(context.Context, func(context.Context, Tx) error) error{
 		"Do":    rows.Do,
@@ -303,7 +299,6 @@ func TracedLoss[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		f.Transactions(t, 0) // a client may be told before the server has rolled back
 		other.Free(t, f.Key("outer"), f.Key("inner"))
 	}
-	_, err := f.Locks.Mutex(f.Key("outer")).Lock(background)
-	require.ErrorContains(t, err, "closed")
+	require.ErrorContains(t, testbed.ErrorOf(f.Locks.Mutex(f.Key("outer")).Lock(background)), "closed")
 	s.take(t, "1 asked by Lock", "1 answered: error")
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // LockTxHolds shows that LockTx holds until the caller's transaction ends.
 func LockTxHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	a, b := f.Key("a"), f.Key("b")
 	f.Free(t, a, b) // reads the number of slots: LockTx would wait a second for that at most
 	for _, commit := range []bool{true, false} {
@@ -44,8 +44,7 @@ func LockTxHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 // CallersTransaction shows that the caller's transaction stays usable after a missed try, a
 // timeout, a cancel.
 func CallersTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	held, own := f.Key("held"), f.Key("own")
 	holder := testbed.Lock(t, f.Locks.Mutex(held))
 
@@ -62,8 +61,7 @@ func CallersTransaction[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 	require.ErrorIs(t, f.Locks.Mutex(held, f.Key("free")).TryLockTx(background, tx), txlock.ErrNotAcquired)
 	usable()
 	err := f.Locks.Mutex(held).Within(50*time.Millisecond).LockTx(background, tx)
-	require.ErrorIs(t, err, txlock.ErrNotAcquired)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	testbed.ErrorIs(t, err, txlock.ErrNotAcquired, context.DeadlineExceeded)
 	usable()
 	ctx, cancel := context.WithCancel(background)
 	failed := testbed.Go(func() error { return f.Locks.Mutex(held).LockTx(ctx, tx) })
@@ -127,8 +125,7 @@ func settingsOfPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	if f.Postgres || f.Pool.DB == nil { // settings of PostgreSQL end with the transaction
 		return
 	}
-	table := f.MakeTable(t, "n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (0)")
+	table := f.MakeTable(t, "n int", "(0)")
 	read := func(on interface {
 		QueryRowContext(context.Context, string, ...any) *sql.Row
 	}, query string,
@@ -161,8 +158,7 @@ func settingsOfPool[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		}
 		require.Equal(t, before, read(f.Pool.DB, settings), what)
 		// No variable shows the level of the next transaction.
-		tx, err := f.Pool.DB.BeginTx(background, nil)
-		require.NoError(t, err)
+		tx := must.Get(f.Pool.DB.BeginTx(background, nil))(t)
 		t.Cleanup(func() { _ = tx.Rollback() }) // of a test that failed
 		n := read(tx, "SELECT n FROM "+table)
 		f.AsAdmin(t, "UPDATE "+table+" SET n = n + 1")
@@ -182,16 +178,14 @@ func StaleSnapshot[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		if f.Postgres {
 			start := time.Now()
 			holder := testbed.Lock(t, m)
-			err := m.Within(time.Minute).LockTx(background, tx)
-			require.ErrorIs(t, err, txlock.ErrIsolation)
+			require.ErrorIs(t, m.Within(time.Minute).LockTx(background, tx), txlock.ErrIsolation)
 			require.ErrorIs(t, m.TryLockTx(background, tx), txlock.ErrIsolation)
 			require.Less(t, time.Since(start), 30*time.Second, "refused without waiting")
 			testbed.Unlock(t, holder)
 			require.NoError(t, f.Exec(background, tx, "SELECT 1"))
 		} else {
 			// InnoDB takes the snapshot at the first plain read, which comes after the lock here.
-			table := f.MakeTable(t, "level int primary key, n int")
-			f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 10)")
+			table := f.MakeTable(t, "level int primary key, n int", "(1, 10)")
 			require.NoError(t, m.TryLockTx(background, tx))
 			f.AsAdmin(t, "UPDATE "+table+" SET n = 9")
 			n, err := f.Query(background, tx, "SELECT n FROM "+table)
@@ -255,8 +249,7 @@ func noTransaction[Tx any](t *testing.T, f *testbed.Fixture[Tx], none Tx) {
 // ended, which its handle does not know. Nothing is locked, or marked: the server would do both at
 // once, and for good.
 func endedInside[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
-	held, err := f.Locks.Claim(f.OnceKey("ended", "claim:")).TryTake(background, "me", time.Hour)
-	require.NoError(t, err)
+	held := must.Get(f.Locks.Claim(f.OnceKey("ended", "claim:")).TryTake(background, "me", time.Hour))(t)
 	table := makeDeadlockTable(t, f)
 	ends := map[string]func(tx Tx){"deadlock": func(tx Tx) { _ = deadlock(t, f, background, tx, table) }}
 	statements := []string{"COMMIT", "ROLLBACK"}
@@ -303,14 +296,11 @@ func endedInside[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 // endedOnPool ends a transaction on a pool of one connection, begins another one there, and locks
 // in the first.
 func endedOnPool[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
-	config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil))
-	require.NoError(t, err)
+	config := must.Get(pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil)))(t)
 	config.MaxConns = 1
-	pool, err := pgxpool.NewWithConfig(background, config)
-	require.NoError(t, err)
+	pool := must.Get(pgxpool.NewWithConfig(background, config))(t)
 	defer pool.Close()
-	ended, err := pool.Begin(background)
-	require.NoError(t, err)
+	ended := must.Get(pool.Begin(background))(t)
 	require.NoError(t, ended.Rollback(background))
 	first := make(chan error) // of the library's on that connection
 	go func() { first <- txlock.New(postgres.New(pool), txlock.WithTable(f.Table())).Ping(background) }()
@@ -318,8 +308,7 @@ func endedOnPool[Tx any](t *testing.T, f *testbed.Fixture[Tx]) {
 	require.ErrorContains(t, pgxLocks.Mutex(f.Key("ended")).LockTx(background, (*pgxpool.Tx)(nil)), "nil transaction")
 	require.ErrorIs(t, pgxLocks.Mutex(f.Key("ended")).LockTx(background, ended), pgx.ErrTxClosed)
 	require.NoError(t, <-first)
-	other, err := pool.Begin(background)
-	require.NoError(t, err)
+	other := must.Get(pool.Begin(background))(t)
 	require.ErrorIs(t, pgxLocks.Mutex(f.Key("ended")).LockTx(background, ended), pgx.ErrTxClosed)
 	f.Free(t, f.Key("ended"))
 	require.NoError(t, other.Rollback(background))

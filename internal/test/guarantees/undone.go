@@ -102,8 +102,7 @@ func UndoneWhileJoining[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 // NestedAfterMissed shows that a nested Do that fails undoes its own work and no other, also behind
 // one that got some of its keys and missed the others.
 func NestedAfterMissed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	holder := testbed.Lock(t, f.Locks.Mutex(f.Key("busy")))
 	outer, work := f.Locks.Mutex(f.Key("outer")), idle[Tx]
 	require.NoError(t, outer.Do(background, func(ctx context.Context, tx Tx) error {
@@ -111,11 +110,10 @@ func NestedAfterMissed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		require.ErrorIs(t, f.Locks.Mutex(f.Key("own"), f.Key("busy")).Shared().TryDo(ctx, work), txlock.ErrNotAcquired)
 		require.ErrorIs(t, f.Locks.Mutex(f.Key("busy")).TryDo(ctx, work), txlock.ErrNotAcquired)
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
-		err := outer.Do(ctx, func(ctx context.Context, tx Tx) error {
+		require.ErrorIs(t, outer.Do(ctx, func(ctx context.Context, tx Tx) error {
 			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (2)"))
 			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
+		}), errWork)
 		return nil
 	}))
 	require.Equal(t, 1, f.Total(t, "SELECT COUNT(*) FROM "+table))
@@ -127,8 +125,7 @@ func NestedAfterMissed[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 // has no cancellation. The outer Do commits. The error of the nested one means that nothing of it
 // is committed, and nil that it is.
 func NestedDoOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	type work = func(context.Context, Tx) error
 	inner, once := f.Locks.Mutex(f.Key("inner")), f.Locks.Once(f.OnceKey("once", "once:"))
 	combined := txlock.Combine(func([]work) *txlock.Mutex[Tx] { return inner },
@@ -193,8 +190,7 @@ func NestedDoOutlivesDo[Tx any](t *testing.T, e *testbed.Engine, c testbed.Clien
 // NestedDoStuck: the work of a nested Do has rolled back to a savepoint from before, and so has
 // taken away the one behind which it runs. It cannot be undone, so nothing is committed.
 func NestedDoStuck[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int")
+	f, table := testbed.NewTable(t, e, c, "id int")
 	m := f.Locks.Mutex(f.Key("m"))
 	stuck := func(ctx context.Context, tx Tx) {
 		for _, statement := range []string{

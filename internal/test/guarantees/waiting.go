@@ -48,9 +48,7 @@ func answer(t *testing.T, call func() error) error {
 func verbs[Tx any](f *testbed.Fixture[Tx], m *txlock.Mutex[Tx]) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"Lock": func(ctx context.Context) error { return testbed.Cycle(ctx, m) },
-		"Do": func(ctx context.Context) error {
-			return m.Do(ctx, idle[Tx])
-		},
+		"Do":   func(ctx context.Context) error { return m.Do(ctx, idle[Tx]) },
 		"LockTx": func(ctx context.Context) error {
 			tx, leave, err := f.Start(f.DSNFor(f.Label, "", nil), 0)
 			if err != nil {
@@ -182,8 +180,7 @@ func Within[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.NoError(t, wait(background), name)
 	}
 	// The limit is on the wait for the lock: the work may wait longer for other rows.
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	table := f.MakeTable(t, "id int primary key", "(1)")
 	if !e.Postgres {
 		return // there the limit is on the statement
 	}
@@ -280,8 +277,7 @@ func GuestCancelRace[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[T
 	if e.Pgpool { // a cancel takes a second
 		rounds = 20
 	}
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	m := f.Locks.Mutex(f.Key("race"))
 	tx, won := f.Guest(t), 0
 	for range rounds {

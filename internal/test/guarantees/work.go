@@ -16,8 +16,7 @@ import (
 
 // DoEnds shows that Do commits on success and rolls back on an error, a panic and Goexit.
 func DoEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	m := f.Locks.Mutex(f.Key("do"))
 	insert := func(ctx context.Context, tx Tx, id string) {
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES ("+id+")"))
@@ -56,8 +55,7 @@ func DoEnds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 // SelfEnded shows that work that ends its own transaction is not committed without the lock. Of an
 // unguarded client, that is what its COMMIT and BEGIN have made a transaction of.
 func SelfEnded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	m := f.Locks.Mutex(f.Key("self"))
 	endings := map[string][]string{
 		"COMMIT": {"COMMIT"}, "ROLLBACK": {"ROLLBACK"}, "a new transaction": {"COMMIT", "BEGIN"},
@@ -156,8 +154,7 @@ func deadlock[Tx any](t *testing.T, f *testbed.Fixture[Tx], ctx context.Context,
 }
 
 func makeDeadlockTable[Tx any](t *testing.T, f *testbed.Fixture[Tx]) string {
-	table := f.MakeTable(t, "id int primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0)")
+	table := f.MakeTable(t, "id int primary key, n int", "(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0)")
 	return table
 }
 
@@ -214,8 +211,7 @@ func SwallowedDeadlock[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 // SwallowedError shows that work that swallows a failed statement is not reported as done when
 // it is not.
 func SwallowedError[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	work := func(ctx context.Context, tx Tx) error {
 		require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
 		require.Error(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
@@ -238,8 +234,7 @@ func SwallowedError[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 
 // ContextEndsInWork shows that a context that ends in the work prevents the commit.
 func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
+	f, table := testbed.NewTable(t, e, c, "id int primary key")
 	m := f.Locks.Mutex(f.Key("ctx"))
 	for _, nested := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(background)
@@ -248,13 +243,12 @@ func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 			cancel()
 			return nil
 		}
-		err := m.Do(ctx, func(ctx context.Context, tx Tx) error {
+		require.ErrorIs(t, m.Do(ctx, func(ctx context.Context, tx Tx) error {
 			if nested {
 				return m.Do(ctx, work)
 			}
 			return work(ctx, tx)
-		})
-		require.ErrorIs(t, err, context.Canceled)
+		}), context.Canceled)
 		require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
 		f.Free(t, f.Key("ctx"))
 	}
@@ -272,8 +266,7 @@ func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 		})
 		return nil
 	})
-	require.ErrorIs(t, nestedErr, context.Canceled)
-	require.ErrorIs(t, nestedErr, txlock.ErrLost)
+	testbed.ErrorIs(t, nestedErr, context.Canceled, txlock.ErrLost)
 	require.NotContains(t, nestedErr.Error(), "the work failed")
 	require.ErrorIs(t, err, txlock.ErrLost)
 	require.Zero(t, f.Total(t, "SELECT COUNT(*) FROM "+table))
@@ -281,9 +274,7 @@ func ContextEndsInWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client
 
 // ReadsCurrent shows that Do reads what the last holder wrote.
 func ReadsCurrent[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 10)")
+	f, table := testbed.NewTable(t, e, c, "id int primary key, n int", "(1, 10)")
 	m := f.Locks.Mutex(f.Key("current"))
 	read := ""
 	done := make(chan error, 1)

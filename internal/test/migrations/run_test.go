@@ -24,6 +24,7 @@ import (
 
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -67,7 +68,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	kinds := []servers.Kind{servers.Postgres15, servers.Postgres18}
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	return servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		e := &engine{Server: server}
 		var err error
 		if e.admin, err = sql.Open("pgx", server.DSN); err != nil {
@@ -143,21 +144,17 @@ var shops atomic.Int64
 func (e *engine) newShop(t *testing.T) *shop {
 	t.Helper()
 	name := fmt.Sprintf("shop_%d_%d", os.Getpid(), shops.Add(1))
-	u, err := url.Parse(e.DSN)
-	require.NoError(t, err)
+	u := must.Get(url.Parse(e.DSN))(t)
 	u.Path = "/" + name
 	database.Exec(t, e.admin, "CREATE DATABASE "+name)
-	t.Cleanup(func() {
-		database.Exec(t, e.admin, "DROP DATABASE "+name+" WITH (FORCE)")
-	})
+	t.Cleanup(func() { database.Exec(t, e.admin, "DROP DATABASE "+name+" WITH (FORCE)") })
 	s := &shop{dsn: u.String()}
 	s.db = database.Open(t, "pgx", s.dsn)
 	output, err := s.command(binary, "install", "--slots", "512").CombinedOutput()
 	require.NoError(t, err, string(output))
 
 	database.Exec(t, s.db, "CREATE TABLE gate ()")
-	gate, err := s.db.Begin()
-	require.NoError(t, err)
+	gate := must.Get(s.db.Begin())(t)
 	database.Exec(t, gate, "LOCK TABLE gate")
 	s.open = func() { require.NoError(t, gate.Commit()) }
 	t.Cleanup(func() { _ = gate.Rollback() }) // unless it was opened
@@ -184,8 +181,7 @@ func (s *shop) start(t *testing.T, c tool, before ...string) *replica {
 	t.Helper()
 	folder := t.TempDir()
 	require.NoError(t, c.folder(folder))
-	self, err := os.Executable()
-	require.NoError(t, err)
+	self := must.Get(os.Executable())(t)
 	command := s.command(slices.Concat(before, []string{self})...)
 	command.Env = append(command.Env, toolVariable+"="+c.name, folderVariable+"="+folder)
 	r := &replica{output: &bytes.Buffer{}, ended: make(chan int, 1)}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -81,3 +83,114 @@ func (f front) inFrontOf(server *Server) (target *url.URL, at func(port int) str
 
 // quoted is text as the configurations of PgBouncer and pgpool-II quote it.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+
+var haproxy = front{
+	name: "HAProxy", program: "usr/sbin/haproxy", from: Packages{"bookworm", []string{"haproxy"}, true},
+	ending: syscall.SIGTERM,
+}
+
+// StartHAProxy starts a private HAProxy before a fleet, as people run it: in TCP mode, to whichever
+// server says that it is the primary. Its DSN is for clients, and stays the same in a switchover.
+// Settings are lines of its section for the servers. They come last, so they win.
+//
+// The health check is over HTTP, as with Patroni: beside each server, a process answers whether
+// that is the primary. Here this process does.
+func StartHAProxy(ctx context.Context, fleet *Fleet, settings ...string) (*Server, error) {
+	var roles []*role
+	stop := func() (err error) {
+		for _, r := range roles {
+			err = errors.Join(err, r.close())
+		}
+		return err
+	}
+	for _, server := range fleet.Servers() {
+		r, err := listenRole(fleet, server)
+		if err != nil {
+			return nil, errors.Join(err, stop())
+		}
+		roles = append(roles, r)
+	}
+	proxy, err := haproxy.start(ctx, facing{
+		kind: fleet.Kind, of: fleet.Primary().Name, dsn: func(port int) string { return clientDSN(fleet.Kind, port) },
+		line: func(path string) []string { return []string{"-db", "-f", path} },
+		file: func(_, _ string, port int) string { return haproxyFile(port, roles, settings) },
+	})
+	if err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	for _, r := range roles { // before its first check, it takes any server for a primary
+		for range 2 {
+			select {
+			case <-r.asked:
+			case <-ctx.Done():
+				return nil, errors.Join(ctx.Err(), proxy.Stop(), stop())
+			}
+		}
+	}
+	proxy.stop = func() error { return errors.Join(proxy.own.remove(), stop()) }
+	return proxy, nil
+}
+
+// haproxyFile is the configuration. The checks are more often than people have them, so that a test
+// does not wait for them.
+func haproxyFile(port int, roles []*role, settings []string) string {
+	text := []string{
+		"global", "maxconn 2000",
+		"listen pair", "mode tcp", fmt.Sprintf("bind 127.0.0.1:%d", port),
+		"timeout connect 1s", "timeout check 1s", "timeout client 1h", "timeout server 1h",
+		"retries 0", // else a client of a primary that is gone waits for three seconds, whoever is the next
+		"option httpchk GET /primary", "http-check expect status 200",
+		"default-server inter 100ms fall 1 rise 1 on-marked-down shutdown-sessions",
+	}
+	text = append(text, settings...)
+	for i, r := range roles {
+		text = append(text, fmt.Sprintf("server server%d %s check port %d", i+1, r.of, r.port()))
+	}
+	return textOf(text, nil)
+}
+
+// clientDSN is the address for clients.
+func clientDSN(kind Kind, port int) string {
+	if !kind.Postgres() {
+		return fmt.Sprintf("%s@tcp(127.0.0.1:%d)/txlock", Client, port)
+	}
+	return strings.Replace(urlOf(kind, port), "/postgres?", "/txlock?", 1)
+}
+
+// role answers over HTTP whether a server is the primary, as the server says itself: with 200 or
+// with 503.
+type role struct {
+	of       string // the server's address
+	listener net.Listener
+	server   http.Server
+	asked    chan struct{} // gets the first questions
+	question question
+}
+
+func listenRole(fleet *Fleet, server *Server) (*role, error) {
+	r := &role{of: server.Address(), asked: make(chan struct{}, 2)}
+	var err error
+	if r.question, err = fleet.flow.asks(server); err != nil {
+		return nil, err
+	}
+	if r.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, errors.Join(err, r.question.Close())
+	}
+	r.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		ctx, cancel := context.WithTimeout(request.Context(), answered)
+		defer cancel()
+		if leads, err := r.question.leads(ctx); err != nil || !leads {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		select {
+		case r.asked <- struct{}{}:
+		default:
+		}
+	})
+	go func() { _ = r.server.Serve(r.listener) }()
+	return r, nil
+}
+
+func (r *role) port() int { return r.listener.Addr().(*net.TCPAddr).Port }
+
+func (r *role) close() error { return errors.Join(r.server.Close(), r.question.Close()) }

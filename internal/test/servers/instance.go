@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -122,4 +125,98 @@ func (p *process) whenReady(ctx context.Context, answers probe) error {
 		}
 	}()
 	return answers.wait(ctx)
+}
+
+// Kill kills the server with all its processes, and returns when they are gone. What a database had
+// committed is there after Restart.
+func (s *Server) Kill() error { return s.toProcess((*process).kill) }
+
+// Pause stops all processes of the server until Continue: it keeps its connections, and does not
+// answer.
+func (s *Server) Pause() error { return s.toProcess((*process).pause) }
+
+// Continue lets a paused server go on.
+func (s *Server) Continue() error { return s.toProcess((*process).proceed) }
+
+// Restart starts the server again, with its old address and data, and returns when it answers. A
+// running server is ended first, and its connections with it.
+func (s *Server) Restart(ctx context.Context) error {
+	own, err := s.private()
+	if err != nil {
+		return err
+	}
+	if err := own.restart(ctx, s.answering); err != nil {
+		return fmt.Errorf("restart %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// running starts the server, unless it runs.
+func (s *Server) running(ctx context.Context) error {
+	if s.runs() {
+		return nil
+	}
+	return s.Restart(ctx)
+}
+
+func (s *Server) runs() bool { return s.toProcess(func(*process) error { return nil }) == nil }
+
+func (s *Server) toProcess(do func(*process) error) error {
+	own, err := s.private()
+	if err != nil {
+		return err
+	}
+	if err := own.whileRunning(do); err != nil {
+		return fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return nil
+}
+
+func (s *Server) private() (*instance, error) {
+	if s.own == nil {
+		return nil, fmt.Errorf("%s (%s) is no private instance: only such are handled so", s.Name, s.Origin)
+	}
+	return s.own, nil
+}
+
+// freshData creates a data folder in the cache, unless it is there, for all servers of these
+// programs to copy. To create one takes a processor 2.4 s with MySQL and 1.1 s with PostgreSQL, to
+// copy it 0.2 s.
+func (p programs) freshData(ctx context.Context, kind Kind) (string, error) {
+	line := append(slices.Clone(p.server), "--version")
+	version, err := exec.CommandContext(ctx, line[0], line[1:]...).Output()
+	if err != nil {
+		return "", fmt.Errorf("%q: %w", line, err)
+	}
+	cache, err := cacheFolder()
+	if err == nil {
+		err = makeReadable(cache)
+	}
+	if err != nil {
+		return "", err
+	}
+	kept := filepath.Join(cache, fmt.Sprintf("%08x.data", crc32.ChecksumIEEE(append(version, p.origin...))))
+	if _, err := os.Stat(kept); err == nil {
+		return kept, nil
+	}
+	folder, err := os.MkdirTemp(filepath.Dir(kept), "data-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(folder)
+	if err := giveAway(folder); err != nil {
+		return "", err
+	}
+	made := &instance{folder: folder}
+	if err := made.setUp(ctx, p.initialize(kind, dataIn(folder))); err != nil {
+		return "", err
+	}
+	// Each server of MySQL makes an identity of its own.
+	if err := os.RemoveAll(filepath.Join(dataIn(folder), "auto.cnf")); err != nil {
+		return "", err
+	}
+	if err := os.Rename(dataIn(folder), kept); err != nil && !errors.Is(err, fs.ErrExist) { // another was first
+		return "", err
+	}
+	return kept, nil
 }

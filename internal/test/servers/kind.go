@@ -72,9 +72,7 @@ func Kinds() []Kind {
 }
 
 // Newest are Kinds without the older version of PostgreSQL.
-func Newest() []Kind {
-	return slices.DeleteFunc(Kinds(), func(k Kind) bool { return k == Postgres15 })
-}
+func Newest() []Kind { return slices.DeleteFunc(Kinds(), func(k Kind) bool { return k == Postgres15 }) }
 
 // Further are the versions that only the full tier tests on, too. A server that is given stands for
 // all versions.

@@ -175,9 +175,7 @@ func urlOf(kind Kind, port int) string {
 // together.
 const noNativeAIO = "--innodb-use-native-aio=OFF"
 
-func onOff(on bool) string {
-	return map[bool]string{true: "on", false: "off"}[on]
-}
+func onOff(on bool) string { return map[bool]string{true: "on", false: "off"}[on] }
 
 // command is a program of a server, run in the server's folder by a user that servers accept.
 func command(ctx context.Context, folder string, line []string) *exec.Cmd {

@@ -56,22 +56,22 @@ func freeze(top *os.Process) (all []int, err error) {
 	}
 	for level := []int{top.Pid}; len(level) > 0; level = childrenOf(level) {
 		all = append(all, level...)
-		if err := signal(level, syscall.SIGSTOP, 'T'); err != nil {
+		if err := send(level, syscall.SIGSTOP, 'T'); err != nil {
 			return all, err
 		}
 	}
 	return all, nil
 }
 
-func thaw(all []int) error { return signal(all, syscall.SIGCONT, 0) }
+func thaw(all []int) error { return send(all, syscall.SIGCONT, 0) }
 
 // killAll returns when all are gone. A zombie counts as gone: in a container without an init,
 // nobody collects it.
-func killAll(all []int) error { return signal(all, syscall.SIGKILL, 'Z') }
+func killAll(all []int) error { return send(all, syscall.SIGKILL, 'Z') }
 
-// signal signals processes and waits until all their threads have ended or are in a state. If the
+// send signals processes and waits until all their threads have ended or are in a state. If the
 // state is 0, it does not wait.
-func signal(all []int, number syscall.Signal, state byte) error {
+func send(all []int, number syscall.Signal, state byte) error {
 	for _, pid := range all {
 		if err := syscall.Kill(pid, number); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("%v to process %d: %w", number, pid, err)

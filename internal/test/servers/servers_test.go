@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // A helper process starts a server, pauses it if told to, and waits to be killed.
@@ -50,8 +52,7 @@ func helped(t *testing.T, role string, kind Kind, environment ...string) (dsn st
 	helper := exec.Command(os.Args[0])
 	helper.Env = append(append(os.Environ(), "TXLOCK_TEST_HELPER="+role, fmt.Sprintf("TXLOCK_TEST_KIND=%d", kind)),
 		environment...)
-	output, err := helper.StdoutPipe()
-	require.NoError(t, err)
+	output := must.Get(helper.StdoutPipe())(t)
 	require.NoError(t, helper.Start())
 	lines := bufio.NewScanner(output)
 	require.True(t, lines.Scan())
@@ -92,16 +93,14 @@ func TestKilledProcessLeavesNoServer(t *testing.T) {
 // private starts a server that tests may kill or pause.
 func private(t *testing.T, kind Kind) *Server {
 	t.Helper()
-	server, err := startOwn(context.Background(), kind, Options{})
-	require.NoError(t, err)
+	server := must.Get(startOwn(context.Background(), kind, Options{}))(t)
 	t.Cleanup(func() { require.NoError(t, server.Stop()) })
 	return server
 }
 
 func open(t *testing.T, server *Server) *sql.DB {
 	t.Helper()
-	db, err := sql.Open(server.Kind.driver(), server.DSN)
-	require.NoError(t, err)
+	db := must.Get(sql.Open(server.Kind.driver(), server.DSN))(t)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -109,8 +108,7 @@ func open(t *testing.T, server *Server) *sql.DB {
 func do(t *testing.T, db *sql.DB, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
-		_, err := db.Exec(statement)
-		require.NoError(t, err)
+		must.Get(db.Exec(statement))(t)
 	}
 }
 
@@ -144,10 +142,8 @@ func TestKilledServerRestartsWithWhatWasCommitted(t *testing.T) {
 			dsn, folder := server.DSN, server.own.folder
 			db := open(t, server)
 			do(t, db, "CREATE TABLE t (n INT)", "INSERT INTO t VALUES (1)")
-			open, err := db.Begin()
-			require.NoError(t, err)
-			_, err = open.Exec("INSERT INTO t VALUES (2)")
-			require.NoError(t, err)
+			open := must.Get(db.Begin())(t)
+			must.Get(open.Exec("INSERT INTO t VALUES (2)"))(t)
 			all := []int{server.own.process.command.Process.Pid}
 			if kind.Postgres() {
 				all = append(all, number(t, open, "SELECT pg_backend_pid()"))
@@ -210,10 +206,7 @@ func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 	given := &Server{Name: "PostgreSQL", Origin: "given in TXLOCK_POSTGRES"}
 	ctx := context.Background()
 	_, cpu := given.CPU()
-	for _, err := range []error{
-		given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(),
-		cpu,
-	} {
+	for _, err := range []error{given.Kill(), given.Restart(ctx), given.Pause(), given.Continue(), cpu} {
 		require.ErrorContains(t, err, "PostgreSQL (given in TXLOCK_POSTGRES) is no private instance")
 	}
 	require.NoError(t, given.Stop())
@@ -221,18 +214,15 @@ func TestServersThatAreNotPrivateAreLeftAlone(t *testing.T) {
 
 func TestPgBouncerHasAConnectionOfTheServerForEachTransaction(t *testing.T) {
 	t.Parallel()
-	pooled, err := StartPgBouncer(t.Context(), private(t, Postgres()))
-	require.NoError(t, err)
+	pooled := must.Get(StartPgBouncer(t.Context(), private(t, Postgres())))(t)
 	t.Cleanup(func() { require.NoError(t, pooled.Stop()) })
 	db := open(t, pooled)
 	var clients [2]*sql.Conn
 	for i := range clients {
-		clients[i], err = db.Conn(t.Context())
-		require.NoError(t, err)
+		clients[i] = must.Get(db.Conn(t.Context()))(t)
 	}
 	transaction := func(client *sql.Conn) (*sql.Tx, int) {
-		tx, err := client.BeginTx(t.Context(), nil)
-		require.NoError(t, err)
+		tx := must.Get(client.BeginTx(t.Context(), nil))(t)
 		var backend int // the argument makes it a prepared statement
 		require.NoError(t, tx.QueryRow("SELECT pg_backend_pid() + $1", 0).Scan(&backend))
 		return tx, backend

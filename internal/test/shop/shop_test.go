@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/database"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -101,12 +102,10 @@ func TestLedger(t *testing.T) {
 	for _, kind := range []servers.Kind{servers.Postgres(), servers.MySQL, servers.MariaDB} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
-			server, err := servers.Start(t.Context(), kind, servers.Options{})
-			require.NoError(t, err)
+			server := must.Get(servers.Start(t.Context(), kind, servers.Options{}))(t)
 			t.Cleanup(func() { require.NoError(t, server.Stop()) })
 			db := database.Open(t, map[bool]string{true: "pgx", false: "mysql"}[kind.Postgres()], server.DSN)
-			orders, err := Load(1)
-			require.NoError(t, err)
+			orders := must.Get(Load(1))(t)
 			orders = orders[:60]
 			opening := StockFor(orders)
 			l, booked := New(db, kind.Postgres()), 0
@@ -122,8 +121,7 @@ func TestLedger(t *testing.T) {
 					return err
 				}))
 			}
-			books, err := l.Books(t.Context())
-			require.NoError(t, err)
+			books := must.Get(l.Books(t.Context()))(t)
 			found := Audit(books, opening, orders, booked)
 			require.Empty(t, found.Complaint())
 			require.Positive(t, found.Refused)

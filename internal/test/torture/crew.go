@@ -38,9 +38,7 @@ type process struct {
 }
 
 func newCrew(p plan, dsns []string) *crew {
-	return &crew{
-		plan: p, dsns: dsns, workers: make([]*process, len(dsns)), history: map[operationID]*operation{},
-	}
+	return &crew{plan: p, dsns: dsns, workers: make([]*process, len(dsns)), history: map[operationID]*operation{}}
 }
 
 // startAll starts the workers and waits until they are connected.

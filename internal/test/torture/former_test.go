@@ -18,6 +18,7 @@ import (
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
 )
@@ -48,22 +49,18 @@ func TestThisVersionOnFormerTables(t *testing.T) {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
-			server, err := servers.Start(ctx, kind, servers.Options{})
-			require.NoError(t, err)
+			server := must.Get(servers.Start(ctx, kind, servers.Options{}))(t)
 			t.Cleanup(func() { require.NoError(t, server.Stop()) })
-			data, err := openDatabase(kind, server.DSN)
-			require.NoError(t, err)
+			data := must.Get(openDatabase(kind, server.DSN))(t)
 			t.Cleanup(func() { require.NoError(t, data.db.Close()) })
 			other := formerCommand{t, command, server.URL(), data}
 			require.NoError(t, other.start("install").Wait())
 			if isPostgres(kind) {
-				driver, err := postgres.Open(ctx, server.DSN)
-				require.NoError(t, err)
+				driver := must.Get(postgres.Open(ctx, server.DSN))(t)
 				onFormerTables(t, other, driver)
 				return
 			}
-			driver, err := mysql.Open(ctx, server.DSN)
-			require.NoError(t, err)
+			driver := must.Get(mysql.Open(ctx, server.DSN))(t)
 			onFormerTables(t, other, driver)
 		})
 	}
@@ -133,8 +130,7 @@ func onFormerTables[Tx any](t *testing.T, other formerCommand, driver dialects.D
 		require.NoError(t, held.Wait())
 		require.NoError(t, work(locks.Mutex(key)), name)
 
-		lock, err := locks.Mutex(key).Lock(ctx)
-		require.NoError(t, err)
+		lock := must.Get(locks.Mutex(key).Lock(ctx))(t)
 		missed := other.start("run", "--no-token", "--try", "-E", "7", key, "--", "true")
 		require.Error(t, missed.Wait())
 		require.Equal(t, 7, missed.ProcessState.ExitCode(), "the other version finds it held")
@@ -166,8 +162,7 @@ func onFormerTables[Tx any](t *testing.T, other formerCommand, driver dialects.D
 	}
 
 	drop := func() {
-		_, err := other.data.db.ExecContext(ctx, "DROP TABLE txlock_slots_leaders, txlock_slots_permits")
-		require.NoError(t, err)
+		must.Get(other.data.db.ExecContext(ctx, "DROP TABLE txlock_slots_leaders, txlock_slots_permits"))(t)
 	}
 	drop()
 	require.NoError(t, locks.Install(ctx))

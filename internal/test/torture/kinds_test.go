@@ -114,8 +114,7 @@ func TestCheckersFindWhatIsWrongWithTheKindsOfLocks(t *testing.T) {
 	}{
 		{"a writer beside a reader", ruleExclusion, made(share(1, 10, 5), lockAt(2, 14, 6))},
 		{"a reader beside a writer", ruleExclusion, made(lockAt(1, 10, 5), share(2, 14, 6))},
-		{"a Do beside the first of two readers", ruleExclusion, made(
-			share(1, 10, 5), share(2, 5, 6), do(3, 16, 0))},
+		{"a Do beside the first of two readers", ruleExclusion, made(share(1, 10, 5), share(2, 5, 6), do(3, 16, 0))},
 		{"a reader's counter that changes", ruleReaders, made(changed)},
 		{"a reader that is behind", ruleCounter, made(do(1, 10, 0), stale)},
 		{"a reader's token below a writer's", ruleTokens, made(lockAt(1, 10, 6), share(2, 30, 5))},

@@ -50,9 +50,7 @@ type clock struct {
 	report func(from, to int64)
 }
 
-func newClock(report func(from, to int64)) *clock {
-	return &clock{last: now(), report: report}
-}
+func newClock(report func(from, to int64)) *clock { return &clock{last: now(), report: report} }
 
 // run looks repeatedly until stop is closed.
 func (c *clock) run(stop <-chan struct{}) {

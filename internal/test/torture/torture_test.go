@@ -145,17 +145,13 @@ func TestCheckersFindWhatIsWrong(t *testing.T) {
 		history    func() *epoch
 	}{
 		{"two Locks held at once", ruleExclusion, func() *epoch {
-			return made(
-				lockAt(1, 10, 5), lockAt(2, 14, 6))
+			return made(lockAt(1, 10, 5), lockAt(2, 14, 6))
 		}},
 		{"two leaders at once", ruleExclusion, func() *epoch { return made(leadAt(1, 10, 5), leadAt(2, 14, 6)) }},
 		{"a term that is lower than the one before", ruleTokens, func() *epoch {
 			return made(leadAt(1, 10, 6), leadAt(2, 40, 5))
 		}},
-		{
-			"a Do while a Lock is held", ruleExclusion,
-			func() *epoch { return made(lockAt(1, 10, 5), do(2, 14, 0)) },
-		},
+		{"a Do while a Lock is held", ruleExclusion, func() *epoch { return made(lockAt(1, 10, 5), do(2, 14, 0)) }},
 		{"two that read the same", ruleCounter, func() *epoch { return made(do(1, 10, 0), do(2, 30, 0)) }},
 		{"one that read what came later", ruleCounter, func() *epoch { return made(do(1, 10, 1), do(2, 30, 0)) }},
 		{"an acknowledged update that is lost", ruleSet, func() *epoch {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/mysql"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
@@ -49,8 +50,7 @@ func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
 
 	var holders []*sql.Tx
 	for _, session := range []string{"first", "second"} {
-		tx, err := db.BeginTx(ctx, nil)
-		require.NoError(t, err)
+		tx := must.Get(db.BeginTx(ctx, nil))(t)
 		holders = append(holders, tx)
 		var slot int
 		err = tx.QueryRowContext(ctx, "SELECT slot FROM txlock_slots WHERE slot = 2 FOR UPDATE").Scan(&slot)
@@ -62,8 +62,7 @@ func TestCheckRefusesAnEngineThatLocksNothing(t *testing.T) {
 		require.NoError(t, tx.Rollback())
 	}
 
-	err = locks.Check(ctx)
-	require.ErrorIs(t, err, txlock.ErrUnsafeEngine)
+	require.ErrorIs(t, locks.Check(ctx), txlock.ErrUnsafeEngine)
 	require.NoError(t, ctx.Err())
 	require.Contains(t, log.String(), "level=ERROR")
 	require.Contains(t, log.String(), "does not exclude")
@@ -76,11 +75,9 @@ func goMySQLServer(t *testing.T) *sql.DB {
 	database.EnablePrimaryKeyIndexes()
 	provider := memory.NewDBProvider(database)
 	memoryEngine := sqle.NewDefault(provider)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	config := server.Config{Listener: listener}
-	s, err := server.NewServer(config, memoryEngine, engine.NewContext, memory.NewSessionBuilder(provider), nil)
-	require.NoError(t, err)
+	s := must.Get(server.NewServer(config, memoryEngine, engine.NewContext, memory.NewSessionBuilder(provider), nil))(t)
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.Start() }()
 	t.Cleanup(func() {
@@ -90,8 +87,7 @@ func goMySQLServer(t *testing.T) *sql.DB {
 		require.ErrorIs(t, memoryEngine.Close(), context.Canceled)
 	})
 
-	db, err := sql.Open("mysql", fmt.Sprintf("root@tcp(%s)/shop", listener.Addr()))
-	require.NoError(t, err)
+	db := must.Get(sql.Open("mysql", fmt.Sprintf("root@tcp(%s)/shop", listener.Addr())))(t)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }

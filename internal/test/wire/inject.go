@@ -31,9 +31,7 @@ func untilReady(answer []byte) bool {
 
 func onePacket(answer []byte) bool { return len(answer) >= 4 && len(answer) >= 4+packetLength(answer) }
 
-func packetLength(packet []byte) int {
-	return int(packet[0]) | int(packet[1])<<8 | int(packet[2])<<16
-}
+func packetLength(packet []byte) int { return int(packet[0]) | int(packet[1])<<8 | int(packet[2])<<16 }
 
 // errorPacket is MySQL's answer to a statement that has failed.
 func errorPacket(number uint16, text string) []byte {

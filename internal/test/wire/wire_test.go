@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // echo starts a server that sends back what it receives, and a proxy in front of it.
 func echo(t *testing.T) *Proxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
 	go func() {
 		for {
@@ -31,16 +32,14 @@ func echo(t *testing.T) *Proxy {
 			}()
 		}
 	}()
-	proxy, err := Listen(listener.Addr().String())
-	require.NoError(t, err)
+	proxy := must.Get(Listen(listener.Addr().String()))(t)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 	return proxy
 }
 
 func dial(t *testing.T, proxy *Proxy) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", proxy.Addr())
-	require.NoError(t, err)
+	conn := must.Get(net.Dial("tcp", proxy.Addr()))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -87,15 +86,12 @@ func TestNetworkDropsEverythingAndThenCloses(t *testing.T) {
 // ends are both ends of a connection through a proxy.
 func ends(t *testing.T) (proxy *Proxy, near, far net.Conn) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
-	proxy, err = Listen(listener.Addr().String())
-	require.NoError(t, err)
+	proxy = must.Get(Listen(listener.Addr().String()))(t)
 	t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 	near = dial(t, proxy)
-	far, err = listener.Accept()
-	require.NoError(t, err)
+	far = must.Get(listener.Accept())(t)
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
 	return proxy, near, far
 }
@@ -154,15 +150,12 @@ func TestDelaysDoNotAddUp(t *testing.T) {
 		conn := dial(t, proxy)
 		proxy.Delay(delay)
 		begin := time.Now()
-		_, err := conn.Write([]byte("a"))
-		require.NoError(t, err)
+		must.Get(conn.Write([]byte("a")))(t)
 		time.Sleep(apart)
-		_, err = conn.Write([]byte("b"))
-		require.NoError(t, err)
+		must.Get(conn.Write([]byte("b")))(t)
 		require.NoError(t, conn.SetDeadline(time.Now().Add(enough)))
 		answer := make([]byte, 2)
-		_, err = io.ReadFull(conn, answer)
-		require.NoError(t, err)
+		must.Get(io.ReadFull(conn, answer))(t)
 		require.Equal(t, "ab", string(answer))
 		took = time.Since(begin)
 		require.GreaterOrEqual(t, took, apart+2*delay)
@@ -173,13 +166,10 @@ func TestDelaysDoNotAddUp(t *testing.T) {
 func TestWhatIsUnderWayArrivesBeforeTheEnd(t *testing.T) {
 	proxy, client, server := ends(t)
 	proxy.Delay(50 * time.Millisecond)
-	_, err := client.Write([]byte("last words"))
-	require.NoError(t, err)
+	must.Get(client.Write([]byte("last words")))(t)
 	require.NoError(t, client.Close())
 	require.NoError(t, server.SetDeadline(time.Now().Add(enough)))
-	text, err := io.ReadAll(server)
-	require.NoError(t, err)
-	require.Equal(t, "last words", string(text))
+	require.Equal(t, "last words", string(must.Get(io.ReadAll(server))(t)))
 }
 
 func TestBurstsAreRoundTrips(t *testing.T) {

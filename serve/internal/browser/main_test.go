@@ -29,6 +29,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/serve"
 )
@@ -92,13 +93,11 @@ type fixture struct {
 
 func serving(t *testing.T, options ...serve.Option) *fixture {
 	t.Helper()
-	address, err := url.Parse(database.DSN)
-	require.NoError(t, err)
+	address := must.Get(url.Parse(database.DSN))(t)
 	query := address.Query()
 	query.Set("pool_max_conns", "20")
 	address.RawQuery = query.Encode()
-	driver, err := postgres.Open(background, address.String())
-	require.NoError(t, err)
+	driver := must.Get(postgres.Open(background, address.String()))(t)
 	f := &fixture{locks: txlock.New(driver, txlock.WithQueue(10),
 		txlock.WithTable(strings.ToLower(t.Name())+fmt.Sprint(os.Getpid())), txlock.WithSlots(8192))}
 	t.Cleanup(func() { _ = f.locks.Close() }) // some tests end the server under it
@@ -123,8 +122,7 @@ func serving(t *testing.T, options ...serve.Option) *fixture {
 
 func (f *fixture) hold(t *testing.T, key string) *txlock.Lock {
 	t.Helper()
-	lock, err := f.locks.Mutex(key).Lock(background)
-	require.NoError(t, err)
+	lock := must.Get(f.locks.Mutex(key).Lock(background))(t)
 	t.Cleanup(func() { _ = lock.Unlock(background) })
 	return lock
 }
@@ -133,8 +131,7 @@ func (f *fixture) hold(t *testing.T, key string) *txlock.Lock {
 func (f *fixture) wait(t *testing.T, key string) {
 	t.Helper()
 	waiters := func() (n int) {
-		holdings, err := f.locks.Inspect(background, key)
-		require.NoError(t, err)
+		holdings := must.Get(f.locks.Inspect(background, key))(t)
 		for _, h := range holdings {
 			n += len(h.Waiters)
 		}

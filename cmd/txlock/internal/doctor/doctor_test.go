@@ -8,8 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 	"testing"
 	"time"
 
@@ -38,21 +36,15 @@ var engines []*engine
 
 func TestMain(m *testing.M) {
 	flag.Parse() // the tier depends on -short
-	os.Exit(runTests(m))
-}
-
-func runTests(m *testing.M) int {
-	ctx, stop := signal.NotifyContext(background, os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	kinds := tier.Pick(servers.Newest(), servers.Newest(), servers.Kinds())
-	return servers.RunOn(ctx, kinds, func(server *servers.Server) (io.Closer, error) {
+	os.Exit(servers.RunOn(kinds, func(server *servers.Server) (io.Closer, error) {
 		e, err := newEngine(server)
 		if err != nil {
 			return nil, err
 		}
 		engines = append(engines, e)
 		return e.admin, nil
-	}, m.Run)
+	}, m.Run))
 }
 
 func newEngine(server *servers.Server) (e *engine, err error) {
@@ -79,6 +71,11 @@ func onEvery(t *testing.T, of func(*engine) bool, test func(t *testing.T, e *eng
 	}
 }
 
+// onSites is onEvery with a new site.
+func onSites(t *testing.T, of func(*engine) bool, test func(t *testing.T, s *site)) {
+	onEvery(t, of, func(t *testing.T, e *engine) { test(t, newSite(t, e)) })
+}
+
 func all(*engine) bool { return true }
 
 func isPostgres(e *engine) bool { return e.postgres }
@@ -97,10 +94,9 @@ func TestHealthy(t *testing.T) {
 		servers.Postgres15: ofPostgres, servers.Postgres18: ofPostgres,
 		servers.MySQL: ofMySQL, servers.MariaDB: ofMySQL,
 	}
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, all, func(t *testing.T, s *site) {
 		findings := s.examine(t)
-		require.Equal(t, notes[e.Kind], ailing(findings))
+		require.Equal(t, notes[s.Kind], ailing(findings))
 		require.Equal(t, doctor.Note, doctor.Worst(findings))
 		require.Contains(t, find(t, findings, "row-locking").Found, "two sessions exclude each other")
 		require.Contains(t, find(t, findings, "table").Found, "with 64 slots")
@@ -135,8 +131,7 @@ func TestSilent(t *testing.T) {
 // If the session ends in the middle of an examination, that is an error, not a report with gaps.
 // TestSilentServer of the command shows that a signal ends one.
 func TestSessionEnds(t *testing.T) {
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, all, func(t *testing.T, s *site) {
 		s.lockTable(t)
 		ended := make(chan error, 1)
 		go func() {
@@ -144,7 +139,7 @@ func TestSessionEnds(t *testing.T) {
 			ended <- err
 		}()
 		s.eventually(t, 1, s.waiting())
-		if e.postgres {
+		if s.postgres {
 			s.execute(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '%s'")
 		} else {
 			s.killSessions(t)

@@ -1,15 +1,22 @@
 package doctor_test
 
 import (
+	"context"
+	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	"github.com/txlock/txlock/internal/test/database"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -55,14 +62,13 @@ func TestFixesAtOnce(t *testing.T) {
 		// performance_schema is OFF.
 		servers.MariaDB: {"innodb-lock-wait-timeout: note", "isolation: note", "status: note"},
 	}
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, all, func(t *testing.T, s *site) {
 		s.install(t, txlock.WithFencing())
-		if !e.postgres { // the test servers flush nothing
+		if !s.postgres { // the test servers flush nothing
 			defer s.execute(t, "SET GLOBAL innodb_flush_log_at_trx_commit = 2")
 			defer s.reset(t, "innodb_flush_log_at_trx_commit")
 		}
-		for _, wrong := range wrongs(e.Kind) {
+		for _, wrong := range wrongs(s.Kind) {
 			if changed := globalVariable.FindStringSubmatch(wrong); changed != nil {
 				defer s.reset(t, changed[1])
 			}
@@ -76,7 +82,7 @@ func TestFixesAtOnce(t *testing.T) {
 		}
 		require.Greater(t, len(slices.Compact(checks)), 7, checks)
 		s.execute(t, strings.Join(fixes, "\n"))
-		require.Equal(t, left[e.Kind], s.findings(t))
+		require.Equal(t, left[s.Kind], s.findings(t))
 	})
 }
 
@@ -93,13 +99,12 @@ func TestTableFlag(t *testing.T) {
 
 // A user who may not create the table is told which grants it needs. With them it can.
 func TestMayNotCreate(t *testing.T) {
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, all, func(t *testing.T, s *site) {
 		s.execute(t, "DROP TABLE txlock_slots")
-		if e.postgres { // where Install writes a row into the table of claims, also into another's
+		if s.postgres { // where Install writes a row into the table of claims, also into another's
 			s.execute(t, "DROP TABLE txlock_slots_claims")
 		}
-		db := database.Open(t, map[bool]string{true: "pgx", false: "mysql"}[e.postgres], s.dsn)
+		db := database.Open(t, map[bool]string{true: "pgx", false: "mysql"}[s.postgres], s.dsn)
 		require.ErrorContains(t, s.installOn(db), "denied")
 		fix := find(t, s.examine(t), "table").Fix
 		require.Equal(t, doctor.SQL, fix.Kind)
@@ -116,8 +121,7 @@ func TestMayNotCreate(t *testing.T) {
 
 // A user with CREATE on a pattern, on everything or on the table alone only has to install.
 func TestMayCreate(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		s.execute(t, "DROP TABLE txlock_slots")
 		pattern := "`" + strings.ReplaceAll(s.name, "_", `\_`) + "`.*"
 		for on, may := range map[string]bool{
@@ -136,8 +140,7 @@ func TestMayCreate(t *testing.T) {
 // A missing schema is created. A schema outside the role's search_path must be named.
 func TestNoSchema(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		s.table = "ops.locks"
 		fix := find(t, s.examine(t), "table").Fix
 		require.Equal(t, doctor.SQL, fix.Kind)
@@ -152,4 +155,82 @@ func TestNoSchema(t *testing.T) {
 		require.Equal(t, doctor.Advice, fix.Kind)
 		require.Contains(t, fix.Text, "--table schema.txlock_slots")
 	})
+}
+
+// exclusive are faults of the lock table whose fix needs the table for itself, by the check that
+// finds each.
+func exclusive(postgres bool) map[string]string {
+	if postgres {
+		return map[string]string{
+			"table-persistence":  "ALTER TABLE txlock_slots SET UNLOGGED",
+			"table-row-security": "ALTER TABLE txlock_slots ENABLE ROW LEVEL SECURITY",
+			"table-primary-key":  "ALTER TABLE txlock_slots DROP CONSTRAINT txlock_slots_pkey",
+		}
+	}
+	return map[string]string{
+		"table-engine":      "ALTER TABLE txlock_slots ENGINE = MyISAM",
+		"table-primary-key": "ALTER TABLE txlock_slots DROP PRIMARY KEY",
+	}
+}
+
+// A fix that needs the lock table for itself fails while a lock is held. It delays the locks of
+// others only until then.
+func TestFixesGiveWay(t *testing.T) {
+	onEvery(t, all, func(t *testing.T, e *engine) {
+		for check, wrong := range exclusive(e.postgres) {
+			t.Run(check, func(t *testing.T) {
+				t.Parallel()
+				s := newSite(t, e, wrong)
+				ctx, cancel := context.WithTimeout(background, 2*time.Minute)
+				defer cancel()
+				held := s.lockRow(ctx, t, "slot = 1 FOR UPDATE")
+				fix := find(t, s.examine(t), check).Fix
+				require.Equal(t, doctor.SQL, fix.Kind)
+				admin := must.Get(s.admin.Conn(ctx))(t)
+				defer admin.Close()
+				failed := make(chan error, 1)
+				go func() {
+					_, err := admin.ExecContext(ctx, fix.Text)
+					failed <- err
+				}()
+				other := s.lockRow(ctx, t, "slot = 2 FOR UPDATE SKIP LOCKED") // either may come first
+				require.NoError(t, other.Rollback())
+				requireTimeout(t, <-failed)
+				require.NoError(t, s.lockRow(ctx, t, "slot = 2 FOR UPDATE SKIP LOCKED").Rollback())
+
+				require.NoError(t, held.Rollback())
+				must.Get(admin.ExecContext(ctx, fix.Text))(t)
+				unlimited := "SELECT @@lock_wait_timeout = @@global.lock_wait_timeout"
+				if e.postgres {
+					unlimited = "SELECT current_setting('lock_timeout') = '0'"
+				}
+				var lifted bool
+				require.NoError(t, admin.QueryRowContext(ctx, unlimited).Scan(&lifted))
+				require.True(t, lifted, "nobody else may get a session with the limit")
+				for _, finding := range s.examine(t) {
+					require.NotEqual(t, check, finding.Check)
+				}
+			})
+		}
+	})
+}
+
+// lockRow locks a row as txlock does, in a transaction of the administrator, who sees all rows.
+func (s *site) lockRow(ctx context.Context, t *testing.T, row string) *sql.Tx {
+	t.Helper()
+	tx := must.Get(s.admin.BeginTx(ctx, nil))(t)
+	must.Get(tx.ExecContext(ctx, "SELECT slot FROM txlock_slots WHERE "+row))(t)
+	return tx
+}
+
+func requireTimeout(t *testing.T, err error) {
+	t.Helper()
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		require.Equal(t, "55P03", pg.Code)
+		return
+	}
+	var my *mysql.MySQLError
+	require.ErrorAs(t, err, &my)
+	require.EqualValues(t, 1205, my.Number)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // These tests judge what no test server can be: other versions, clusters, variables that are read
@@ -18,9 +19,7 @@ import (
 // all are the findings of a check.
 func all(t *testing.T, look func(context.Context, report) (string, error)) []Finding {
 	t.Helper()
-	findings, err := run(t.Context(), []check{{"it", look}}, func(error) bool { return true })
-	require.NoError(t, err)
-	return findings
+	return must.Get(run(t.Context(), []check{{"it", look}}, func(error) bool { return true }))(t)
 }
 
 func severityOf(t *testing.T, findings []Finding, check string) Severity {
@@ -166,8 +165,7 @@ func TestUnseen(t *testing.T) {
 		"table": Warning, "privileges": Warning, "read-only": Warning,
 		"cluster": Warning, "status": Note,
 	} {
-		findings, err := run(t.Context(), []check{{name, fails}}, func(error) bool { return false })
-		require.NoError(t, err)
+		findings := must.Get(run(t.Context(), []check{{name, fails}}, func(error) bool { return false }))(t)
 		require.Len(t, findings, 1)
 		require.Equal(t, want, findings[0].Severity, name)
 		require.Equal(t, name, findings[0].Check)

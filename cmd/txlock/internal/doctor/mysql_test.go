@@ -10,16 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/cmd/txlock/internal/doctor"
 	txmysql "github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/internal/test/database"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
 // config is the server's DSN, for another user and the site's database.
 func (s *site) config(t *testing.T, user string) *mysql.Config {
 	t.Helper()
-	config, err := mysql.ParseDSN(s.DSN)
-	require.NoError(t, err)
+	config := must.Get(mysql.ParseDSN(s.DSN))(t)
 	config.DBName = s.name
 	if user != "" {
 		config.User, config.Passwd = user, ""
@@ -97,8 +98,7 @@ func tokens(t *testing.T, s *site) {
 
 // What an ordinary user may not see is a note, with the grant that is missing.
 func TestMySQLGrants(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		left := []string{"innodb-lock-wait-timeout: note", "isolation: note"}
 		for _, finding := range s.examine(t) {
 			if finding.Check == "replication" || finding.Check == "status" &&
@@ -106,7 +106,7 @@ func TestMySQLGrants(t *testing.T) {
 				s.execute(t, finding.Fix.Text)
 			}
 		}
-		if e.Kind == servers.MariaDB { // its performance_schema is off by default
+		if s.Kind == servers.MariaDB { // its performance_schema is off by default
 			left = append(left, "status: note")
 		}
 		require.Equal(t, left, s.findings(t))
@@ -115,11 +115,10 @@ func TestMySQLGrants(t *testing.T) {
 
 // A setting of the connection string counts, and no statement can undo it.
 func TestMySQLConnectionString(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		config := s.config(t, s.name)
 		isolation := "transaction_isolation"
-		if e.Kind == servers.MariaDB {
+		if s.Kind == servers.MariaDB {
 			isolation = "tx_isolation"
 		}
 		config.Params = map[string]string{"wait_timeout": "10", isolation: "'READ-COMMITTED'"}
@@ -134,8 +133,7 @@ func TestMySQLConnectionString(t *testing.T) {
 
 // The lock table may be in another database, under any name.
 func TestMySQLSchema(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		s.table = "`" + s.name + "`.`the ``slots``'`"
 		finding := find(t, s.examine(t), "table")
 		require.Contains(t, finding.Fix.Text, "txlock install --table '`"+s.name+"`.`the ``slots``'\\''`'\n")
@@ -149,28 +147,25 @@ func TestMySQLSchema(t *testing.T) {
 
 // The timeouts do to locks what the doctor says.
 func TestMySQLTimeoutsCut(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		locks := func(name, value string) *txlock.Locker[*sql.Tx] {
 			config := s.config(t, s.name)
 			config.Params = map[string]string{name: value}
 			return locker(t, txmysql.Open, config.FormatDSN())
 		}
-		held, err := locks("wait_timeout", "100").Mutex("a").Lock(background)
-		require.NoError(t, err)
+		held := must.Get(locks("wait_timeout", "100").Mutex("a").Lock(background))(t)
 		limit, value := "max_execution_time", "200"
-		if e.Kind == servers.MariaDB {
+		if s.Kind == servers.MariaDB {
 			limit, value = "max_statement_time", "0.2"
 		}
 		config := s.config(t, s.name)
 		config.Params = map[string]string{limit: value}
 		db := database.Open(t, "mysql", config.FormatDSN())
-		tx, err := db.Begin()
-		require.NoError(t, err)
+		tx := must.Get(db.Begin())(t)
 		require.ErrorIs(t, locks(limit, value).Mutex("a").LockTx(background, tx), txlock.ErrNotAcquired)
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, held.Unlock(background))
-		if e.Kind != servers.MariaDB {
+		if s.Kind != servers.MariaDB {
 			return
 		}
 		s.execute(t, "CREATE TABLE work (n INT)", "INSERT INTO work VALUES (1)")
@@ -179,7 +174,7 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 			"idle_write_transaction_timeout",
 		} {
 			began := time.Now()
-			err := locks(idle, "1").Mutex("a").Do(background, func(ctx context.Context, tx *sql.Tx) error {
+			require.ErrorIs(t, locks(idle, "1").Mutex("a").Do(background, func(ctx context.Context, tx *sql.Tx) error {
 				if idle == "idle_write_transaction_timeout" {
 					if _, err := tx.ExecContext(ctx, "UPDATE work SET n = n + 1"); err != nil {
 						return err
@@ -187,9 +182,34 @@ func TestMySQLTimeoutsCut(t *testing.T) {
 				}
 				<-ctx.Done()
 				return context.Cause(ctx)
-			})
-			require.ErrorIs(t, err, txlock.ErrLost, idle)
+			}), txlock.ErrLost, idle)
 			require.Less(t, time.Since(began), 15*time.Second, "not by the lease, which is 30 s")
 		}
 	})
+}
+
+func TestNodeOfCluster(t *testing.T) {
+	for kind, cluster := range map[servers.Kind]string{
+		servers.MySQL:   "in multi-primary mode",
+		servers.MariaDB: `Galera cluster "txlock"`,
+	} {
+		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
+			node := must.Get(servers.StartNode(background, kind))(t)
+			t.Cleanup(func() { require.NoError(t, node.Stop()) })
+			e := must.Get(newEngine(node))(t)
+			t.Cleanup(func() { _ = e.admin.Close() })
+			s := newSite(t, e)
+			found := find(t, s.examine(t), "cluster")
+			require.Contains(t, found.Found, cluster)
+			if kind == servers.MariaDB {
+				require.Equal(t, doctor.Note, found.Severity)
+				require.Contains(t, found.Why, "evs.suspect_timeout, here PT5S")
+				return
+			}
+			require.Equal(t, doctor.Failure, found.Severity)
+			s.execute(t, found.Fix.Text)
+			require.Equal(t, doctor.Note, find(t, s.examine(t), "cluster").Severity)
+		})
+	}
 }

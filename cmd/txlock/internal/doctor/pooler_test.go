@@ -18,6 +18,7 @@ import (
 
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/wire"
 )
@@ -26,8 +27,7 @@ import (
 // administrator: PgBouncer logs in as that user, whoever the client is.
 func (s *site) bounced(t *testing.T, settings ...string) *site {
 	t.Helper()
-	pooler, err := servers.StartPgBouncer(background, s.Server, settings...)
-	require.NoError(t, err)
+	pooler := must.Get(servers.StartPgBouncer(background, s.Server, settings...))(t)
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 	through := *s
 	through.engine = &engine{Server: pooler, postgres: true, look: s.look}
@@ -37,8 +37,7 @@ func (s *site) bounced(t *testing.T, settings ...string) *site {
 
 func TestPgBouncer(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		for _, c := range []struct {
 			name, found, fix string
 			settings, want   []string
@@ -105,8 +104,7 @@ func users(t *testing.T) string {
 // PgBouncer's timeouts do to locks what the doctor says.
 func TestPgBouncerTimeoutsCut(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		locks := func(settings ...string) *txlock.Locker[pgx.Tx] {
 			dsn := s.dsn
 			if len(settings) > 0 {
@@ -115,15 +113,13 @@ func TestPgBouncerTimeoutsCut(t *testing.T) {
 			return locker(t, postgres.Open, dsn)
 		}
 		for _, limit := range []string{"idle_transaction_timeout", "transaction_timeout"} {
-			err := locks(limit+"=1").Mutex("a").Do(background, func(ctx context.Context, _ pgx.Tx) error {
+			require.ErrorIs(t, locks(limit+"=1").Mutex("a").Do(background, func(ctx context.Context, _ pgx.Tx) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
-			})
-			require.ErrorIs(t, err, txlock.ErrLost, limit)
+			}), txlock.ErrLost, limit)
 		}
-		held, err := locks().Mutex("b").Lock(background)
-		require.NoError(t, err)
-		_, err = locks("query_timeout=1").Mutex("b").Lock(background)
+		held := must.Get(locks().Mutex("b").Lock(background))(t)
+		_, err := locks("query_timeout=1").Mutex("b").Lock(background)
 		require.Error(t, err)
 		require.NoError(t, held.Unlock(background))
 	})
@@ -131,24 +127,21 @@ func TestPgBouncerTimeoutsCut(t *testing.T) {
 
 // A proxy that only forwards bytes does not matter to a lock.
 func TestForwarded(t *testing.T) {
-	onEvery(t, all, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
-		proxy, err := wire.Listen(s.Address())
-		require.NoError(t, err)
+	onSites(t, all, func(t *testing.T, s *site) {
+		proxy := must.Get(wire.Listen(s.Address()))(t)
 		t.Cleanup(func() { require.NoError(t, proxy.Close()) })
 		direct := s.Address()
 		s.dsn = strings.Replace(s.dsn, direct, proxy.Addr(), 1)
 		findings := s.examine(t)
 		require.Equal(t, s.baseline, ailing(findings))
-		between := map[bool]string{true: "pooler", false: "proxy"}[e.postgres]
+		between := map[bool]string{true: "pooler", false: "proxy"}[s.postgres]
 		require.Contains(t, find(t, findings, between).Found, "the server itself answers")
 	})
 }
 
 // A proxy that speaks MySQL's protocol, such as ProxySQL or MaxScale, numbers its clients itself.
 func TestProxySpeaksProtocol(t *testing.T) {
-	onEvery(t, isMySQL, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isMySQL, func(t *testing.T, s *site) {
 		s.dsn = strings.Replace(s.dsn, s.Address(), renumbering(t, s.Address()), 1)
 		findings := s.examine(t)
 		require.Equal(t, replaced(s.baseline, []string{"proxy: warning"}), ailing(findings))
@@ -160,8 +153,7 @@ func TestProxySpeaksProtocol(t *testing.T) {
 // its own address.
 func renumbering(t *testing.T, address string) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var forwards sync.WaitGroup
 	t.Cleanup(func() {
 		require.NoError(t, listener.Close())

@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -69,14 +70,12 @@ func (s *site) installOn(db *sql.DB, options ...txlock.Option) error {
 
 // The role may lift for itself what the whole server limits.
 func TestPostgresServer(t *testing.T) {
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		// reload has the server read its configuration, and waits until new sessions use it.
 		reload := func(want string) {
 			s.execute(t, "SELECT pg_reload_conf()")
 			eventually.True(t, "new sessions have lock_timeout = "+want, func() bool {
-				conn, err := pgx.Connect(background, s.address(t, "", s.name))
-				require.NoError(t, err)
+				conn := must.Get(pgx.Connect(background, s.address(t, "", s.name)))(t)
 				defer conn.Close(background)
 				var got string
 				require.NoError(t, conn.QueryRow(background, "SHOW lock_timeout").Scan(&got))
@@ -104,8 +103,7 @@ func TestPostgresFaults(t *testing.T) {
 // tokens is a warning.
 func TestPostgresGrants(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		s.execute(t, "REVOKE ALL ON txlock_slots FROM %s",
 			"GRANT SELECT (slot, slots), UPDATE (slot) ON txlock_slots TO %s")
 		require.Equal(t, s.baseline, s.findings(t), "privileges of columns are enough")
@@ -167,8 +165,7 @@ func TestPostgresSchema(t *testing.T) {
 // No statement can undo a setting of the connection string.
 func TestPostgresConnectionString(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		s.dsn = s.address(t, s.name, s.name, "statement_timeout", "20000", "pool_max_conns", "1")
 		require.Equal(t, replaced(s.baseline, []string{"statement-timeout: warning"}), s.findings(t))
 		finding := find(t, s.examine(t), "statement-timeout")
@@ -182,46 +179,39 @@ func TestPostgresConnectionString(t *testing.T) {
 
 func TestStandby(t *testing.T) {
 	t.Parallel()
-	pair, err := servers.StartPair(background, servers.Postgres(), false)
-	require.NoError(t, err)
+	pair := must.Get(servers.StartPair(background, servers.Postgres(), false))(t)
 	t.Cleanup(func() { require.NoError(t, pair.Stop()) })
 	primary, standby := pair.Primary(), pair.Standby()
-	e, err := newEngine(primary)
-	require.NoError(t, err)
+	e := must.Get(newEngine(primary))(t)
 	defer e.admin.Close()
 	require.NoError(t, txlock.New(postgres.NewSQL(e.admin), txlock.WithSlots(slots)).Install(background))
-	healthy, err := doctor.Postgres(background, primary.DSN, "txlock_slots")
-	require.NoError(t, err)
+	healthy := must.Get(doctor.Postgres(background, primary.DSN, "txlock_slots"))(t)
 	var there sql.NullString
 	replica := database.Open(t, "pgx", standby.DSN)
 	eventually.True(t, "the standby has the lock table", func() bool {
 		return replica.QueryRow("SELECT to_regclass('txlock_slots')::text").Scan(&there) == nil && there.Valid
 	})
 
-	findings, err := doctor.Postgres(background, standby.DSN, "txlock_slots")
-	require.NoError(t, err)
+	findings := must.Get(doctor.Postgres(background, standby.DSN, "txlock_slots"))(t)
 	require.Equal(t, replaced(ailing(healthy), []string{"read-only: failure", "row-locking: failure"}),
 		ailing(findings))
 	require.Contains(t, find(t, findings, "read-only").Found, "standby")
 
 	require.NoError(t, pair.Promote(background))
-	findings, err = doctor.Postgres(background, standby.DSN, "txlock_slots")
-	require.NoError(t, err)
+	findings = must.Get(doctor.Postgres(background, standby.DSN, "txlock_slots"))(t)
 	require.Equal(t, ailing(healthy), ailing(findings))
 }
 
 // The timeouts do to locks what the doctor says.
 func TestPostgresTimeoutsCut(t *testing.T) {
 	t.Parallel()
-	onEvery(t, isPostgres, func(t *testing.T, e *engine) {
-		s := newSite(t, e)
+	onSites(t, isPostgres, func(t *testing.T, s *site) {
 		locks := func(parameters ...string) *txlock.Locker[pgx.Tx] {
 			return locker(t, postgres.Open, s.address(t, s.name, s.name, parameters...))
 		}
 		const limit = "3000" // ms; the limit also applies to connecting and beginning, which are much faster
 		plain := locks()
-		held, err := plain.Mutex("a").Lock(background)
-		require.NoError(t, err)
+		held := must.Get(plain.Mutex("a").Lock(background))(t)
 		for _, setting := range []string{"statement_timeout", "lock_timeout"} {
 			_, err := locks(setting, limit).Mutex("a").Lock(background)
 			require.ErrorIs(t, err, txlock.ErrNotAcquired, setting)
@@ -230,24 +220,20 @@ func TestPostgresTimeoutsCut(t *testing.T) {
 
 		// This setting ends a LockTx. It does not end a Lock, which sets a longer one for itself.
 		const setting = "idle_in_transaction_session_timeout"
-		kept, err := locks(setting, limit).Mutex("b").Lock(background)
-		require.NoError(t, err)
-		conn, err := pgx.Connect(background, s.address(t, s.name, s.name, setting, limit))
-		require.NoError(t, err)
+		kept := must.Get(locks(setting, limit).Mutex("b").Lock(background))(t)
+		conn := must.Get(pgx.Connect(background, s.address(t, s.name, s.name, setting, limit)))(t)
 		defer conn.Close(background)
-		tx, err := conn.Begin(background)
-		require.NoError(t, err)
+		tx := must.Get(conn.Begin(background))(t)
 		// A new Locker would leave tx idle while it connects.
 		require.NoError(t, plain.Mutex("a").LockTx(background, tx))
 		s.eventually(t, 0, "SELECT count(*) FROM pg_stat_activity WHERE pid = "+strconv.Itoa(int(conn.PgConn().PID())))
 		require.NoError(t, context.Cause(kept.Context()))
 		require.NoError(t, kept.Unlock(background))
 
-		if e.Kind == servers.Postgres15 {
+		if s.Kind == servers.Postgres15 {
 			return
 		}
-		cut, err := locks("transaction_timeout", limit).Mutex("a").Lock(background)
-		require.NoError(t, err)
+		cut := must.Get(locks("transaction_timeout", limit).Mutex("a").Lock(background))(t)
 		<-cut.Context().Done()
 		require.ErrorIs(t, context.Cause(cut.Context()), txlock.ErrLost)
 		require.ErrorIs(t, cut.Unlock(background), txlock.ErrLost)

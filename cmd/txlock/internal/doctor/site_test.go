@@ -19,6 +19,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -51,8 +52,7 @@ func newSite(t *testing.T, e *engine, setUp ...string) *site {
 // address is the server's DSN for another database and user, with more parameters.
 func (e *engine) address(t *testing.T, user, database string, parameters ...string) string {
 	t.Helper()
-	u, err := url.Parse(e.DSN)
-	require.NoError(t, err)
+	u := must.Get(url.Parse(e.DSN))(t)
 	u.Path = "/" + database
 	if user != "" {
 		u.User = url.User(user)
@@ -70,8 +70,7 @@ func locker[Tx any, Driver dialects.Driver[Tx]](t *testing.T, open func(context.
 	dsn string, options ...txlock.Option,
 ) *txlock.Locker[Tx] {
 	t.Helper()
-	driver, err := open(background, dsn)
-	require.NoError(t, err)
+	driver := must.Get(open(background, dsn))(t)
 	locks := txlock.New[Tx](driver, options...)
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
 	return locks
@@ -88,8 +87,7 @@ func (s *site) execute(t *testing.T, statements ...string) {
 // examine returns the doctor's findings for the site's user. Every fix must be well formed.
 func (s *site) examine(t *testing.T) []doctor.Finding {
 	t.Helper()
-	findings, err := s.look(background, s.dsn, s.table)
-	require.NoError(t, err)
+	findings := must.Get(s.look(background, s.dsn, s.table))(t)
 	for _, finding := range findings {
 		wellFormed(t, finding.Fix)
 		require.NotContains(t, finding.Found, "Install", "which is not the command's name for it")
@@ -267,17 +265,14 @@ func (s *site) killSessions(t *testing.T) {
 // middle.
 func (s *site) lockTable(t *testing.T) {
 	t.Helper()
-	holder, err := s.admin.Conn(background)
-	require.NoError(t, err)
+	holder := must.Get(s.admin.Conn(background))(t)
 	t.Cleanup(func() { require.NoError(t, holder.Close()) })
 	lock, unlock := "LOCK TABLES txlock_slots WRITE", "UNLOCK TABLES"
 	if s.postgres {
 		lock, unlock = "BEGIN; LOCK TABLE txlock_slots IN ACCESS EXCLUSIVE MODE", "ROLLBACK"
 	}
 	database.Exec(t, holder, lock)
-	t.Cleanup(func() {
-		database.Exec(t, holder, unlock)
-	})
+	t.Cleanup(func() { database.Exec(t, holder, unlock) })
 }
 
 // waiting counts the sessions of the site's user that wait for a table lock.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/cmd/txlock/internal/dsn"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 func none(string) string { return "" }
@@ -36,8 +37,7 @@ func TestMySQL(t *testing.T) {
 	} {
 		server := parse(t, text)
 		require.Equal(t, dsn.MySQL, server.System)
-		config, err := mysql.ParseDSN(server.Driver)
-		require.NoError(t, err)
+		config := must.Get(mysql.ParseDSN(server.Driver))(t)
 		require.Equal(t, want.user, config.User, text)
 		require.Equal(t, want.password, config.Passwd, text)
 		require.Equal(t, want.net, config.Net, text)
@@ -53,8 +53,7 @@ func TestMySQLParameters(t *testing.T) {
 	server, err := dsn.Parse("mysql://h/d?charset=utf8mb4&time_zone=%27%2B01%3A00%27&timeout=3s"+
 		"&connectionAttributes=program_name:mine", none)
 	require.NoError(t, err)
-	config, err := mysql.ParseDSN(server.Driver)
-	require.NoError(t, err)
+	config := must.Get(mysql.ParseDSN(server.Driver))(t)
 	require.Equal(t, "'+01:00'", config.Params["time_zone"])
 	require.Equal(t, 3*time.Second, config.Timeout)
 	require.Equal(t, 3*time.Second, server.Timeout)
@@ -62,8 +61,7 @@ func TestMySQLParameters(t *testing.T) {
 
 	server = parse(t, "mysql://h/d?connectionAttributes=role:cron")
 	require.Equal(t, 10*time.Second, server.Timeout)
-	config, err = mysql.ParseDSN(server.Driver)
-	require.NoError(t, err)
+	config = must.Get(mysql.ParseDSN(server.Driver))(t)
 	require.Equal(t, "role:cron,program_name:txlock", config.ConnectionAttributes)
 }
 
@@ -90,20 +88,14 @@ func TestMySQLEncrypted(t *testing.T) {
 
 func TestPasswordOfEnvironment(t *testing.T) {
 	environment := func(name string) string { return map[string]string{"MYSQL_PWD": "hidden thing"}[name] }
-	server, err := dsn.Parse("mysql://u@h/d", environment)
-	require.NoError(t, err)
-	config, err := mysql.ParseDSN(server.Driver)
-	require.NoError(t, err)
-	require.Equal(t, "hidden thing", config.Passwd)
+	server := must.Get(dsn.Parse("mysql://u@h/d", environment))(t)
+	require.Equal(t, "hidden thing", must.Get(mysql.ParseDSN(server.Driver))(t).Passwd)
 	require.Equal(t, "a xxxxx b", server.Redact("a hidden thing b"))
-	server, err = dsn.Parse("u@tcp(h)/d", environment)
-	require.NoError(t, err)
+	server = must.Get(dsn.Parse("u@tcp(h)/d", environment))(t)
 	require.Contains(t, server.Driver, "u:hidden thing@")
-	server, err = dsn.Parse("mysql://u:given@h/d", environment)
-	require.NoError(t, err)
+	server = must.Get(dsn.Parse("mysql://u:given@h/d", environment))(t)
 	require.Contains(t, server.Driver, "u:given@")
-	server, err = dsn.Parse("mysql://u:@h/d", environment) // an empty password counts as one
-	require.NoError(t, err)
+	server = must.Get(dsn.Parse("mysql://u:@h/d", environment))(t) // an empty password counts as one
 	require.NotContains(t, server.Driver, "hidden")
 }
 
@@ -119,8 +111,7 @@ func TestPostgres(t *testing.T) {
 		server := parse(t, text)
 		require.Equal(t, dsn.Postgres, server.System)
 		require.Equal(t, timeout, server.Timeout, text)
-		config, err := pgx.ParseConfig(server.Driver)
-		require.NoError(t, err)
+		config := must.Get(pgx.ParseConfig(server.Driver))(t)
 		require.Equal(t, []any{"u", "p", "h", uint16(1), "d"},
 			[]any{config.User, config.Password, config.Host, config.Port, config.Database})
 		require.True(t, strings.HasPrefix(server.Address, "h:1"), server.Address)
@@ -190,12 +181,9 @@ func TestAmbiguous(t *testing.T) {
 func TestPostgresWithoutLimit(t *testing.T) {
 	for value, timeout := range map[string]time.Duration{"0": 10 * time.Second, "3": 3 * time.Second} {
 		t.Setenv("PGCONNECT_TIMEOUT", value) // pgx reads it from the environment by itself
-		server, err := dsn.Parse("postgres://u:p@h:1/d", os.Getenv)
-		require.NoError(t, err)
+		server := must.Get(dsn.Parse("postgres://u:p@h:1/d", os.Getenv))(t)
 		require.Equal(t, timeout, server.Timeout)
-		config, err := pgx.ParseConfig(server.Driver)
-		require.NoError(t, err)
-		require.Equal(t, timeout, config.ConnectTimeout)
+		require.Equal(t, timeout, must.Get(pgx.ParseConfig(server.Driver))(t).ConnectTimeout)
 	}
 }
 
@@ -258,8 +246,7 @@ func FuzzPassword(f *testing.F) {
 		}
 		text := (&url.URL{Scheme: "mysql", Host: "h:1", Path: "/d", User: url.UserPassword("u", password)}).String()
 		server := parse(t, text)
-		config, err := mysql.ParseDSN(server.Driver)
-		require.NoError(t, err)
+		config := must.Get(mysql.ParseDSN(server.Driver))(t)
 		require.Equal(t, password, config.Passwd)
 		require.Equal(t, []string{"u", "h:1", "d"}, []string{config.User, config.Addr, config.DBName})
 

@@ -30,10 +30,7 @@ func TestLabelIn(t *testing.T) {
 	shown := label.Begin + label.Keys("k")
 	require.Equal(t, label.Begin+"[k]", server.LabelIn("SELECT "+server.Comment(shown, "TAG ")+"slot FROM t"))
 	require.Equal(t, label.Begin+"[k]", server.LabelIn("SELECT "+server.Comment(shown, "")+"slot FROM t"))
-	for _, none := range []string{
-		"SELECT " + server.CommentMark + "ping */ 1", "SELECT 1 /* # */",
-		"",
-	} {
+	for _, none := range []string{"SELECT " + server.CommentMark + "ping */ 1", "SELECT 1 /* # */", ""} {
 		require.Empty(t, server.LabelIn(none), none)
 	}
 }

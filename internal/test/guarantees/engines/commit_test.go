@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -24,8 +25,7 @@ func TestDoTellsOfTheCommit(t *testing.T) {
 }
 
 func refusedCommit[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int unique deferrable initially deferred")
+	f, table := testbed.NewTable(t, e, c, "id int unique deferrable initially deferred")
 	divides := table + "_divides" // raises the error that txlock itself provokes in another transaction
 	f.AsAdmin(t, "CREATE FUNCTION "+divides+"() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN 1 / 0; END'")
 	t.Cleanup(func() { f.AsAdmin(t, "DROP FUNCTION "+divides+" CASCADE") })
@@ -84,9 +84,7 @@ func TestPoolerLosesServer(t *testing.T) {
 		require.NoError(t, call(func() {}))
 		failed := make(chan error, 1)
 		go func() { failed <- call(func() { proxy.Delay(time.Second) }) }() // so that no answer comes
-		eventually.True(t, "it is committed", func() bool {
-			return f.Total(t, "SELECT COUNT(*) FROM "+table) == 2*i+2
-		})
+		eventually.True(t, "it is committed", func() bool { return f.Total(t, "SELECT COUNT(*) FROM "+table) == 2*i+2 })
 		proxy.Cut()
 		proxy.Delay(0)
 		err := testbed.Receive(t, failed)
@@ -100,8 +98,7 @@ func TestCallsWhileRowsAreOpen(t *testing.T) {
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PgxOpened())
 		callsRefused(t, f, "close them, first", func(ctx context.Context, tx pgx.Tx) func() {
-			rows, err := tx.Query(ctx, "SELECT generate_series(1, 100000)")
-			require.NoError(t, err)
+			rows := must.Get(tx.Query(ctx, "SELECT generate_series(1, 100000)"))(t)
 			require.True(t, rows.Next())
 			return rows.Close
 		})
@@ -111,8 +108,7 @@ func TestCallsWhileRowsAreOpen(t *testing.T) {
 func TestCallsWhileRowsAreOpenOnMySQL(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		callsRefused(t, f, "rows of a query of the work are still open", func(ctx context.Context, tx *sql.Tx) func() {
-			rows, err := tx.QueryContext(ctx, "SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3")
-			require.NoError(t, err)
+			rows := must.Get(tx.QueryContext(ctx, "SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3"))(t)
 			require.True(t, rows.Next())
 			return func() { require.NoError(t, rows.Close()) }
 		})
@@ -172,8 +168,7 @@ func TestRollbackOnTimeout(t *testing.T) {
 	eachOwnMySQL(t, func(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 		f := testbed.NewFixture(t, e, c)
 		require.NoError(t, f.Locks.Install(background))
-		table := f.MakeTable(t, "id int primary key, n int")
-		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
+		table := f.MakeTable(t, "id int primary key, n int", "(1, 0), (2, 0)")
 		held := testbed.Lock(t, f.Locks.Rows(table, "id", 1))
 		for call, m := range map[string]*txlock.Mutex[*sql.Tx]{
 			"LockTx": f.Locks.Rows(table, "id", 1), "TryLockTx": f.Locks.Rows(table, "id", 1),

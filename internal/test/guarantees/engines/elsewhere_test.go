@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // The name of the lock table goes on to mean what it meant at first: work that changes the
@@ -28,8 +29,7 @@ func TestOtherTable(t *testing.T) {
 		if e.Postgres {
 			dsn := newDatabase(t, e)
 			a, b, change = dsn+"&search_path=shop", dsn+"&search_path=tenant", "set search_path = tenant"
-			admin, err := sql.Open("pgx", dsn)
-			require.NoError(t, err)
+			admin := must.Get(sql.Open("pgx", dsn))(t)
 			database.Exec(t, admin, "create schema shop; create schema tenant")
 			require.NoError(t, admin.Close())
 		} else {
@@ -64,8 +64,7 @@ func staysAtItsTable[Tx any](t *testing.T, c testbed.Client[Tx], dsn, other, cha
 		require.NoError(t, c.Locker(t, at, 2, txlock.WithSlots(64)).Install(background))
 	}
 	holder := c.Locker(t, dsn, 4)
-	_, err := holder.Once("done").Do(background, idle[Tx]) // or another client has done it
-	require.NoError(t, err)
+	must.Get(holder.Once("done").Do(background, idle[Tx]))(t) // or another client has done it
 	hold := func(m *txlock.Mutex[Tx]) {
 		lock := testbed.Lock(t, m)
 		t.Cleanup(func() { require.NoError(t, lock.Unlock(background)) })
@@ -76,8 +75,7 @@ func staysAtItsTable[Tx any](t *testing.T, c testbed.Client[Tx], dsn, other, cha
 	driver, p := c.Connect(t, dsn, 1)
 	t.Cleanup(p.Close)
 	locks := txlock.New(driver, txlock.WithFencing())
-	free, err := locks.Mutex("free").Lock(background) // looks the table up
-	require.NoError(t, err)
+	free := must.Get(locks.Mutex("free").Lock(background))(t) // looks the table up
 	testbed.Unlock(t, free)
 	for name, call := range map[string]func() error{
 		"TryLock":   func() error { _, err := locks.Mutex("job").TryLock(background); return err },
@@ -123,8 +121,7 @@ func oldLockInTheWork[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[
 		takes, try = "SELECT pg_advisory_xact_lock(%s)", "SELECT pg_try_advisory_lock(%s)::int"
 		give = "SELECT pg_advisory_unlock(%s)::int"
 	}
-	program, err := f.Admin.Conn(background)
-	require.NoError(t, err)
+	program := must.Get(f.Admin.Conn(background))(t)
 	defer program.Close()
 	ask := func(function string) (granted bool) {
 		t.Helper()

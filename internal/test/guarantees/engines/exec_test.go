@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // The server may read a text in another character set than the driver has quoted it in. Then an
@@ -22,13 +23,10 @@ import (
 func TestExecCharset(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.MySQLSQL[0])
-		table := f.MakeTable(t, "id int primary key, note varbinary(200)")
-		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, ''), (2, '')")
-		config, err := client.ParseDSN(f.DSNFor(f.Label, "", nil))
-		require.NoError(t, err)
+		table := f.MakeTable(t, "id int primary key, note varbinary(200)", "(1, ''), (2, '')")
+		config := must.Get(client.ParseDSN(f.DSNFor(f.Label, "", nil)))(t)
 		config.Params = map[string]string{"character_set_client": "gbk"}
-		driver, err := mysql.Open(background, config.FormatDSN())
-		require.NoError(t, err)
+		driver := must.Get(mysql.Open(background, config.FormatDSN()))(t)
 		locks := txlock.New(driver, txlock.WithTable(e.Table()))
 		defer locks.Close()
 		defer driver.Close()
@@ -123,8 +121,7 @@ func TestNestedExecReadsBehindTheLock(t *testing.T) {
 
 func readsBehind[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	holder, f := testbed.NewFixture(t, e, c), testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0)")
+	table := f.MakeTable(t, "id int, n int", "(1, 0)")
 	add := txlock.Statement{SQL: "UPDATE " + table + " SET n = n + $1", Args: []any{1}, Rows: 1}
 	done := make(chan error, 1)
 	require.NoError(t, holder.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx Tx) error {

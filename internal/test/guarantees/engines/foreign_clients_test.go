@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
 )
@@ -113,10 +114,7 @@ assert conn.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS, "th
 conn.rollback()`,
 			`(n,) = work.execute("select n from COUNTER").fetchone()`),
 	},
-	{
-		name: "psql", tool: psql, heading: "### With a function",
-		rest: addByPsql, flags: psqlFlags,
-	},
+	{name: "psql", tool: psql, heading: "### With a function", rest: addByPsql, flags: psqlFlags},
 	{name: bareSQL, tool: psql, heading: "## PostgreSQL", rest: addByPsql, flags: psqlFlags},
 }
 
@@ -154,9 +152,7 @@ raise "the caller's transaction has ended" unless conn.transaction_status == PG:
 conn.exec("rollback")`, `work.exec("select n from COUNTER")[0]["n"].to_i`,
 			"exec"),
 	},
-	{
-		name: "Java", tool: java, program: "Postgres.java", file: "Main.java", rest: javaRest,
-	},
+	{name: "Java", tool: java, program: "Postgres.java", file: "Main.java", rest: javaRest},
 }
 
 var fullForeignMySQL = []foreign{
@@ -165,10 +161,7 @@ var fullForeignMySQL = []foreign{
 		rest: fmt.Sprintf(rubyRest, "require \"json\"\nconn = Mysql2::Client.new(JSON.parse(address))",
 			`work.query("select n from COUNTER").first["n"]`, "query"),
 	},
-	{
-		name: "Java", tool: java, program: "MySQL.java", file: "Main.java",
-		rest: javaRest,
-	},
+	{name: "Java", tool: java, program: "MySQL.java", file: "Main.java", rest: javaRest},
 }
 
 func foreignClients(e *testbed.Engine) []foreign {
@@ -203,8 +196,7 @@ func (s *stage) play(t *testing.T, key string) *player {
 	if find == nil {
 		find = func() (servers.Tool, error) { return servers.MySQLClient(background, s.Kind) }
 	}
-	tool, err := find()
-	require.NoError(t, err)
+	tool := must.Get(find())(t)
 	text := strings.ReplaceAll(s.code(t), "[sku:42]", "["+escaped(key)+"]")
 	text = s.names.Replace(strings.ReplaceAll(withSlot(text, key), "sku:42", key))
 	p := &player{}
@@ -223,10 +215,8 @@ func (s *stage) play(t *testing.T, key string) *player {
 	}
 	p.Cmd.Env = append(p.Cmd.Env, "LC_ALL=C.UTF-8", "PGCLIENTENCODING=UTF8") // the key is typed, or an argument
 	p.Cmd.Stderr = &p.errors
-	p.input, err = p.Cmd.StdinPipe()
-	require.NoError(t, err)
-	output, err := p.Cmd.StdoutPipe()
-	require.NoError(t, err)
+	p.input = must.Get(p.Cmd.StdinPipe())(t)
+	output := must.Get(p.Cmd.StdoutPipe())(t)
 	p.events = bufio.NewScanner(output)
 	require.NoError(t, p.Cmd.Start())
 	t.Cleanup(func() { _ = p.Cmd.Process.Kill(); _ = p.Cmd.Wait() })
@@ -338,7 +328,5 @@ func (s *stage) addressOf(t *testing.T) string {
 
 func (s *stage) config(t *testing.T) *mysql.Config {
 	t.Helper()
-	c, err := mysql.ParseDSN(s.DSNFor(s.label, "", nil))
-	require.NoError(t, err)
-	return c
+	return must.Get(mysql.ParseDSN(s.DSNFor(s.label, "", nil)))(t)
 }

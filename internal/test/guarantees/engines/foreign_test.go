@@ -15,6 +15,7 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // eachForeign runs a test with each client that stands in docs/protocol.md, on each server.
@@ -44,8 +45,7 @@ func stageOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign, table
 	s.names = strings.NewReplacer("txlock_slots", table, "txlock_slot(", f.Label+"_slot(", "txlock_lock(",
 		f.Label+"_lock(")
 	if client.name == "psql" {
-		functions, err := os.ReadFile("../../../../cmd/txlock/functions.sql")
-		require.NoError(t, err)
+		functions := must.Get(os.ReadFile("../../../../cmd/txlock/functions.sql"))(t)
 		f.AsAdmin(t, s.names.Replace(string(functions)))
 		t.Cleanup(func() { f.AsAdmin(t, "DROP FUNCTION "+f.Label+"_slot(text), "+f.Label+"_lock(text)") })
 	}
@@ -54,9 +54,7 @@ func stageOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], client foreign, table
 
 // A client in another language and programs in Go exclude each other, in one queue, and Inspect
 // shows all of them. What one has written under the lock, the next has read.
-func TestForeignClients(t *testing.T) {
-	eachForeign(t, inOneQueue[pgx.Tx], inOneQueue[*sql.Tx])
-}
+func TestForeignClients(t *testing.T) { eachForeign(t, inOneQueue[pgx.Tx], inOneQueue[*sql.Tx]) }
 
 func inOneQueue[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], client foreign) {
 	f := testbed.NewFixture(t, e, c)
@@ -160,15 +158,13 @@ func triesAndReads[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.ErrorContains(t, err, "no rows")
 	end(tx)
 	testbed.Unlock(t, held)
-	tx, err = ask(try)
-	require.NoError(t, err)
+	tx = must.Get(ask(try))(t)
 	f.Taken(t, key)
 	end(tx)
 	f.Free(t, key)
 
 	reader := testbed.Lock(t, f.Locks.Mutex(key).Shared())
-	tx, err = ask(share)
-	require.NoError(t, err)
+	tx = must.Get(ask(share))(t)
 	testbed.Unlock(t, reader)
 	f.Taken(t, key)
 	testbed.Unlock(t, testbed.TryLock(t, f.Locks.Mutex(key).Shared()))
@@ -194,8 +190,7 @@ func (c foreign) code(t *testing.T) string {
 		return block(t, c.heading)
 	}
 	require.Contains(t, page, "(../examples/languages/"+c.program+")")
-	text, err := os.ReadFile("../../../../examples/languages/" + c.program)
-	require.NoError(t, err)
+	text := must.Get(os.ReadFile("../../../../examples/languages/" + c.program))(t)
 	return string(text)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // A caller may have the server forget all prepared statements between the calls of the library, and
@@ -26,11 +27,9 @@ func TestForgottenInTransactions(t *testing.T) {
 		t.Run("pgxpool", func(t *testing.T) {
 			t.Parallel()
 			f := testbed.NewFixture(t, e, testbed.PgxOnPool(""))
-			config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil))
-			require.NoError(t, err)
+			config := must.Get(pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil)))(t)
 			config.MaxConns = 1
-			pool, err := pgxpool.NewWithConfig(background, config)
-			require.NoError(t, err)
+			pool := must.Get(pgxpool.NewWithConfig(background, config))(t)
 			t.Cleanup(pool.Close)
 			forgets(t, f, txlock.New(postgres.New(pool), txlock.WithLease(shortLease), txlock.WithTable(e.Table())),
 				func() (pgx.Tx, error) { return pool.Begin(background) },
@@ -39,8 +38,7 @@ func TestForgottenInTransactions(t *testing.T) {
 		t.Run("sql.DB", func(t *testing.T) {
 			t.Parallel()
 			f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
-			db, err := sql.Open("pgx", f.DSNFor(f.Label, "", nil))
-			require.NoError(t, err)
+			db := must.Get(sql.Open("pgx", f.DSNFor(f.Label, "", nil)))(t)
 			db.SetMaxOpenConns(1)
 			t.Cleanup(func() { require.NoError(t, db.Close()) })
 			forgets(t, f, txlock.New(postgres.NewSQL(db), txlock.WithLease(shortLease), txlock.WithTable(e.Table())),
@@ -56,8 +54,7 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 	exec func(string) error,
 ) {
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7)")
+	table := f.MakeTable(t, "id int primary key", "(7)")
 	rows := locks.Rows(table, "id", 7)
 	all := func(after string) {
 		require.NoError(t, locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ Tx) error {
@@ -72,8 +69,7 @@ func forgets[Tx any](t *testing.T, f *testbed.Fixture[Tx], locks *txlock.Locker[
 			}
 			return testbed.ErrorOf(locks.Once(f.Key("once"+after)).Do(ctx, idle[Tx]))
 		}), after)
-		tx, err := begin()
-		require.NoError(t, err)
+		tx := must.Get(begin())(t)
 		require.NoError(t, locks.Mutex(f.Key("tx")).LockTx(background, tx), after)
 		require.NoError(t, rows.LockTx(background, tx), after)
 		require.NoError(t, f.End(background, tx, false))
@@ -120,8 +116,7 @@ func TestUsableInEachMode(t *testing.T) {
 }
 
 func usable(t *testing.T, f *testbed.Fixture[pgx.Tx], dsn string) {
-	table := f.MakeTable(t, "id int primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (7, 0)")
+	table := f.MakeTable(t, "id int primary key, n int", "(7, 0)")
 	locks := f.AnotherBy(t, dsn, 1)
 	m, nested, rows := locks.Mutex(f.Key("a")), locks.Mutex(f.Key("nested")), locks.Rows(table, "id", 7)
 	add := txlock.Statement{SQL: "UPDATE " + table + " SET n = n + $1", Args: []any{1}, Rows: 1}

@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
 )
@@ -31,15 +32,13 @@ type cluster struct {
 // One cluster for all, because it takes seconds to start. The full tier shows the guarantees there.
 func TestGalera(t *testing.T) {
 	t.Parallel()
-	fleet, err := servers.StartGalera(background, servers.MariaDB)
-	require.NoError(t, err)
+	fleet := must.Get(servers.StartGalera(background, servers.MariaDB))(t)
 	t.Cleanup(func() { require.NoError(t, fleet.Stop()) })
 	g := &cluster{Fleet: fleet}
 	for i, node := range fleet.Servers() {
 		client := testbed.MySQLOpened() // without a socket a leader learns late that its session was ended
 		g.locks[i] = client.Locker(t, node.DSN, 24, txlock.WithLease(4*time.Second), txlock.WithFencing())
-		g.db[i], err = sql.Open("mysql", node.DSN)
-		require.NoError(t, err)
+		g.db[i] = must.Get(sql.Open("mysql", node.DSN))(t)
 		t.Cleanup(func() { _ = g.db[i].Close() })
 	}
 	g.install(t)
@@ -227,16 +226,14 @@ func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
 	alone := database.Open(t, "mysql", g.Servers()[0].DSN+"?wsrep_on=OFF")
 	_, err = txlock.New(mysql.New(alone)).Mutex("k").TryLock(background)
 	refused(err)
-	conn, err := g.db[0].Conn(background)
-	require.NoError(t, err)
+	conn := must.Get(g.db[0].Conn(background))(t)
 	defer conn.Close()
 	for _, first := range []string{
 		"SET wsrep_on = OFF", "SET binlog_format = 'STATEMENT'",
 		"SET wsrep_trx_fragment_unit = 'bytes', wsrep_trx_fragment_size = 1",
 	} {
 		database.Exec(t, conn, first)
-		tx, err := conn.BeginTx(background, nil)
-		require.NoError(t, err)
+		tx := must.Get(conn.BeginTx(background, nil))(t)
 		database.Exec(t, tx, "UPDATE counters SET value = value + 1 WHERE k = 4")
 		refused(locks.Mutex("k").LockTx(background, tx))
 		require.NoError(t, tx.Rollback())
@@ -255,8 +252,7 @@ func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
 // it for a server that is no node.
 func theFirstQuestionHasNoAnswer(t *testing.T, g *cluster) {
 	locks := txlock.New(mysql.New(g.db[0]))
-	tx, err := g.db[0].Begin()
-	require.NoError(t, err)
+	tx := must.Get(g.db[0].Begin())(t)
 	defer tx.Rollback()
 	require.NoError(t, increment(background, tx, 5))
 	g.exec(t, 1, "UPDATE counters SET value = 10 WHERE k = 5")

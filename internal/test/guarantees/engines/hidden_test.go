@@ -18,6 +18,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
 )
@@ -203,8 +204,7 @@ func holdAll[Tx any](t *testing.T, holder, waiter *testbed.Fixture[Tx]) (places 
 		if a.name != "Mutex" && a.name != "Semaphore" && a.name != "Election" {
 			continue
 		}
-		shown, err := waiter.Locks.Inspect(background, a.key)
-		require.NoError(t, err)
+		shown := must.Get(waiter.Locks.Inspect(background, a.key))(t)
 		require.Len(t, shown, 1, a.name)
 		if a.name != "Mutex" {
 			require.Equal(t, a.key, shown[0].Key)
@@ -269,8 +269,7 @@ func each(t *testing.T, e *testbed.Engine, query string, visit func(fields []sql
 	rows, err := e.Admin.Query(query)
 	require.NoError(t, err, query)
 	defer rows.Close()
-	columns, err := rows.Columns()
-	require.NoError(t, err)
+	columns := must.Get(rows.Columns())(t)
 	fields := make([]sql.RawBytes, len(columns))
 	targets := make([]any, len(columns))
 	for i := range fields {

@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // hostileSQL makes, in the schema public, what fits a call of the library's better than what is in
@@ -80,15 +81,11 @@ func TestHostileNames(t *testing.T) {
 
 func hostileNames[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	dsn := databaseIn(t, e, "UTF8")
-	u, err := url.Parse(dsn)
-	require.NoError(t, err)
+	u := must.Get(url.Parse(dsn))(t)
 	texts := func() []string { return sentTo(t, e, strings.TrimPrefix(u.Path, "/")) }
-	admin, err := pgx.Connect(background, dsn+"&application_name=admin")
-	require.NoError(t, err)
+	admin := must.Get(pgx.Connect(background, dsn+"&application_name=admin"))(t)
 	t.Cleanup(func() { require.NoError(t, admin.Close(background)) })
-	run := func(statement string) {
-		require.NoError(t, testbed.ErrorOf(admin.Exec(background, statement)))
-	}
+	run := func(statement string) { require.NoError(t, testbed.ErrorOf(admin.Exec(background, statement))) }
 	run("CREATE TABLE mine (id int PRIMARY KEY, n int); INSERT INTO mine VALUES (1, 1), (2, 2)")
 	trapped := func() (n bool) {
 		require.NoError(t, admin.QueryRow(background, "SELECT is_called FROM public.traps").Scan(&n))
@@ -223,8 +220,7 @@ func untilRenewed[Tx any](t *testing.T, c testbed.Client[Tx], dsn string, texts 
 // are in the server's log.
 func sentTo(t *testing.T, e *testbed.Engine, database string) (texts []string) {
 	t.Helper()
-	records, err := csv.NewReader(strings.NewReader(logOf(t, e))).ReadAll()
-	require.NoError(t, err)
+	records := must.Get(csv.NewReader(strings.NewReader(logOf(t, e))).ReadAll())(t)
 	const ofDatabase, message, application = 2, 13, 22
 	for _, r := range records {
 		kind, text, _ := strings.Cut(r[message], ": ")

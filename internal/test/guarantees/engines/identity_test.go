@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -50,8 +51,7 @@ func TestKnownUnsafe(t *testing.T) {
 			database.Exec(t, admin, "set allow_system_table_mods = on; update pg_extension set extname = 'spock' "+
 				"where oid = 99999")
 			locks := testbed.PgxOpened().Locker(t, dsn, 4)
-			lock, err := locks.Mutex("k").Lock(background) // it may serve a cluster with one primary
-			require.NoError(t, err)
+			lock := must.Get(locks.Mutex("k").Lock(background))(t) // it may serve a cluster with one primary
 			testbed.Unlock(t, lock)
 			require.ErrorIs(t, locks.Check(background), txlock.ErrUnsafeEngine)
 			require.ErrorIs(t, locks.Install(background), txlock.ErrUnsafeEngine)
@@ -217,8 +217,7 @@ func TestReplicatedBothWays(t *testing.T) {
 // nobody on the others.
 func TestNodeOfCluster(t *testing.T) {
 	t.Parallel()
-	node, err := servers.StartNode(background, servers.MySQL)
-	require.NoError(t, err)
+	node := must.Get(servers.StartNode(background, servers.MySQL))(t)
 	e := testbed.Owned(t, node)
 	locks := testbed.MySQLSQL[0].Locker(t, node.DSN, 2)
 	refused := func(err error) {
@@ -228,7 +227,7 @@ func TestNodeOfCluster(t *testing.T) {
 	}
 	refused(locks.Install(background))
 	refused(locks.Check(background))
-	_, err = locks.Mutex("k").TryLock(background)
+	_, err := locks.Mutex("k").TryLock(background)
 	refused(err)
 
 	e.AsAdmin(t, "SELECT group_replication_switch_to_single_primary_mode()") // the fix of txlock doctor
@@ -262,4 +261,39 @@ func TestNodeOfNoCluster(t *testing.T) {
 		"--loose-group-replication-single-primary-mode=OFF", "--loose-group-replication-start-on-boot=OFF")
 	f := testbed.NewFixture(t, e, testbed.MySQLSQL[0])
 	require.NoError(t, f.Locks.Check(background))
+}
+
+// While a call waits, or a connection is idle, another server takes over and this one comes back.
+// The next token is of a run behind the other's.
+func TestPrimaryAgain(t *testing.T) {
+	eachMySQL(t, func(t *testing.T, e *testbed.Engine) {
+		for _, c := range []testbed.Client[*sql.Tx]{testbed.MySQLOpened(), testbed.MySQLSQL[0]} {
+			f, table := testbed.NewInstalled(t, e, c, txlock.WithFencing(), txlock.WithSlots(16))
+			away := func() (run int64) {
+				f.AsAdmin(t, "INSERT INTO "+table+"_epochs VALUES ()")
+				f.AsAdmin(t, "REPLACE INTO "+table+"_runs SELECT 4242, MAX(epoch), UUID_SHORT() FROM "+table+"_epochs")
+				require.NoError(t, e.Admin.QueryRow("SELECT MAX(epoch) FROM "+table+"_runs").Scan(&run))
+				return run
+			}
+			all := []string{"a", "b", "c"} // a wait for each, so for the first of their slots and for the last
+			for _, key := range all {
+				first := testbed.Lock(t, f.Locks.Mutex(key))
+				granted := testbed.Granted(t, f.Locks.Mutex(all...))
+				f.Waiters(t, 1)
+				other := away()
+				testbed.Unlock(t, first)
+				second := testbed.Receive(t, granted)
+				require.Greater(t, testbed.RunOf(second.Token()), other, key)
+				testbed.Unlock(t, second)
+			}
+			other := away()
+			permit := testbed.TryLock(t, f.Locks.Semaphore("s", 3))
+			require.Greater(t, testbed.RunOf(permit.Token()), other)
+			testbed.Unlock(t, permit)
+			other = away()
+			third := testbed.Lock(t, f.Locks.Mutex("a"))
+			require.Greater(t, testbed.RunOf(third.Token()), other)
+			testbed.Unlock(t, third)
+		}
+	})
 }

@@ -14,13 +14,12 @@ import (
 	"github.com/txlock/txlock/internal/locktable"
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // callersPool is a pool of one connection, whose sessions begin with these settings, and a Locker
 // on it.
-func callersPool(t *testing.T, f *testbed.Fixture[*sql.Tx], settings url.Values) (
-	*txlock.Locker[*sql.Tx], *sql.DB,
-) {
+func callersPool(t *testing.T, f *testbed.Fixture[*sql.Tx], settings url.Values) (*txlock.Locker[*sql.Tx], *sql.DB) {
 	driver, pool := f.Connect(t, f.DSNFor(f.Label, "", settings), 1)
 	t.Cleanup(pool.Close)
 	locks := txlock.New(driver, txlock.WithTable(f.Table()))
@@ -59,8 +58,7 @@ func leftover(t *testing.T, f *testbed.Fixture[*sql.Tx], locks *txlock.Locker[*s
 	f.AsAdmin(t, "UPDATE "+table+" SET n = 9 WHERE id = 1")
 	fails := errors.New("fails")
 	require.ErrorIs(t, locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
-		n, err := f.Query(ctx, tx, "SELECT n FROM "+table+" WHERE id = 1")
-		require.NoError(t, err)
+		n := must.Get(f.Query(ctx, tx, "SELECT n FROM "+table+" WHERE id = 1"))(t)
 		require.Equal(t, "9", n, when)
 		require.NoError(t, f.Exec(ctx, tx, "UPDATE "+table+" SET n = 8"))
 		return fails
@@ -80,9 +78,7 @@ func TestLeaderWithoutAutocommit(t *testing.T) {
 			require.NoError(t, f.Locks.Election(f.Key("election"), "me").Lead(background,
 				func(_ context.Context, term int64) error {
 					number = term
-					leader, err := onlooker.Leader(background)
-					require.NoError(t, err)
-					require.Equal(t, term, leader.Term)
+					require.Equal(t, term, must.Get(onlooker.Leader(background))(t).Term)
 					return nil
 				}))
 			require.ErrorIs(t, testbed.ErrorOf(onlooker.Leader(background)), txlock.ErrNoLeader)
@@ -104,9 +100,7 @@ func TestOnceWhereReadsAreDirty(t *testing.T) {
 		}
 		locks, _ := callersPool(t, f, url.Values{level: {"'READ-UNCOMMITTED'"}})
 		key, tx := f.OnceKey("dirty", "once:"), f.Guest(t)
-		first, err := f.Locks.Once(key).DoTx(background, tx)
-		require.NoError(t, err)
-		require.True(t, first)
+		require.True(t, must.Get(f.Locks.Once(key).DoTx(background, tx))(t))
 		require.False(t, testbed.IsDone(t, locks.Once(key)))
 		require.NoError(t, f.End(background, tx, true))
 	})
@@ -122,9 +116,7 @@ func TestStrictMode(t *testing.T) {
 			require.NoError(t, locks.Mutex(f.Key("k")).Shared().Do(background, idle[*sql.Tx]))
 			require.NoError(t, locks.Semaphore(f.Key("k"), 2).Do(background, idle[*sql.Tx]))
 			for _, want := range []bool{true, false} {
-				ran, err := locks.Once(f.Key(mode)).Do(background, idle[*sql.Tx])
-				require.NoError(t, err)
-				require.Equal(t, want, ran)
+				require.Equal(t, want, must.Get(locks.Once(f.Key(mode)).Do(background, idle[*sql.Tx]))(t))
 			}
 		}
 	})
@@ -169,14 +161,12 @@ func TestRecordGivesSettingsBack(t *testing.T) {
 	onCallersPools(t, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
 		driver, pool := f.Connect(t, f.DSNFor(f.Label, "", nil), 2)
 		t.Cleanup(pool.Close)
-		found, err := locktable.Find(background, driver, f.Table())
-		require.NoError(t, err)
+		found := must.Get(locktable.Find(background, driver, f.Table()))(t)
 		of, hash := found.Kinds.Leaders, testbed.HashOf(f.Key("election"))
 		require.NoError(t, testbed.ErrorOf(driver.Run(background, of.Rows.With(hash, ""))))
 		settings := func() (of [2]string) { // a cancel takes another connection for a moment
 			for i := range of {
-				conn, err := pool.DB.Conn(background)
-				require.NoError(t, err)
+				conn := must.Get(pool.DB.Conn(background))(t)
 				defer conn.Close()
 				require.NoError(t, conn.QueryRowContext(background, "SELECT CONCAT_WS(' ', @@autocommit, "+
 					"@@wait_timeout, @@net_write_timeout, @@innodb_lock_wait_timeout, "+
@@ -204,9 +194,7 @@ func TestRecordGivesSettingsBack(t *testing.T) {
 // Locks of the server's that work takes, and leaves behind, belong to the session. No connection
 // goes back to the pool with one, whether the work fails or forgets. The server is one of its own:
 // some of them stop all of it.
-func TestWorkKeepsNothing(t *testing.T) {
-	eachOwnMySQL(t, keepsNothing)
-}
+func TestWorkKeepsNothing(t *testing.T) { eachOwnMySQL(t, keepsNothing) }
 
 func keepsNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	f := testbed.NewSizedFixture(t, e, c, 1, "")
@@ -229,8 +217,7 @@ func keepsNothing(t *testing.T, e *testbed.Engine, c testbed.Client[*sql.Tx]) {
 	}
 	insert := "INSERT INTO " + table + " VALUES ()"
 	fails := errors.New("fails")
-	other, err := f.Admin.Conn(background)
-	require.NoError(t, err)
+	other := must.Get(f.Admin.Conn(background))(t)
 	defer other.Close()
 	database.Exec(t, other, "SET lock_wait_timeout = 2")
 	require.ErrorIs(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
@@ -305,20 +292,17 @@ func TestNoStrangerIsEnded(t *testing.T) {
 		f := testbed.NewFixture(t, e, c)
 		require.NoError(t, f.Locks.Install(background))
 		strangers := make([]*sql.Conn, 100)
-		err := f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
+		require.Error(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
 			require.NoError(t, e.Kill())
 			require.NoError(t, e.Restart(background))
-			pool, err := sql.Open("mysql", e.DSN)
-			require.NoError(t, err)
+			pool := must.Get(sql.Open("mysql", e.DSN))(t)
 			t.Cleanup(func() { _ = pool.Close() })
 			for i := range strangers {
-				strangers[i], err = pool.Conn(background)
-				require.NoError(t, err)
+				strangers[i] = must.Get(pool.Conn(background))(t)
 				t.Cleanup(func() { _ = strangers[i].Close() })
 			}
 			return nil
-		})
-		require.Error(t, err)
+		}))
 		for _, stranger := range strangers {
 			require.NoError(t, stranger.PingContext(background))
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -105,8 +106,7 @@ func nothingWaits[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	defer cancel()
 	require.NoError(t, testbed.ErrorOf(e.Admin.ExecContext(ctx, "CREATE INDEX CONCURRENTLY ON "+table+" (id)")))
 	took := time.Since(begun)
-	_, err := e.Admin.ExecContext(ctx, "VACUUM (FREEZE) "+f.Table()) // who waits for a slot has not its page
-	require.NoError(t, err)
+	must.Get(e.Admin.ExecContext(ctx, "VACUUM (FREEZE) "+f.Table()))(t) // who waits for a slot has not its page
 	require.NoError(t, held.Context().Err())
 	select {
 	case err := <-granted:
@@ -200,8 +200,7 @@ const updates = 2000
 // changes are a migration of a table and many updates of its rows, each in a transaction.
 func changes(t *testing.T, e *testbed.Engine, table string) {
 	t.Helper()
-	conn, err := e.Admin.Conn(background)
-	require.NoError(t, err)
+	conn := must.Get(e.Admin.Conn(background))(t)
 	defer conn.Close()
 	migration := []string{
 		"SET lock_wait_timeout = 10, innodb_lock_wait_timeout = 10", "INSERT INTO " + table + " VALUES (1, 0)",

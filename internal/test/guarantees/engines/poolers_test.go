@@ -26,9 +26,7 @@ func TestOdyssey(t *testing.T) {
 	for _, c := range []testbed.Client[pgx.Tx]{testbed.PgxOpened(), testbed.PgxOnPool("simple protocol")} {
 		t.Run(c.Name, func(t *testing.T) { throughPooler(t, testbed.Odyssey(t, tracks+"yes"), c) })
 	}
-	t.Run("sql.DB", func(t *testing.T) {
-		throughPooler(t, testbed.Odyssey(t, tracks+"yes"), testbed.PostgresSQL[0])
-	})
+	t.Run("sql.DB", func(t *testing.T) { throughPooler(t, testbed.Odyssey(t, tracks+"yes"), testbed.PostgresSQL[0]) })
 	t.Run("untracked", func(t *testing.T) {
 		t.Parallel()
 		untracked(t, testbed.Odyssey(t, tracks+"no"))
@@ -87,8 +85,7 @@ func throughPooler[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 
 // killedClient: the server has ended the session of a client that was killed in a Do.
 func killedClient[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int")
+	f, table := testbed.NewTable(t, e, c, "id int")
 	client := e.StartPartner(t, testbed.Part{
 		Plays: "work", DSN: e.DSNFor(f.Label, "", nil), Key: f.Key("a"), Lease: time.Hour,
 		Statement: "INSERT INTO " + table + " VALUES (1)",
@@ -103,12 +100,10 @@ func killedClient[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 // closedInUse: a connection that work has left with a table locked says no goodbye, behind which a
 // router would keep its session.
 func closedInUse[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int")
-	err := f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx Tx) error {
+	f, table := testbed.NewTable(t, e, c, "id int")
+	require.ErrorIs(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx Tx) error {
 		return f.Exec(ctx, tx, "LOCK TABLES "+table+" READ")
-	})
-	require.ErrorIs(t, err, txlock.ErrLost)
+	}), txlock.ErrLost)
 	ctx, cancel := context.WithTimeout(background, 10*time.Second)
 	defer cancel()
 	require.NoError(t, testbed.ErrorOf(e.Admin.ExecContext(ctx, "INSERT INTO "+table+" VALUES (1)")))
@@ -122,12 +117,8 @@ func TestOldPgBouncer(t *testing.T) {
 }
 
 func untracked(t *testing.T, through *testbed.Engine) {
-	cycle := func(f *testbed.Fixture[pgx.Tx]) error {
-		return testbed.Cycle(background, f.Locks.Mutex(f.Key("a")))
-	}
-	do := func(f *testbed.Fixture[pgx.Tx]) error {
-		return f.Locks.Mutex(f.Key("a")).Do(background, idle[pgx.Tx])
-	}
+	cycle := func(f *testbed.Fixture[pgx.Tx]) error { return testbed.Cycle(background, f.Locks.Mutex(f.Key("a"))) }
+	do := func(f *testbed.Fixture[pgx.Tx]) error { return f.Locks.Mutex(f.Key("a")).Do(background, idle[pgx.Tx]) }
 	exec := func(f *testbed.Fixture[pgx.Tx]) error {
 		return testbed.ErrorOf(f.Locks.Mutex(f.Key("a")).Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1}))
 	}

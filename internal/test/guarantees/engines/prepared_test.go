@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // On a connection of pgx's the library's statements are prepared as pgx prepares any.
@@ -30,12 +31,10 @@ func onPool(t *testing.T, f *testbed.Fixture[pgx.Tx], address string, change fun
 	*pgxpool.Pool, *txlock.Locker[pgx.Tx],
 ) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, address, nil))
-	require.NoError(t, err)
+	config := must.Get(pgxpool.ParseConfig(f.DSNFor(f.Label, address, nil)))(t)
 	config.MaxConns = 1
 	change(config.ConnConfig)
-	pool, err := pgxpool.NewWithConfig(background, config)
-	require.NoError(t, err)
+	pool := must.Get(pgxpool.NewWithConfig(background, config))(t)
 	t.Cleanup(pool.Close)
 	locks := txlock.New(postgres.New(pool))
 	t.Cleanup(func() { require.NoError(t, locks.Close()) })
@@ -79,9 +78,7 @@ func forgetsStatements(t *testing.T, f *testbed.Fixture[pgx.Tx]) {
 	for _, forget := range []string{"deallocate all", "discard all"} {
 		pool, locks := onPool(t, f, "", func(*pgx.ConnConfig) {})
 		m := locks.Mutex(f.Key("forgotten"))
-		exec := func() error {
-			return testbed.ErrorOf(m.Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1}))
-		}
+		exec := func() error { return testbed.ErrorOf(m.Exec(background, txlock.Statement{SQL: "SELECT 1", Rows: 1})) }
 		lock := func() error {
 			lock, err := m.Lock(background)
 			if err != nil {

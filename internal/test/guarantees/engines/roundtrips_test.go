@@ -115,8 +115,7 @@ func least(t *testing.T, proxy *wire.Proxy, want error, call func(round int) err
 
 func countTrips[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx], want trips) {
 	f, proxy := testbed.Proxied(t, e, c, 4)
-	table := f.MakeTable(t, "id int primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (2, 0)")
+	table := f.MakeTable(t, "id int primary key, n int", "(1, 0), (2, 0)")
 	for name, m := range map[string]*txlock.Mutex[Tx]{
 		"one key":      f.Locks.Mutex(f.Key("a")),
 		"several keys": f.Locks.Mutex(f.Key("a"), f.Key("b"), f.Key("c")),

@@ -21,8 +21,7 @@ func TestRowMovesToAnotherPartition(t *testing.T) {
 }
 
 func rowMoves[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int, region int) PARTITION BY LIST (region")
+	f, table := testbed.NewTable(t, e, c, "id int, region int) PARTITION BY LIST (region")
 	f.AsAdmin(t, "CREATE TABLE "+table+"_even PARTITION OF "+table+" FOR VALUES IN (0)")
 	f.AsAdmin(t, "CREATE TABLE "+table+"_odd PARTITION OF "+table+" FOR VALUES IN (1)")
 	f.AsAdmin(t, "CREATE INDEX ON "+table+" (id)")
@@ -165,8 +164,7 @@ func TestUnlockedTables(t *testing.T) {
 // what that reads afterwards is what the last holder has written.
 func TestAskingForTheEngineTakesNoSnapshot(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		table := f.MakeTable(t, "id int primary key, n int")
-		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 1)")
+		table := f.MakeTable(t, "id int primary key, n int", "(1, 1)")
 		holder := f.Guest(t)
 		require.NoError(t, f.Exec(background, holder, "UPDATE "+table+" SET n = 2"))
 		tx := f.Begin(t, f.DSNFor(f.Label, "", nil), sql.LevelRepeatableRead)
@@ -184,8 +182,7 @@ func TestAskingForTheEngineTakesNoSnapshot(t *testing.T) {
 // the privilege that it takes. So is one who is not shown a view.
 func TestUnlockedTablesOfLimitedUser(t *testing.T) {
 	onMySQL(t, testbed.MySQLSQL, func(t *testing.T, f *testbed.Fixture[*sql.Tx]) {
-		table := f.MakeTable(t, "id int primary key, n int")
-		f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 1)")
+		table := f.MakeTable(t, "id int primary key, n int", "(1, 1)")
 		f.AsAdmin(t, "CREATE VIEW "+f.Label+".viewed AS SELECT id, COUNT(*) n FROM "+table+" GROUP BY id")
 		user := testbed.OrdinaryUser(t, f, "", "GRANT SELECT (id), UPDATE (id) ON "+table,
 			"GRANT SELECT, UPDATE ON "+f.Label+".viewed")

@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -124,8 +125,7 @@ func TestStandbyRefusesShared(t *testing.T) {
 	// No pair can be had of the further ones.
 	paired := testbed.EnginesWhere(func(e *testbed.Engine) bool { return e.Postgres && !e.Further })
 	testbed.Each(t, paired, func(t *testing.T, e *testbed.Engine) {
-		pair, err := servers.StartPair(background, e.Kind, true)
-		require.NoError(t, err)
+		pair := must.Get(servers.StartPair(background, e.Kind, true))(t)
 		primary, standby := pair.Primary(), pair.Standby()
 		testbed.Owned(t, standby)
 		first := testbed.Owned(t, primary)
@@ -133,18 +133,13 @@ func TestStandbyRefusesShared(t *testing.T) {
 		testbed.Unlock(t, testbed.Lock(t, f.Locks.Semaphore("k", 2)))
 		held := testbed.Lock(t, f.Locks.Mutex("k"))
 		eventually.Every(t, "the table on the standby", testbed.PollEvery, func() bool {
-			second, err := testbed.NewEngine(standby)
-			require.NoError(t, err)
+			second := must.Get(testbed.NewEngine(standby))(t)
 			defer second.Admin.Close()
 			var n int
 			return second.Admin.QueryRow("SELECT count(*) FROM "+f.Table()).Scan(&n) == nil && n > 0
 		})
-		t.Run("pgx", func(t *testing.T) {
-			sharedRefused(t, standby, f.Table(), testbed.PgxOpened(), "standby")
-		})
-		t.Run("sql.DB", func(t *testing.T) {
-			sharedRefused(t, standby, f.Table(), testbed.PostgresSQL[0], "standby")
-		})
+		t.Run("pgx", func(t *testing.T) { sharedRefused(t, standby, f.Table(), testbed.PgxOpened(), "standby") })
+		t.Run("sql.DB", func(t *testing.T) { sharedRefused(t, standby, f.Table(), testbed.PostgresSQL[0], "standby") })
 		testbed.Unlock(t, held)
 	})
 }
@@ -165,8 +160,7 @@ func TestReadOnlyServerRefusesShared(t *testing.T) {
 			}
 			holder := ""
 			eventually.True(t, "the holder is known", func() bool { // a slow MariaDB may not say so at first
-				holdings, err := f.Locks.Inspect(background, "alone")
-				require.NoError(t, err)
+				holdings := must.Get(f.Locks.Inspect(background, "alone"))(t)
 				require.Len(t, holdings, 1)
 				holder = holdings[0].Holder.ID
 				return holder != ""
@@ -191,13 +185,11 @@ func TestReadOnlyServerRefusesShared(t *testing.T) {
 }
 
 func sharedRefused[Tx any](t *testing.T, server *servers.Server, table string, c testbed.Client[Tx], why string) {
-	e, err := testbed.NewEngine(server)
-	require.NoError(t, err)
+	e := must.Get(testbed.NewEngine(server))(t)
 	t.Cleanup(func() { _ = e.Admin.Close() })
 	dsn := server.DSN
 	if !e.Postgres { // in which NOT binds tighter
-		config, err := mysql.ParseDSN(dsn)
-		require.NoError(t, err)
+		config := must.Get(mysql.ParseDSN(dsn))(t)
 		config.Params = map[string]string{"sql_mode": "'HIGH_NOT_PRECEDENCE'"}
 		dsn = config.FormatDSN()
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/txlock/txlock/dialects/postgres"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // The *sql.Tx of a Do takes what was prepared on the caller's sql.DB.
@@ -35,14 +36,11 @@ func TestStatementsOfDB(t *testing.T) {
 			t.Parallel()
 			f := testbed.NewFixture(t, e, c)
 			const text = "SELECT 1"
-			ofDB, err := f.Pool.DB.Prepare(text)
-			require.NoError(t, err)
+			ofDB := must.Get(f.Pool.DB.Prepare(text))(t)
 			t.Cleanup(func() { require.NoError(t, ofDB.Close()) })
 			require.NoError(t, f.Locks.Mutex(f.Key("a")).Do(background, func(ctx context.Context, tx *sql.Tx) error {
 				require.NoError(t, testbed.ErrorOf(tx.StmtContext(ctx, ofDB).ExecContext(ctx)))
-				ofTx, err := tx.PrepareContext(ctx, text)
-				require.NoError(t, err)
-				require.NoError(t, testbed.ErrorOf(ofTx.ExecContext(ctx)))
+				require.NoError(t, testbed.ErrorOf(must.Get(tx.PrepareContext(ctx, text))(t).ExecContext(ctx)))
 				return f.Exec(ctx, tx, text)
 			}))
 		})
@@ -84,8 +82,7 @@ func TestStatementLeftBehind(t *testing.T) {
 			return errWork
 		})
 		require.Less(t, time.Since(returned), 30*time.Second)
-		require.ErrorIs(t, err, errWork)
-		require.ErrorIs(t, err, txlock.ErrLost)
+		testbed.ErrorIs(t, err, errWork, txlock.ErrLost)
 		require.Error(t, testbed.Receive(t, left))
 		f.Transactions(t, 0)
 		f.Free(t, f.Key("a"))
@@ -127,17 +124,15 @@ func TestFailedUndo(t *testing.T) {
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
 		held := testbed.Lock(t, f.Locks.Mutex(f.Key("held")))
-		config, err := pgx.ParseConfig(f.DSNFor(f.Label, "", nil))
-		require.NoError(t, err)
+		config := must.Get(pgx.ParseConfig(f.DSNFor(f.Label, "", nil)))(t)
 		connector := &undoless{Connector: stdlib.GetConnector(*config)}
 		db := sql.OpenDB(connector)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })
 		locks := txlock.New(postgres.NewSQL(db), txlock.WithTable(f.Table()))
 		for _, fail := range []bool{false, true} { // the first tries out the driver, too
 			connector.fails.Store(fail)
-			tx, err := db.Begin()
-			require.NoError(t, err)
-			err = locks.Mutex(f.Key("held"), f.Key("free")).TryLockTx(background, tx)
+			tx := must.Get(db.Begin())(t)
+			err := locks.Mutex(f.Key("held"), f.Key("free")).TryLockTx(background, tx)
 			require.NoError(t, tx.Rollback())
 			require.Equal(t, fail, errors.Is(err, txlock.ErrLost), "%v", err)
 			require.Equal(t, !fail, errors.Is(err, txlock.ErrNotAcquired), "%v", err)
@@ -152,8 +147,7 @@ func TestFailedUndo(t *testing.T) {
 func TestDefaultsOfSessions(t *testing.T) {
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		for _, c := range append(testbed.PostgresSQL, testbed.SQLFromPool()) {
-			f := testbed.NewFixture(t, e, c)
-			table := f.MakeTable(t, "level text")
+			f, table := testbed.NewTable(t, e, c, "level text")
 			locks := f.AnotherBy(t, f.DSNFor(f.Label, "", url.Values{
 				"default_transaction_isolation": {"serializable"}, "default_transaction_read_only": {"on"},
 				"statement_cache_capacity": {"16"},
@@ -176,8 +170,7 @@ func TestDefaultsOfSessions(t *testing.T) {
 func TestConnectionsThatAreBornDead(t *testing.T) {
 	eachPostgres(t, func(t *testing.T, e *testbed.Engine) {
 		f := testbed.NewFixture(t, e, testbed.PostgresSQL[0])
-		config, err := pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil))
-		require.NoError(t, err)
+		config := must.Get(pgxpool.ParseConfig(f.DSNFor(f.Label, "", nil)))(t)
 		config.MaxConns = 4
 		logins := 0
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -185,8 +178,7 @@ func TestConnectionsThatAreBornDead(t *testing.T) {
 			_, err := f.Admin.ExecContext(ctx, "SELECT pg_terminate_backend($1, 5000)", conn.PgConn().PID())
 			return err
 		}
-		pool, err := pgxpool.NewWithConfig(background, config)
-		require.NoError(t, err)
+		pool := must.Get(pgxpool.NewWithConfig(background, config))(t)
 		t.Cleanup(pool.Close)
 		db := stdlib.OpenDBFromPool(pool)
 		t.Cleanup(func() { require.NoError(t, db.Close()) })

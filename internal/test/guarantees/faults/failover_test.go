@@ -17,6 +17,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
 )
@@ -52,13 +53,11 @@ type site struct {
 
 func newSite(t *testing.T, kind servers.Kind) *site {
 	t.Helper()
-	pair, err := servers.StartPair(background, kind, true)
-	require.NoError(t, err)
+	pair := must.Get(servers.StartPair(background, kind, true))(t)
 	t.Cleanup(func() { require.NoError(t, pair.Stop()) })
 	s := &site{Fleet: pair, engine: map[*servers.Server]*testbed.Engine{}}
 	for _, server := range pair.Servers() {
-		e, err := testbed.NewEngine(server)
-		require.NoError(t, err)
+		e := must.Get(testbed.NewEngine(server))(t)
 		t.Cleanup(func() { _ = e.Admin.Close() })
 		s.engine[server] = e
 	}
@@ -79,16 +78,14 @@ func byHosts[Tx any](t *testing.T, kind servers.Kind, c testbed.Client[Tx]) {
 	leadOnce(t, locks)
 	eventually.Every(t, "the standby has the term", testbed.PollEvery, func() bool {
 		_, err := txlock.New(standbyDriver).Election("failover", "onlooker").Leader(background)
-		return err != nil && strings.Contains(err.Error(), "is a standby") &&
-			!errors.Is(err, txlock.ErrNoLeader)
+		return err != nil && strings.Contains(err.Error(), "is a standby") && !errors.Is(err, txlock.ErrNoLeader)
 	})
 	failover(t, s, c, locks)
 }
 
 func throughHAProxy(t *testing.T, kind servers.Kind, c testbed.Client[*sql.Tx]) {
 	s := newSite(t, kind)
-	proxy, err := servers.StartHAProxy(background, s.Fleet)
-	require.NoError(t, err)
+	proxy := must.Get(servers.StartHAProxy(background, s.Fleet))(t)
 	t.Cleanup(func() { require.NoError(t, proxy.Stop()) })
 	s.dsn = proxy.DSN
 	locks := lockerOf(t, s, c)

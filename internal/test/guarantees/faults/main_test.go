@@ -11,4 +11,7 @@ import (
 
 var background = context.Background()
 
+// eachOpened runs a test with the pools of the library on all engines, side by side.
+var eachOpened = testbed.EachOpened
+
 func TestMain(m *testing.M) { testbed.Main(m, servers.Newest(), servers.Postgres15) }

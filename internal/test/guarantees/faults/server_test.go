@@ -93,9 +93,7 @@ func serverKilled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	}
 }
 
-func TestUnlockBounded(t *testing.T) {
-	testbed.EachOpened(t, unlockBounded[pgx.Tx], unlockBounded[*sql.Tx])
-}
+func TestUnlockBounded(t *testing.T) { eachOpened(t, unlockBounded[pgx.Tx], unlockBounded[*sql.Tx]) }
 
 // A release that the server does not confirm returns an error in time, and the lock is free once
 // the server answers again.
@@ -122,9 +120,7 @@ func unlockBounded[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	testbed.Unlock(t, next)
 }
 
-func TestSlowCancel(t *testing.T) {
-	testbed.EachOpened(t, slowCancel[pgx.Tx], slowCancel[*sql.Tx])
-}
+func TestSlowCancel(t *testing.T) { testbed.EachOpened(t, slowCancel[pgx.Tx], slowCancel[*sql.Tx]) }
 
 // A cancel takes seconds to arrive, as on a machine that stalls, or through a pooler that must
 // connect first. A nested wait waits for it: the transaction around it has more to lose.

@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/tier"
 )
@@ -35,9 +36,7 @@ func drawn(t *testing.T, locks *txlock.Mutex[pgx.Tx]) int64 {
 
 // A crash takes back what was drawn from the sequence and not yet written to the disk. On Aurora it
 // does not empty the table of runs, unlogged as that is. An ordinary table stands for it here.
-func TestTokensWhereRunsAreKept(t *testing.T) {
-	eachPostgres(t, tokensWhereRunsAreKept)
-}
+func TestTokensWhereRunsAreKept(t *testing.T) { eachPostgres(t, tokensWhereRunsAreKept) }
 
 func tokensWhereRunsAreKept(t *testing.T, kind servers.Kind) {
 	e := testbed.Own(t, kind, "-c", "wal_writer_delay=10s")
@@ -81,16 +80,12 @@ func killBackend(t *testing.T, e *testbed.Engine) {
 	t.Helper()
 	var pid int
 	require.NoError(t, e.Admin.QueryRow("SELECT pg_backend_pid()").Scan(&pid))
-	process, err := os.FindProcess(pid)
-	require.NoError(t, err)
-	require.NoError(t, process.Kill())
+	require.NoError(t, must.Get(os.FindProcess(pid))(t).Kill())
 }
 
 // A logical replica takes over, as at the switch of a blue/green deployment. It has the rows of its
 // publisher, but neither its unlogged tables, nor how far its sequences were drawn. Nothing fails.
-func TestLogicalReplica(t *testing.T) {
-	eachPostgres(t, logicalReplica)
-}
+func TestLogicalReplica(t *testing.T) { eachPostgres(t, logicalReplica) }
 
 func logicalReplica(t *testing.T, kind servers.Kind) {
 	blue, green := testbed.Own(t, kind, "-c", "wal_level=logical"), testbed.Own(t, kind)
@@ -168,8 +163,7 @@ func majorUpgrade(t *testing.T, move func(ctx context.Context, former, later *se
 	before := locker(former)
 	require.NoError(t, before.Install(background))
 	nothing := func(context.Context, pgx.Tx) error { return nil }
-	ran, err := before.Once("done").Do(background, nothing)
-	require.NoError(t, err)
+	ran := must.Get(before.Once("done").Do(background, nothing))(t)
 	require.True(t, ran)
 	claim := testbed.Take(t, before.Claim("seat"), "cart", time.Hour)
 	held := testbed.Lock(t, before.Mutex("held"))
@@ -195,15 +189,13 @@ func majorUpgrade(t *testing.T, move func(ctx context.Context, former, later *se
 	require.ErrorIs(t, testbed.ErrorOf(after.Election("failover", "onlooker").Leader(background)), txlock.ErrNoLeader)
 	require.Greater(t, drawn(t, after.Mutex("held")), max(held.Token(), term, claim.Token()))
 	require.Greater(t, leadOnce(t, after), term)
-	ran, err = after.Once("done").Do(background, nothing)
-	require.NoError(t, err)
+	ran = must.Get(after.Once("done").Do(background, nothing))(t)
 	require.False(t, ran, "its marker is there")
 	state := testbed.StateOf(t, after.Claim("seat"))
 	require.Equal(t, "cart", state.By)
 	require.Equal(t, claim.Token(), state.Token)
 	require.WithinDuration(t, claim.Until(), state.Until, 0)
-	claimed, err := after.Claimed(claim.String())
-	require.NoError(t, err)
+	claimed := must.Get(after.Claimed(claim.String()))(t)
 	require.NoError(t, claimed.Do(background, nothing), "its text is good on the new server")
 	require.NoError(t, after.Install(background), "nothing is missing")
 }

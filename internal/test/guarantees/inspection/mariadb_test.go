@@ -13,6 +13,7 @@ import (
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -68,9 +69,7 @@ func inspected(t *testing.T, f *testbed.Fixture[*sql.Tx], locks *txlock.Locker[*
 ) {
 	t.Helper()
 	f.Apart(func() {
-		var err error
-		holdings, err = locks.Inspect(background, keys...)
-		require.NoError(t, err)
+		holdings = must.Get(locks.Inspect(background, keys...))(t)
 	})
 	return holdings
 }
@@ -134,8 +133,7 @@ func inspectsTheNewest(t *testing.T, e *testbed.Engine) {
 	require.NoError(t, f.End(background, first, false))
 	require.NoError(t, <-granted)
 	third, waiter, granted := queue()
-	shown, err := locks.Inspect(background)
-	require.NoError(t, err)
+	shown := must.Get(locks.Inspect(background))(t)
 	require.Len(t, shown, 1)
 	require.Equal(t, session, shown[0].Holder.ID)
 	require.Len(t, shown[0].Waiters, 1)

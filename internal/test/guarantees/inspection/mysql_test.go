@@ -130,8 +130,7 @@ func splitPage(t *testing.T, e *testbed.Engine) {
 
 func rowsOfOneIndex(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
-	table := f.MakeTable(t, "id int primary key, sku int unique, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (5, 1, 0), (1, 2, 0)")
+	table := f.MakeTable(t, "id int primary key, sku int unique, n int", "(5, 1, 0), (1, 2, 0)")
 	bySku := testbed.Lock(t, f.Locks.Rows(table, "`sku`", 1))
 	tx, session := outsider(t, f, "UPDATE "+table+" SET n = 1 WHERE id = 1")
 	skuLater := testbed.LockLater(f.Locks.Rows(table, "`sku`", 1))
@@ -188,8 +187,7 @@ func lookAtReader(t *testing.T, f *testbed.Fixture[*sql.Tx], table string) (h tx
 
 func sharedWaiter(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	table := f.MakeTable(t, "id int primary key", "(1)")
 	tx, waiting := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
 	other, holding := outsider(t, f, "SELECT * FROM "+table+" WHERE id = 1 LOCK IN SHARE MODE")
 	ended := testbed.Go(func() error { return f.Locks.Rows(table, "id", 1).LockTx(background, tx) })
@@ -206,8 +204,7 @@ func sharedWaiter(t *testing.T, e *testbed.Engine) {
 // Two sessions have locked a row each, in share mode. A wrong holder would be ended by a Break.
 func sharedHolders(t *testing.T, e *testbed.Engine) {
 	f := innodbFixture(t, e)
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1), (2)")
+	table := f.MakeTable(t, "id int primary key", "(1), (2)")
 	var txs []*sql.Tx
 	var waits []<-chan error
 	session := map[string]string{}

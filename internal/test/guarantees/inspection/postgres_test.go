@@ -14,6 +14,7 @@ import (
 	"github.com/txlock/txlock"
 	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 )
 
@@ -63,8 +64,7 @@ func pictureOfOneMoment(t *testing.T, e *testbed.Engine) {
 // A holder whose work waits for another row of the table is a holder.
 func workWaitsElsewhere(t *testing.T, e *testbed.Engine) {
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
-	table := f.MakeTable(t, "id int primary key, n int")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 0), (99, 0)")
+	table := f.MakeTable(t, "id int primary key, n int", "(1, 0), (99, 0)")
 	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
 	require.NoError(t, f.Exec(background, stranger, "UPDATE "+table+" SET n = 1 WHERE id = 99"))
 	session := make(chan string, 1)
@@ -101,12 +101,9 @@ func rowOf[Tx any](t *testing.T, f *testbed.Fixture[Tx], table, value string) tx
 // A row held by a client that does not use txlock shows that holder, and a caller of txlock as its
 // waiter: alone, and in a transaction of its own.
 func strangerHolds[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
-	f := testbed.NewFixture(t, e, c)
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	f, table := testbed.NewTable(t, e, c, "id int primary key", "(1)")
 	stranger := f.Begin(t, f.DSNFor(f.Label+"s", "", nil), 0)
-	id, err := f.Query(background, stranger, f.SessionSQL())
-	require.NoError(t, err)
+	id := must.Get(f.Query(background, stranger, f.SessionSQL()))(t)
 	require.NoError(t, f.Exec(background, stranger, "SELECT FROM "+table+" WHERE id = 1 FOR UPDATE"))
 	row, tx := f.Locks.Rows(table, "id", 1), f.Guest(t)
 	for _, wait := range []func(context.Context) error{
@@ -133,12 +130,11 @@ func savepointReleased(t *testing.T, e *testbed.Engine) {
 	deep := f.Key("deep")
 	require.NoError(t, f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, _ pgx.Tx) error {
 		var shown []txlock.Holding
-		err := f.Locks.Mutex(f.Key("outer")).Do(ctx, func(ctx context.Context, _ pgx.Tx) error {
+		require.ErrorIs(t, f.Locks.Mutex(f.Key("outer")).Do(ctx, func(ctx context.Context, _ pgx.Tx) error {
 			require.NoError(t, testbed.ErrorOf(f.Locks.Mutex(deep).Lock(ctx)))
 			shown = f.Look(t, deep)
 			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
+		}), errWork)
 		require.Len(t, shown, 1)
 		require.ErrorIs(t, f.Locks.Break(background, shown[0]), txlock.ErrNotHeld)
 		return context.Cause(ctx)
@@ -171,8 +167,7 @@ func copiedDatabase(t *testing.T, e *testbed.Engine) {
 	c, original := testbed.PostgresPgx[0], testbed.NewLabel()
 	copied := original + "_copied"
 	dsn := func(database string) string {
-		u, err := url.Parse(e.DSN)
-		require.NoError(t, err)
+		u := must.Get(url.Parse(e.DSN))(t)
 		u.Path = "/" + database
 		return u.String()
 	}
@@ -190,13 +185,10 @@ func copiedDatabase(t *testing.T, e *testbed.Engine) {
 	held := testbed.Lock(t, here.Mutex("a"))
 	waits := testbed.LockLater(here.Mutex("a"))
 	eventually.True(t, "it is shown where it is", func() bool {
-		shown, err := here.Inspect(background)
-		require.NoError(t, err)
+		shown := must.Get(here.Inspect(background))(t)
 		return len(shown) == 1 && shown[0].Holder != nil && len(shown[0].Waiters) == 1
 	})
-	shown, err := there.Inspect(background)
-	require.NoError(t, err)
-	require.Empty(t, shown)
+	require.Empty(t, must.Get(there.Inspect(background))(t))
 	testbed.Unlock(t, held)
 	require.NoError(t, testbed.Receive(t, waits))
 }
@@ -207,8 +199,7 @@ func TestInspectPrepared(t *testing.T) {
 	t.Parallel()
 	e := testbed.Own(t, servers.Postgres18, "-c", "max_prepared_transactions=4")
 	f := testbed.NewFixture(t, e, testbed.PostgresPgx[0])
-	table := f.MakeTable(t, "id int primary key")
-	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1)")
+	table := f.MakeTable(t, "id int primary key", "(1)")
 	key, name := f.Key("prepared"), f.Label+"'s"
 	quoted := "'" + f.Label + "''s'"
 	before := time.Now().Add(-time.Minute)

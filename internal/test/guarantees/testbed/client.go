@@ -15,7 +15,9 @@ import (
 	"github.com/txlock/txlock/dialects"
 	"github.com/txlock/txlock/dialects/mysql"
 	"github.com/txlock/txlock/dialects/postgres"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
+	"github.com/txlock/txlock/internal/test/tier"
 )
 
 // Client is one way to reach an engine.
@@ -55,9 +57,7 @@ func (c Client[Tx]) Begin(t *testing.T, dsn string, level sql.IsolationLevel) Tx
 // Read is what a query of one value returns in a transaction.
 func (c Client[Tx]) Read(t *testing.T, tx Tx, query string) string {
 	t.Helper()
-	value, err := c.Query(background, tx, query)
-	require.NoError(t, err)
-	return value
+	return must.Get(c.Query(background, tx, query))(t)
 }
 
 var pgxClient = Client[pgx.Tx]{
@@ -140,8 +140,7 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 		c.Name += " " + mode
 	}
 	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[pgx.Tx], pool) {
-		config, err := pgxpool.ParseConfig(dsn)
-		require.NoError(t, err)
+		config := must.Get(pgxpool.ParseConfig(dsn))(t)
 		if size > 0 {
 			config.MaxConns = int32(size)
 		}
@@ -151,8 +150,7 @@ func PgxOnPool(mode string) Client[pgx.Tx] {
 		case "cache describe":
 			config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 		}
-		p, err := pgxpool.NewWithConfig(context.Background(), config)
-		require.NoError(t, err)
+		p := must.Get(pgxpool.NewWithConfig(context.Background(), config))(t)
 		return postgres.New(p), pool{
 			Close: p.Close,
 			InUse: func() int { return int(p.Stat().AcquiredConns()) },
@@ -178,13 +176,11 @@ func SQLFromPool() Client[*sql.Tx] {
 	c := sqlClient(named("pgx"))
 	c.Name = "sql.DB from pool"
 	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
-		config, err := pgxpool.ParseConfig(dsn)
-		require.NoError(t, err)
+		config := must.Get(pgxpool.ParseConfig(dsn))(t)
 		if size > 0 {
 			config.MaxConns = int32(size)
 		}
-		p, err := pgxpool.NewWithConfig(context.Background(), config)
-		require.NoError(t, err)
+		p := must.Get(pgxpool.NewWithConfig(context.Background(), config))(t)
 		db := stdlib.OpenDBFromPool(p)
 		db.SetMaxOpenConns(size)
 		return postgres.NewSQL(db), pool{
@@ -209,8 +205,7 @@ func SQLOnPool(name string, open func(dsn string) (*sql.DB, error),
 	c := sqlClient(open)
 	c.Name = name
 	c.Connect = func(t *testing.T, dsn string, size int) (dialects.Driver[*sql.Tx], pool) {
-		db, err := open(dsn)
-		require.NoError(t, err)
+		db := must.Get(open(dsn))(t)
 		if size > 0 {
 			db.SetMaxOpenConns(size)
 			db.SetMaxIdleConns(size)
@@ -239,8 +234,7 @@ func MySQLOpened() Client[*sql.Tx] {
 func opened[Tx any](open func(dsn string, size int) (dialects.Driver[Tx], error)) func(*testing.T, string, int) (
 	dialects.Driver[Tx], pool) {
 	return func(t *testing.T, dsn string, size int) (dialects.Driver[Tx], pool) {
-		driver, err := open(dsn, size)
-		require.NoError(t, err)
+		driver := must.Get(open(dsn, size))(t)
 		return driver, pool{Close: func() { _ = driver.Close() }}
 	}
 }
@@ -256,3 +250,57 @@ var (
 		MySQLOpened(),
 	}
 )
+
+// Lines calls one of its functions for each line of the table engine × client, or for the part of
+// it that the tier takes. The short tier has two clients for each engine, of PostgreSQL for the
+// newest version. The usual tier runs each client of PostgreSQL on one of its versions, but a
+// sql.DB on a pgxpool.Pool, which is in the full tier alone, and all of MySQL and MariaDB. The full
+// tier has two for each further version: a pool of the library's own, and a sql.DB of the caller's.
+func Lines(onPgx func(*Engine, Client[pgx.Tx]), onSQL func(*Engine, Client[*sql.Tx])) {
+	var postgres, mysql []*Engine
+	for _, e := range Engines {
+		switch {
+		case e.Further && e.Postgres:
+			onPgx(e, PgxOpened())
+			onSQL(e, PostgresSQL[0])
+		case e.Further:
+			onSQL(e, MySQLOpened())
+			onSQL(e, MySQLSQL[0])
+		case e.Postgres:
+			postgres = append(postgres, e)
+		default:
+			mysql = append(mysql, e)
+		}
+	}
+	for v, e := range postgres {
+		var all, spread []func()
+		for _, c := range PostgresPgx {
+			all = append(all, func() { onPgx(e, c) })
+		}
+		for _, c := range PostgresSQL {
+			all = append(all, func() { onSQL(e, c) })
+		}
+		for i, line := range all {
+			if (i+1)%len(postgres) == v {
+				spread = append(spread, line)
+			}
+		}
+		all = append(all, func() { onSQL(e, SQLFromPool()) })
+		var two []func()
+		if v == len(postgres)-1 {
+			two = []func(){all[0], all[len(PostgresPgx)-1]}
+		}
+		call(tier.Pick(two, spread, all))
+	}
+	for _, e := range mysql {
+		for _, c := range MySQLSQL {
+			onSQL(e, c)
+		}
+	}
+}
+
+func call(lines []func()) {
+	for _, line := range lines {
+		line()
+	}
+}

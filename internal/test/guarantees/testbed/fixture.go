@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"database/sql"
 	"fmt"
 	"hash/crc32"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
@@ -47,6 +49,13 @@ const PoolSize = 40
 // whether a session of the fixture is left in a transaction.
 func NewFixture[Tx any](t *testing.T, e *Engine, c Client[Tx]) *Fixture[Tx] {
 	return NewSizedFixture(t, e, c, PoolSize, "")
+}
+
+// NewTable is NewFixture with a table, as MakeTable makes it.
+func NewTable[Tx any](t *testing.T, e *Engine, c Client[Tx], columns string, rows ...string) (*Fixture[Tx], string) {
+	t.Helper()
+	f := NewFixture(t, e, c)
+	return f, f.MakeTable(t, columns, rows...)
 }
 
 // NewSizedFixture is NewFixture with a limit of connections. It connects through address, if that
@@ -167,8 +176,9 @@ func (f *Fixture[Tx]) StartWork(key, table string) (done <-chan error, ended <-c
 	return result, end
 }
 
-// MakeTable creates a table for the fixture. Every connection can use the name that it returns.
-func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
+// MakeTable creates a table for the fixture, with rows such as (1, 2). Every connection can use the
+// name that it returns.
+func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string, rows ...string) string {
 	t.Helper()
 	name := f.Label + "." + "things"
 	if f.Postgres {
@@ -177,6 +187,9 @@ func (f *Fixture[Tx]) MakeTable(t *testing.T, columns string) string {
 	f.AsAdmin(t, "CREATE TABLE "+name+" ("+columns+")")
 	if f.Postgres {
 		t.Cleanup(func() { f.drop(t, "TABLE "+name) })
+	}
+	if len(rows) > 0 {
+		f.AsAdmin(t, "INSERT INTO "+name+" VALUES "+strings.Join(rows, ", "))
 	}
 	return name
 }
@@ -246,4 +259,22 @@ func (f *Fixture[Tx]) OnceKey(name string, prefixes ...string) string {
 		}
 		return key
 	}
+}
+
+// OrdinaryUser is a user of MySQL or MariaDB who has no privileges but those that locks take, and
+// further ones. Its name is the fixture's label, with a suffix.
+func OrdinaryUser(t *testing.T, f *Fixture[*sql.Tx], suffix string, further ...string) *mysql.Config {
+	t.Helper()
+	name := f.Label + suffix
+	user := "'" + name + "'@'%'"
+	f.AsAdmin(t, "CREATE USER "+user)
+	t.Cleanup(func() { f.AsAdmin(t, "DROP USER "+user) })
+	grants := append([]string{"GRANT SELECT, UPDATE ON " + f.Table(), "GRANT ALL ON " + f.Label + ".*"}, further...)
+	for _, grant := range grants {
+		f.AsAdmin(t, grant+" TO "+user)
+	}
+	config, err := mysql.ParseDSN(f.DSNFor(f.Label, "", nil))
+	require.NoError(t, err)
+	config.User, config.Passwd = name, ""
+	return config
 }

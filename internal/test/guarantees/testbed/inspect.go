@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/must"
 )
 
 // Apart calls what reads the server's views. On MariaDB it keeps a pause between two readers.
@@ -22,9 +23,7 @@ func (e *Engine) Apart(read func()) {
 func (f *Fixture[Tx]) Look(t *testing.T, keys ...string) (holdings []txlock.Holding) {
 	t.Helper()
 	f.Apart(func() {
-		var err error
-		holdings, err = f.Locks.Inspect(background, keys...)
-		require.NoError(t, err)
+		holdings = must.Get(f.Locks.Inspect(background, keys...))(t)
 	})
 	return holdings
 }
@@ -106,9 +105,7 @@ func (f *Fixture[Tx]) FewSlots(t *testing.T) (few *txlock.Locker[Tx], look func(
 	})
 	return few, func() (holdings []txlock.Holding) {
 		f.Apart(func() {
-			var err error
-			holdings, err = few.Inspect(background)
-			require.NoError(t, err)
+			holdings = must.Get(few.Inspect(background))(t)
 		})
 		return holdings
 	}

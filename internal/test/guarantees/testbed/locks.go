@@ -3,10 +3,12 @@ package testbed
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/wire"
 )
 
@@ -19,9 +21,7 @@ func Lock[Tx any](t *testing.T, m *txlock.Mutex[Tx]) *txlock.Lock {
 // LockIn is Lock with a context, such as that of another Lock.
 func LockIn[Tx any](t *testing.T, ctx context.Context, m *txlock.Mutex[Tx]) *txlock.Lock {
 	t.Helper()
-	lock, err := m.Lock(ctx)
-	require.NoError(t, err)
-	return lock
+	return must.Get(m.Lock(ctx))(t)
 }
 
 // TryLock is a lock that is granted without a wait.
@@ -33,9 +33,7 @@ func TryLock[Tx any](t *testing.T, m *txlock.Mutex[Tx]) *txlock.Lock {
 // TryLockIn is TryLock with a context.
 func TryLockIn[Tx any](t *testing.T, ctx context.Context, m *txlock.Mutex[Tx]) *txlock.Lock {
 	t.Helper()
-	lock, err := m.TryLock(ctx)
-	require.NoError(t, err)
-	return lock
+	return must.Get(m.TryLock(ctx))(t)
 }
 
 // Unlock releases locks, none of which is lost.
@@ -43,6 +41,16 @@ func Unlock(t *testing.T, locks ...*txlock.Lock) {
 	t.Helper()
 	for _, lock := range locks {
 		require.NoError(t, lock.Unlock(background))
+	}
+}
+
+// Keeps waits for a while, in which a lock must not be lost.
+func Keeps(t *testing.T, lock *txlock.Lock, d time.Duration) {
+	t.Helper()
+	select {
+	case <-lock.Context().Done():
+		t.Fatal(context.Cause(lock.Context()))
+	case <-time.After(d):
 	}
 }
 
@@ -92,8 +100,7 @@ func Cycle[Tx any](ctx context.Context, m *txlock.Mutex[Tx]) error {
 // Proxy stands in front of an engine until the test ends.
 func Proxy(t *testing.T, e *Engine) *wire.Proxy {
 	t.Helper()
-	proxy, err := wire.Listen(e.Address())
-	require.NoError(t, err)
+	proxy := must.Get(wire.Listen(e.Address()))(t)
 	t.Cleanup(func() { _ = proxy.Close() })
 	return proxy
 }
@@ -129,5 +136,33 @@ func (c Client[Tx]) Locker(t *testing.T, dsn string, size int, options ...txlock
 	return locks
 }
 
+// ErrorIs requires that err is each of these errors.
+func ErrorIs(t *testing.T, err error, all ...error) {
+	t.Helper()
+	for _, target := range all {
+		require.ErrorIs(t, err, target)
+	}
+}
+
 // ErrorOf is the error of a call whose value does not matter.
 func ErrorOf[T any](_ T, err error) error { return err }
+
+// Take takes a claim that is free.
+func Take[Tx any](t *testing.T, claim *txlock.Claim[Tx], by string, d time.Duration) *txlock.Claimed[Tx] {
+	t.Helper()
+	return must.Get(claim.TryTake(background, by, d))(t)
+}
+
+// StateOf says who has a claim.
+func StateOf[Tx any](t *testing.T, claim *txlock.Claim[Tx]) txlock.ClaimState {
+	t.Helper()
+	return must.Get(claim.State(background))(t)
+}
+
+// IsDone says whether the work of a Once is done.
+func IsDone[Tx any](t *testing.T, once *txlock.Once[Tx]) bool {
+	t.Helper()
+	_, done, err := once.Done(background)
+	require.NoError(t, err)
+	return done
+}

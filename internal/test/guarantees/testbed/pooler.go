@@ -8,16 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock/internal/test/database"
+	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/servers"
 	"github.com/txlock/txlock/internal/test/wire"
 )
 
 // Through is the engine behind a pooler.
 func (e *Engine) Through(pooler *servers.Server) *Engine {
-	return &Engine{
-		Server: pooler, Admin: e.Admin, Postgres: e.Postgres, Pooled: true,
-		census: e.census, views: e.views,
-	}
+	return &Engine{Server: pooler, Admin: e.Admin, Postgres: e.Postgres, Pooled: true, census: e.census, views: e.views}
 }
 
 // PgBouncer is the newest PostgreSQL behind a PgBouncer in transaction mode, which shares the
@@ -33,8 +31,7 @@ func PgBouncer(t *testing.T) *Engine {
 // BehindPgBouncer is the engine behind a PgBouncer in transaction mode with further settings.
 func (e *Engine) BehindPgBouncer(t *testing.T, settings ...string) *Engine {
 	t.Helper()
-	pooler, err := servers.StartPgBouncer(background, e.Server, settings...)
-	require.NoError(t, err)
+	pooler := must.Get(servers.StartPgBouncer(background, e.Server, settings...))(t)
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 	return e.Through(pooler)
 }
@@ -46,8 +43,7 @@ func (e *Engine) BehindPgBouncer(t *testing.T, settings ...string) *Engine {
 func Pgpool(t *testing.T, clients int, simple bool) *Engine {
 	t.Helper()
 	newest := NewestPostgres()
-	pooler, err := servers.StartPgpool(background, newest.Server, clients)
-	require.NoError(t, err)
+	pooler := must.Get(servers.StartPgpool(background, newest.Server, clients))(t)
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 	t.Cleanup(func() { unchangedSettings(t, pooler) })
 	through := newest.Through(pooler)
@@ -63,8 +59,7 @@ func Pgpool(t *testing.T, clients int, simple bool) *Engine {
 func Odyssey(t *testing.T, settings ...string) *Engine {
 	t.Helper()
 	newest := NewestPostgres()
-	pooler, err := servers.StartOdyssey(background, newest.Server, settings...)
-	require.NoError(t, err)
+	pooler := must.Get(servers.StartOdyssey(background, newest.Server, settings...))(t)
 	t.Cleanup(func() { require.NoError(t, pooler.Stop()) })
 	t.Cleanup(func() { unchangedSettings(t, pooler) })
 	return newest.Through(pooler)
@@ -75,8 +70,7 @@ func MySQLRouter(t *testing.T, idle int, settings ...string) *Engine {
 	t.Helper()
 	direct := Engines[slices.IndexFunc(Engines, func(e *Engine) bool { return e.Kind == servers.MySQL })]
 	NewFixture(t, direct, MySQLOpened()) // one Install: while another inserts the rows of a new table, it locks them
-	router, err := servers.StartMySQLRouter(background, direct.Server, idle, settings...)
-	require.NoError(t, err)
+	router := must.Get(servers.StartMySQLRouter(background, direct.Server, idle, settings...))(t)
 	t.Cleanup(func() { require.NoError(t, router.Stop()) })
 	through := direct.Through(router)
 	through.Pooled = false // a session ends with its client, or the client with its session
@@ -109,11 +103,9 @@ func unchangedSettings(t *testing.T, pooler *servers.Server) {
 	var changed int
 	db := database.Open(t, "pgx", pooler.DSN)
 	for range 20 {
-		conn, err := db.Conn(background)
-		require.NoError(t, err)
+		conn := must.Get(db.Conn(background))(t)
 		defer conn.Close()
-		tx, err := conn.BeginTx(background, nil) // pins one of the server's sessions
-		require.NoError(t, err)
+		tx := must.Get(conn.BeginTx(background, nil))(t) // pins one of the server's sessions
 		defer func() { _ = tx.Rollback() }()
 		require.NoError(t, tx.QueryRow("SELECT COUNT(*) FROM pg_settings WHERE source = 'session' AND "+
 			"name IN ('idle_in_transaction_session_timeout', 'client_connection_check_interval', "+
@@ -127,8 +119,7 @@ func unchangedSettings(t *testing.T, pooler *servers.Server) {
 // test reads outside of a transaction is not older than what was committed on any node.
 func Galera(t *testing.T) *Engine {
 	t.Helper()
-	cluster, err := servers.StartGalera(background, servers.MariaDB)
-	require.NoError(t, err)
+	cluster := must.Get(servers.StartGalera(background, servers.MariaDB))(t)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop()) })
 	var nodes []*Engine
 	for i, node := range cluster.Servers() {
