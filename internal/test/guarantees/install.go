@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
@@ -172,7 +173,7 @@ func SchemaText[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	defer session.Close()
 	for range 2 { // idempotent
 		for _, statement := range statements[:last] {
-			require.NoError(t, testbed.ErrorOf(session.ExecContext(background, statement)), statement)
+			database.Exec(t, session, statement)
 		}
 	}
 	require.Equal(t, 300, f.Total(t, "SELECT COUNT(*) FROM "+name))

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
@@ -136,7 +137,7 @@ func ValueTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 func ValueFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	f := testbed.NewFixture(t, e, c)
 	table := f.MakeTable(t, "n int")
-	o := f.Locks.Once(f.OnceKey("fails", oncePrefix)).Retry(1)
+	o := f.Locks.Once(f.OnceKey("fails", oncePrefix))
 	failing := func(answer any, then func(tx Tx) error) error {
 		got, ran, err := txlock.OnceValue(background, o, nil, func(ctx context.Context, tx Tx) (any, error) {
 			require.NoError(t, f.Exec(ctx, tx, "INSERT INTO "+table+" VALUES (1)"))
@@ -167,6 +168,19 @@ func ValueFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.Equal(t, want, ran)
 		require.True(t, got == large)
 	}
+
+	// A further attempt finds that Do was first. The answer of the former one was never committed.
+	lost := f.Locks.Once(f.OnceKey("lost", oncePrefix)).Retry(1)
+	var plain <-chan onceResult
+	_, ran, err := txlock.OnceValue(background, lost, nil, func(_ context.Context, tx Tx) (int, error) {
+		plain = onceLater(lost, idle[Tx])
+		f.Waiters(t, 1)
+		f.KillSession(t, tx)
+		return 1, nil
+	})
+	require.ErrorContains(t, err, "which keep no answer")
+	require.False(t, ran)
+	require.Equal(t, onceResult{ran: true}, testbed.Receive(t, plain))
 }
 
 // ValueNested shows that in the work of a Do the answer shares the fate of that Do, and that the
@@ -212,7 +226,7 @@ func ValueInstalled[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	}
 	schema := func() {
 		for statement := range strings.SplitSeq(strings.TrimSuffix(f.Locks.Schema(), ";\n"), ";\n") {
-			require.NoError(t, testbed.ErrorOf(session.ExecContext(background, statement)), statement)
+			database.Exec(t, session, statement)
 		}
 	}
 	for i, install := range []func(){replicas, schema} {
