@@ -192,7 +192,8 @@ func OnceForgets[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 
 	// Several sweep at once, while old work of a period runs anew.
 	const old = 2300
-	text, add := "(marker, done_at) SELECT sha256(n::text::bytea), now() - interval '2 days'", " FROM generate_series(1, %d) n"
+	text := "(marker, done_at) SELECT sha256(n::text::bytea), now() - interval '2 days'"
+	add := " FROM generate_series(1, %d) n"
 	if !f.Postgres {
 		text = "(marker, done_at, run) SELECT UNHEX(SHA2(n, 256)), UTC_TIMESTAMP(6) - INTERVAL 2 DAY, 0"
 		add = " FROM (SELECT a.slot * 64 + b.slot + 1 n FROM " + table + " a CROSS JOIN " + table +

@@ -168,19 +168,6 @@ func ValueFails[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 		require.Equal(t, want, ran)
 		require.True(t, got == large)
 	}
-
-	// A further attempt finds that Do was first. The answer of the former one was never committed.
-	lost := f.Locks.Once(f.OnceKey("lost", oncePrefix)).Retry(1)
-	var plain <-chan onceResult
-	_, ran, err := txlock.OnceValue(background, lost, nil, func(_ context.Context, tx Tx) (int, error) {
-		plain = onceLater(lost, idle[Tx])
-		f.Waiters(t, 1)
-		f.KillSession(t, tx)
-		return 1, nil
-	})
-	require.ErrorContains(t, err, "which keep no answer")
-	require.False(t, ran)
-	require.Equal(t, onceResult{ran: true}, testbed.Receive(t, plain))
 }
 
 // ValueNested shows that in the work of a Do the answer shares the fate of that Do, and that the
