@@ -104,7 +104,8 @@ func (l *Locker[Tx]) census(ctx context.Context, layout dialects.Layout, asked i
 }
 
 // Schema returns what Install does as SQL text, statements ended by semicolons, for a migration
-// tool that runs them in one session. Where an option is bad it is a comment, "-- txlock: schema: …", without a statement.
+// tool that runs them in one session. Where an option is bad it is a comment, "-- txlock: schema:
+// …", without a statement.
 func (l *Locker[Tx]) Schema() string {
 	var layout dialects.Layout
 	err := l.config.err

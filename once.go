@@ -68,9 +68,7 @@ func (o *Once[Tx]) Within(d time.Duration) *Once[Tx] { return o.by(o.made().With
 // Retry returns a copy whose Do, TryDo and Forget run again: see [Mutex.Retry].
 func (o *Once[Tx]) Retry(n int) *Once[Tx] { return o.by(o.made().Retry(n)) }
 
-func (o *Once[Tx]) by(m *Mutex[Tx]) *Once[Tx] {
-	return &Once[Tx]{m, o.key, o.period, o.marker, o.answer}
-}
+func (o *Once[Tx]) by(m *Mutex[Tx]) *Once[Tx] { return &Once[Tx]{m, o.key, o.period, o.marker, nil} }
 
 // Do runs work unless it was done before. Work, the lock and the marker are one transaction: ran is
 // true when that is committed. It is false without an error when the work was done before, which
