@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/txlock/txlock"
 )
 
 // A message that is delivered twice is handled once: the marker is committed with the work.
@@ -33,6 +35,29 @@ func ExampleOnce_Do() {
 	// handled: 42
 	// true <nil>
 	// false <nil>
+}
+
+// A charge that is asked for twice is made once, and both who ask get its number.
+func ExampleOnceValue() {
+	ctx := context.Background()
+	locks := open(ctx)
+	defer locks.Close()
+	once := locks.Once("charge:4711")
+	if err := once.Forget(ctx); err != nil { // of an earlier run of this example
+		log.Fatal(err)
+	}
+	charge := func(ctx context.Context, tx pgx.Tx) (number int, err error) {
+		err = tx.QueryRow(ctx, "SELECT 40 + 2").Scan(&number)
+		return number, err
+	}
+	for _, amount := range []string{"5 €", "5 €", "6 €"} {
+		number, ran, err := txlock.OnceValue(ctx, once, []byte(amount), charge)
+		fmt.Println(number, ran, errors.Is(err, txlock.ErrOtherPayload))
+	}
+	// Output:
+	// 42 true false
+	// 42 false false
+	// 0 false true
 }
 
 // In a transaction of your own. A webhook that comes twice is stored once.

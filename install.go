@@ -51,6 +51,9 @@ func (l *Locker[Tx]) install(ctx context.Context) error {
 		statements, err := l.missing(ctx, layout)
 		if len(statements) > 0 && tries < most {
 			_, err = l.ask(ctx, dialects.Query{SQL: layout.Together(statements...), Table: l.config.table})
+			if tries == 1 {
+				continue // an error may be that another replica has added a column meanwhile
+			}
 		} else if err == nil {
 			return nil
 		}
@@ -101,7 +104,8 @@ func (l *Locker[Tx]) census(ctx context.Context, layout dialects.Layout, asked i
 }
 
 // Schema returns what Install does as SQL text, statements ended by semicolons, for a migration
-// tool. Where an option is bad it is a comment, "-- txlock: schema: …", without a statement.
+// tool that runs them in one session. Where an option is bad it is a comment, "-- txlock: schema:
+// …", without a statement.
 func (l *Locker[Tx]) Schema() string {
 	var layout dialects.Layout
 	err := l.config.err

@@ -191,6 +191,11 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"of transactions that mark the same work one is first, and other keys go on", guarantees.OnceTx[Tx]},
 		{"markers are forgotten and swept, and nothing else is", guarantees.OnceForgets[Tx]},
 		{"without its table or with bad input, Once is an error that says what to do", guarantees.OnceRefused[Tx]},
+		{"who comes later gets the answer of the first time, with the same payload", guarantees.ValueKept[Tx]},
+		{"of duplicates at once one runs, and all get its answer", guarantees.ValueTogether[Tx]},
+		{"work that failed, or whose answer cannot be kept, leaves nothing", guarantees.ValueFails[Tx]},
+		{"in a Do, an answer shares the fate of its work", guarantees.ValueNested[Tx]},
+		{"Install adds answers to tables that have none, where Once goes on", guarantees.ValueInstalled[Tx]},
 
 		// Shared, and TestSharedWritesNothing, TestSharedTableIsSpelledInTwoWays,
 		// TestSharedLocksAreRenewed, TestStandbyRefusesShared, TestReadOnlyServerRefusesShared

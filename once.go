@@ -1,9 +1,11 @@
 package txlock
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -20,6 +22,7 @@ type Once[Tx any] struct {
 	key    string
 	period int64 // in microseconds; 0: for ever
 	marker [32]byte
+	answer *[]byte // what OnceValue keeps with the marker, and reads there; nil: nothing
 }
 
 func (o *Once[Tx]) made() *Mutex[Tx] { return made(o.mutex, "Once: Locker.Once") }
@@ -41,7 +44,7 @@ func (l *Locker[Tx]) once(key, kind string, period time.Duration) *Once[Tx] {
 	// program do one thing twice.
 	encoded := binary.BigEndian.AppendUint64([]byte("txlock once 1\x00"), uint64(period))
 	m := &Mutex[Tx]{locker: l, target: l.slots(kind + key)}
-	return &Once[Tx]{m, key, period.Microseconds(), sha256.Sum256(append(encoded, key...))}
+	return &Once[Tx]{m, key, period.Microseconds(), sha256.Sum256(append(encoded, key...)), nil}
 }
 
 // Per returns a copy for work that is to be done once in each window of length d, at least a second
@@ -65,7 +68,7 @@ func (o *Once[Tx]) Within(d time.Duration) *Once[Tx] { return o.by(o.made().With
 // Retry returns a copy whose Do, TryDo and Forget run again: see [Mutex.Retry].
 func (o *Once[Tx]) Retry(n int) *Once[Tx] { return o.by(o.made().Retry(n)) }
 
-func (o *Once[Tx]) by(m *Mutex[Tx]) *Once[Tx] { return &Once[Tx]{m, o.key, o.period, o.marker} }
+func (o *Once[Tx]) by(m *Mutex[Tx]) *Once[Tx] { return &Once[Tx]{m, o.key, o.period, o.marker, nil} }
 
 // Do runs work unless it was done before. Work, the lock and the marker are one transaction: ran is
 // true when that is committed. It is false without an error when the work was done before, which
@@ -108,7 +111,7 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work txFunc[Tx
 				}
 				return err
 			},
-			last: func(k dialects.Kinds) dialects.Query { return k.Once.Mark.With(o.marker[:], now, o.period) },
+			last: func(k dialects.Kinds) dialects.Query { return o.mark(k, now) },
 		}
 		err := once.acquireAndPerform(ctx, verb, try, func(ctx context.Context, tx Tx) error {
 			ran = true
@@ -148,17 +151,42 @@ func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], verb string) (at time
 	return at, err
 }
 
-func (o *Once[Tx]) read(k dialects.Kinds) dialects.Query { return k.Once.Look.With(o.marker[:]) }
+func (o *Once[Tx]) read(k dialects.Kinds) dialects.Query {
+	if o.answer != nil {
+		return k.Once.Answer.With(o.marker[:])
+	}
+	return k.Once.Look.With(o.marker[:])
+}
+
+// mark marks the work. In front of an answer stands the marker's time: who marks a later window
+// without one leaves the former there.
+func (o *Once[Tx]) mark(k dialects.Kinds, now int64) dialects.Query {
+	if o.answer == nil {
+		return k.Once.Mark.With(o.marker[:], now, o.period)
+	}
+	return k.Once.MarkWith.With(o.marker[:], now, o.period, append(timeOf(now), *o.answer...))
+}
+
+func timeOf(micros int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(micros)) }
 
 // doneAt reads the answer to a look: the present, and when the work was done, in the present window
-// or later, or zero.
+// or later, or zero. It reads what is kept of that time.
 func (o *Once[Tx]) doneAt(answer []string) (now int64, at time.Time) {
 	var then int64
-	n, _ := fmt.Sscan(strings.Join(answer, ""), &now, &then)
-	if n == 2 && (o.period == 0 || then >= now-now%o.period) {
-		at = time.UnixMicro(then)
+	line := strings.Join(answer, "")
+	n, _ := fmt.Sscan(line, &now, &then)
+	if n < 2 || o.period > 0 && then < now-now%o.period {
+		return now, at
 	}
-	return now, at
+	if o.answer != nil {
+		*o.answer = nil
+		words := strings.Fields(line)
+		timed, _ := hex.DecodeString(words[len(words)-1])
+		if kept, of := bytes.CutPrefix(timed, timeOf(then)); of {
+			*o.answer = kept
+		}
+	}
+	return now, time.UnixMicro(then)
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it

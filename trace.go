@@ -36,7 +36,7 @@ type QueueTracer interface {
 // part that is tried again. A term of an [Election] is one, which waits until its work begins.
 type Call struct {
 	// Name is that of the method of a Mutex, as TryLock, or of a Once or a claim, as Once.Do,
-	// Claim.Take and Claimed.Do. Others are Combine, Lead and Claim.Break.
+	// Claim.Take and Claimed.Do. Others are Combine, OnceValue, TryOnceValue, Lead and Claim.Break.
 	Name   string
 	System string // "postgresql" or "mysql", which stands for MariaDB as well
 	// Table and Column are of the rows: the lock table, where Column is empty, or those of Rows.

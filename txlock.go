@@ -132,6 +132,9 @@ var (
 	// has returned none where its first row is asked for. Nothing is committed.
 	ErrRows = dialects.ErrRows
 
+	// ErrOtherPayload occurs when the work of a [OnceValue] was done with another payload.
+	ErrOtherPayload = errors.New("the work was done with another payload")
+
 	// ErrNoLeader occurs when nobody leads an election.
 	ErrNoLeader = dialects.ErrNoLeader
 

@@ -87,6 +87,9 @@ type OnceSQL struct {
 	Mark   Query // marker, time, period: an error if the work was done in the window of the time, or later
 	First  Query // marker, number, period: a line if it was not done, whatever the snapshot
 	Forget Query // marker
+	// Answer is Look, and its line has the marker's answer in hexadecimal digits behind a further
+	// blank, if there is one. MarkWith is Mark with a further argument, the answer.
+	Answer, MarkWith Query
 	// Sweep deletes what is older than an age, and not what others use: time, age, most. It
 	// begins at a time, and has a line of how many went, and behind a blank of where to go on.
 	Sweep Query

@@ -70,7 +70,7 @@ func kindOf(call txlock.Call) string {
 		return "semaphore"
 	case call.Name == "Lead":
 		return "election"
-	case strings.HasPrefix(call.Name, "Once."):
+	case strings.Contains(call.Name, "Once"):
 		return "once"
 	case strings.HasPrefix(call.Name, "Claim"):
 		return "claim"

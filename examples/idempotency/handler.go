@@ -1,30 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/txlock/txlock"
 )
 
-// answersTable keeps the answer to each request, and a hash of what was asked. Delete old rows
-// together with Locker.Sweep.
-const answersTable = `CREATE TABLE IF NOT EXISTS idempotent_answers (
-	key text PRIMARY KEY, asked bytea NOT NULL, status int NOT NULL, body bytea NOT NULL,
-	at timestamptz NOT NULL DEFAULT now())`
-
-// answer is what a client gets.
+// answer is what a client gets. It is stored as JSON.
 type answer struct {
-	status int
-	body   []byte
+	Status int
+	Body   []byte
 }
 
 // work does what a request asks for, in tx, and nothing elsewhere. With an error nothing of it is
@@ -32,9 +23,9 @@ type answer struct {
 type work func(ctx context.Context, tx pgx.Tx, body []byte) (answer, error)
 
 // idempotent does the work of a request once for each Idempotency-Key. The answer is stored in the
-// transaction of the work. Whoever sends the request again gets that answer, also when both come at
-// the same moment: the second one waits for the first.
-func idempotent(locks *txlock.Locker[pgx.Tx], pool *pgxpool.Pool, do work) http.HandlerFunc {
+// transaction of the work. Whoever sends the request again gets that answer. Where clients are not
+// one another's friends, the key of the Once has to name the client, too.
+func idempotent(locks *txlock.Locker[pgx.Tx], do work) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Idempotency-Key")
 		if key == "" || len(key) > 255 {
@@ -46,42 +37,25 @@ func idempotent(locks *txlock.Locker[pgx.Tx], pool *pgxpool.Pool, do work) http.
 			http.Error(w, "the body cannot be read", http.StatusBadRequest)
 			return
 		}
-		asked := sha256.Sum256(append([]byte(r.Method+" "+r.URL.Path+"\n"), body...))
+		asked := append([]byte(r.Method+" "+r.URL.Path+"\n"), body...)
 
 		// A client that hangs up must not undo what may be half done: it will ask again.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 30*time.Second)
 		defer cancel()
-		_, err = locks.Once("request:"+key).Within(10*time.Second).Do(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			made, err := do(ctx, tx, body)
-			if err != nil {
-				return err
-			}
-			_, err = tx.Exec(ctx, "INSERT INTO idempotent_answers (key, asked, status, body) VALUES ($1, $2, $3, $4)",
-				key, asked[:], made.status, made.body)
-			return err
-		})
+		got, _, err := txlock.TryOnceValue(ctx, locks.Once("request:"+key), asked,
+			func(ctx context.Context, tx pgx.Tx) (answer, error) { return do(ctx, tx, body) })
 		switch {
+		case errors.Is(err, txlock.ErrOtherPayload):
+			http.Error(w, "this Idempotency-Key belongs to another request", http.StatusUnprocessableEntity)
 		case errors.Is(err, txlock.ErrNotAcquired):
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "the same request is under way", http.StatusConflict)
-			return
 		case err != nil: // it may be committed all the same: the client asks again, with the same key
+			w.Header().Set("Retry-After", "1")
 			http.Error(w, "try again", http.StatusServiceUnavailable)
-			return
-		}
-		// Whoever did the work, what is stored counts.
-		var made answer
-		var stored []byte
-		err = pool.QueryRow(ctx, "SELECT asked, status, body FROM idempotent_answers WHERE key = $1", key).
-			Scan(&stored, &made.status, &made.body)
-		switch {
-		case err != nil:
-			http.Error(w, "try again", http.StatusServiceUnavailable)
-		case !bytes.Equal(stored, asked[:]):
-			http.Error(w, "this Idempotency-Key belongs to another request", http.StatusUnprocessableEntity)
 		default:
-			w.WriteHeader(made.status)
-			_, _ = w.Write(made.body)
+			w.WriteHeader(got.Status)
+			_, _ = w.Write(got.Body)
 		}
 	}
 }

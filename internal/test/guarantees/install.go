@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/database"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/must"
 )
@@ -167,9 +168,12 @@ func SchemaText[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
 	statements := strings.Split(strings.TrimSpace(f.Locks.Schema()), ";")
 	last := len(statements) - 1
 	require.Empty(t, statements[last])
+	session, err := f.Admin.Conn(background)
+	require.NoError(t, err)
+	defer session.Close()
 	for range 2 { // idempotent
 		for _, statement := range statements[:last] {
-			f.AsAdmin(t, statement)
+			database.Exec(t, session, statement)
 		}
 	}
 	require.Equal(t, 300, f.Total(t, "SELECT COUNT(*) FROM "+name))

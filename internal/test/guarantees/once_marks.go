@@ -192,20 +192,17 @@ func OnceForgets[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 
 	// Several sweep at once, while old work of a period runs anew.
 	const old = 2300
-	text, add := "sha256(n::text::bytea), now() - interval '2 days'", " FROM generate_series(1, %d) n"
+	text := "(marker, done_at) SELECT sha256(n::text::bytea), now() - interval '2 days'"
+	add := " FROM generate_series(1, %d) n"
 	if !f.Postgres {
-		text = "UNHEX(SHA2(n, 256)), UTC_TIMESTAMP(6) - INTERVAL 2 DAY, 0"
+		text = "(marker, done_at, run) SELECT UNHEX(SHA2(n, 256)), UTC_TIMESTAMP(6) - INTERVAL 2 DAY, 0"
 		add = " FROM (SELECT a.slot * 64 + b.slot + 1 n FROM " + table + " a CROSS JOIN " + table +
 			" b) s WHERE n <= %d"
 	}
-	f.AsAdmin(t, "INSERT INTO "+table+"_once SELECT "+text+fmt.Sprintf(add, old))
+	f.AsAdmin(t, "INSERT INTO "+table+"_once "+text+fmt.Sprintf(add, old))
 	per := o.Per(time.Second)
 	do(per, true)
-	f.AsAdmin(t, "UPDATE "+table+"_once SET done_at = "+map[bool]string{
-		true: "done_at - interval '2 days'", false: "done_at - INTERVAL 2 DAY",
-	}[f.Postgres]+" WHERE done_at > "+map[bool]string{
-		true: "now() - interval '1 day'", false: "UTC_TIMESTAMP(6) - INTERVAL 1 DAY",
-	}[f.Postgres])
+	ageMarkers(t, f, table)
 	do(f.Locks.Once("fresh"), true)
 	first = startOnce(t, per)
 	require.Equal(t, old+2, markers())
@@ -228,6 +225,15 @@ func OnceForgets[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	do(f.Locks.Once("fresh"), false)
 	require.NoError(t, testbed.ErrorOf(f.Locks.Sweep(background, 0)))
 	require.Zero(t, markers())
+}
+
+// ageMarkers makes the markers of today two days older.
+func ageMarkers[Tx any](t *testing.T, f *testbed.Fixture[Tx], table string) {
+	t.Helper()
+	f.AsAdmin(t, "UPDATE "+table+"_once SET done_at = "+map[bool]string{
+		true:  "done_at - interval '2 days' WHERE done_at > now() - interval '1 day'",
+		false: "done_at - INTERVAL 2 DAY WHERE done_at > UTC_TIMESTAMP(6) - INTERVAL 1 DAY",
+	}[f.Postgres])
 }
 
 // OnceRefused shows that bad input is an error and sends nothing, and that each verb says what to

@@ -154,7 +154,13 @@ func onFormerTables[Tx any](t *testing.T, other formerCommand, driver dialects.D
 			"Semaphore": unlocked(locks.Semaphore("s", 2).TryLock(ctx)),
 			"Claim":     func() error { _, err := locks.Claim("c").TryTake(ctx, "me", time.Minute); return err }(),
 			"Inspect":   func() error { _, err := locks.Inspect(ctx); return err }(),
-			"Install":   locks.Install(ctx),
+			"OnceValue": func() error {
+				_, _, err := txlock.OnceValue(ctx, locks.Once("value"), nil, func(context.Context, Tx) (int, error) {
+					return 1, nil
+				})
+				return err
+			}(),
+			"Install": locks.Install(ctx),
 		}
 	}
 	for name, err := range further() {

@@ -53,6 +53,7 @@ var tables = []struct{ suffix, from, definition string }{
     marker BINARY(32) NOT NULL PRIMARY KEY,
     done_at DATETIME(6) NOT NULL COMMENT 'UTC',
     run BIGINT NOT NULL,
+    answer LONGBLOB NULL,
     KEY done_at (done_at)
 ) ENGINE=InnoDB`},
 
@@ -94,6 +95,14 @@ func Layout(locks string) (l dialects.Layout, err error) {
 		Table: runs, SQL: "ALTER TABLE " + runs + " ENGINE=InnoDB",
 		Missing: "EXISTS (" + in("TABLES WHERE ENGINE = 'MEMORY' AND", runs) + ")",
 	})
+	markers := beside(locktable.Markers)
+	answers := in("COLUMNS WHERE COLUMN_NAME = 'answer' AND", markers)
+	add, odd := server.Literal(dialects.Value{Text: "ALTER TABLE " + markers + " ADD COLUMN answer LONGBLOB"})
+	l.Parts = append(l.Parts, dialects.Part{ // version 0.1 had none; no server but MariaDB has ADD IF NOT EXISTS
+		Table: markers, Missing: "NOT EXISTS (" + answers + ")",
+		SQL: "SET @txlock = IF(EXISTS (" + answers + "), 'DO 0', " + add + ");\nPREPARE txlock FROM @txlock;\n" +
+			"EXECUTE txlock;\nDEALLOCATE PREPARE txlock",
+	})
 	l.Census = locktable.CensusSQL(beside(""))
 	full, failed := server.Literal(dialects.Value{Text: beside("")})
 	if !strings.Contains(beside(""), "`.`") {
@@ -102,7 +111,7 @@ func Layout(locks string) (l dialects.Layout, err error) {
 	l.Find = locktable.LastSQL(beside(""), full)
 	l.Seed = func(slots int) string { return seedSQL(beside(""), slots) }
 	l.Together = func(statements ...string) string { return strings.Join(statements, ";\n") }
-	return l, cmp.Or(err, failed)
+	return l, cmp.Or(err, odd, failed)
 }
 
 // in finds a table in a view.
@@ -197,17 +206,23 @@ func StatementsOf(q dialects.Query) []string {
 func onceOf(table string) dialects.OnceSQL {
 	old := "done_at < VALUES(done_at) - INTERVAL MOD(" + micros("VALUES(done_at)") +
 		", NULLIF($3, 0)) MICROSECOND"
-	insert := func(values string) string {
-		return "INSERT INTO {} (marker, done_at, run) VALUES ($1, " + values + ") ON DUPLICATE KEY UPDATE "
+	look := func(further string) dialects.Query {
+		return reading(table, "SELECT CONCAT_WS(' ', "+micros("NOW")+", (SELECT CONCAT_WS(' ', "+micros("done_at")+
+			further+") FROM {} WHERE marker = $1))")
 	}
+	insert := func(columns, values string) string {
+		return "INSERT INTO {} (marker, done_at, run" + columns + ") VALUES ($1, " + values +
+			") ON DUPLICATE KEY UPDATE "
+	}
+	marked := "done_at = IF(" + old + ", VALUES(done_at), (SELECT 1 UNION ALL SELECT 2))"
 	return dialects.OnceSQL{
-		Table: table,
-		Look: reading(table, "SELECT CONCAT_WS(' ', "+micros("NOW")+", (SELECT "+micros("done_at")+" FROM {} WHERE "+
-			"marker = $1))"),
-		Mark: of(table, insert(at("$2")+", 0")+"done_at = IF("+old+", VALUES(done_at), "+
-			"(SELECT 1 UNION ALL SELECT 2))"),
-		Forget: of(table, "DELETE FROM {} WHERE marker = $1;\nSELECT 1"), // a query behind a lock has rows
-		First: of(table, insert("NOW, $2")+"run = IF("+old+", VALUES(run), run), done_at = IF("+old+
+		Table:    table,
+		Look:     look(""),
+		Mark:     of(table, insert("", at("$2")+", 0")+marked),
+		Answer:   look(", HEX(answer)"),
+		MarkWith: of(table, insert(", answer", at("$2")+", 0, $4")+"answer = VALUES(answer), "+marked),
+		Forget:   of(table, "DELETE FROM {} WHERE marker = $1;\nSELECT 1"), // a query behind a lock has rows
+		First: of(table, insert("", "NOW, $2")+"run = IF("+old+", VALUES(run), run), done_at = IF("+old+
 			", VALUES(done_at), done_at);\nSELECT run FROM {} WHERE marker = $1 AND run = $2 FOR UPDATE"),
 		Sweep: sweep(table, "marker", "done_at"),
 	}

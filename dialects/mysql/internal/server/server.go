@@ -177,7 +177,7 @@ func OnMariaDB(settings ...string) string {
 	return "/*M! SET STATEMENT " + strings.Join(settings, ", ") + " FOR */ "
 }
 
-var plainText = regexp.MustCompile(`^[A-Za-z0-9 _.,:;@/#()=+-]*$`)
+var plainText = regexp.MustCompile("^[A-Za-z0-9 _.,:;@/#()=+`-]*$")
 
 // Literal is a string literal, also for a number: a number compared with a string column would
 // defeat its index. All sql_modes and character sets read hexadecimal alike, and plain text.

@@ -80,11 +80,14 @@ func Layout(locks string) (l dialects.Layout, err error) {
     UNIQUE (hash, permit)
 )`)
 
-	// Sweep finds old markers, and claims that ended long ago, by the indexes.
+	// Sweep finds old markers, and claims that ended long ago, by the indexes. Version 0.1 had no
+	// answers, and to add them waits for works of a Once that are under way.
 	part(locktable.Markers, oid, `CREATE TABLE IF NOT EXISTS {} (
     marker bytea NOT NULL PRIMARY KEY,
-    done_at timestamptz NOT NULL
+    done_at timestamptz NOT NULL,
+    answer bytea
 )`+index(locktable.Markers, "_at", "done_at"))
+	part(locktable.Markers, "answer", "ALTER TABLE {} ADD COLUMN IF NOT EXISTS answer bytea")
 
 	// A claim is its holder's by the secret.
 	part(locktable.Claims, oid, `CREATE TABLE IF NOT EXISTS {} (
@@ -219,18 +222,24 @@ func leadersOf(table string) dialects.LeadersSQL {
 func onceOf(table string) dialects.OnceSQL {
 	old := "former.done_at < excluded.done_at - (" + micros("excluded.done_at") +
 		" % nullif($3::bigint, 0))::MICROSECONDS"
-	insert := func(time string) string {
-		return "insert into {} as former (marker, done_at) values ($1::bytea, " + time +
+	look := func(further string) dialects.Query {
+		return of(table, "select concat_ws(' ', "+micros("NOW")+", (select concat_ws(' ', "+micros("done_at")+further+
+			") from {} where marker = $1::bytea))")
+	}
+	insert := func(columns, values string) string {
+		return "insert into {} as former (marker, " + columns + ") values ($1::bytea, " + values +
 			") on conflict (marker) do update set done_at = "
 	}
+	marked := "case when " + old + " then excluded.done_at end"
 	return dialects.OnceSQL{
-		Table: table,
-		Look: of(table, "select concat_ws(' ', "+micros("NOW")+", (select "+micros("done_at")+
-			" from {} where marker = $1::bytea))"),
-		Mark:   of(table, insert(at("$2"))+"case when "+old+" then excluded.done_at end"),
-		First:  of(table, insert("NOW")+"excluded.done_at where "+old+" returning $2::bigint"),
-		Forget: of(table, "delete from {} where marker = $1::bytea"),
-		Sweep:  sweep(table, "marker", "done_at"),
+		Table:    table,
+		Look:     look(""),
+		Mark:     of(table, insert("done_at", at("$2"))+marked),
+		First:    of(table, insert("done_at", "NOW")+"excluded.done_at where "+old+" returning $2::bigint"),
+		Forget:   of(table, "delete from {} where marker = $1::bytea"),
+		Answer:   look(", encode(answer, 'hex')"),
+		MarkWith: of(table, insert("done_at, answer", at("$2")+", $4::bytea")+marked+", answer = excluded.answer"),
+		Sweep:    sweep(table, "marker", "done_at"),
 	}
 }
 
