@@ -127,6 +127,12 @@ func (s *session) lockHere(ctx context.Context, request dialects.Request, front 
 	if err != nil {
 		return got, err
 	}
+	if free := request.Free; free != nil {
+		if free.Keys = locked; len(locked) == 0 {
+			err = fmt.Errorf("%w: no such row is free", dialects.ErrNotAcquired)
+		}
+		return got, err
+	}
 	permit := permitOf(request)
 	if last := len(locked) - 1; request.Fence != "" && last >= 0 {
 		got.Token, err = tokenOf(locked[last])

@@ -193,10 +193,10 @@ func (s *session) join(ctx context.Context, request dialects.Request, front stri
 	}
 	if s.request.Work == nil {
 		err = s.prove(clean)
-	} else if len(request.Values) == 0 {
+	} else if request.Empty() {
 		err = s.exec(clean, front)
 	}
-	if err != nil || len(request.Values) == 0 {
+	if err != nil || request.Empty() {
 		return got, server.Lost(err)
 	}
 	got, err = s.joinRows(ctx, request, front)

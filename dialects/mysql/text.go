@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,8 +28,11 @@ const nowait = " NOWAIT"
 func (s *session) lockSQL(request dialects.Request, clause string, limit time.Duration, comment string) (string,
 	error,
 ) {
-	if permitOf(request) {
+	switch {
+	case permitOf(request):
 		return permitSQL(request, comment)
+	case request.Free != nil:
+		return freeSQL(request, comment)
 	}
 	selects, err := s.selectsOf(request, clause)
 	if err != nil {
@@ -75,6 +79,42 @@ func permitSQL(request dialects.Request, comment string) (string, error) {
 		" AS p FORCE INDEX (PRIMARY) ON p.id = list.id WHERE p.hash = '" + request.AnyOne +
 		"' LIMIT 1 FOR UPDATE /*!80001 OF p */" + server.SkipLocked, err
 }
+
+// freeSQL locks the first rows of a condition of the caller's that are free. That may end in a
+// comment.
+func freeSQL(request dialects.Request, comment string) (string, error) {
+	table, err := server.QuoteTable(request.Table)
+	column, failed := server.QuoteColumn(request.Column)
+	where, missing := filled(request.Free.Where, request.Free.Args)
+	return fmt.Sprintf("%sSELECT %s%s FROM %s WHERE %s\nLIMIT %d FOR UPDATE%s", server.OnMariaDB(server.SomeWait), comment,
+		column, table, where, request.Free.Limit, server.SkipLocked), cmp.Or(err, failed, missing)
+}
+
+// filled has arguments as literals where a ? is outside of quotes. Beside them the text has no
+// backslash, and no comment but that of a #.
+func filled(text string, args []dialects.Value) (_ string, err error) {
+	if len(args) == 0 {
+		return text, nil
+	}
+	n := 0
+	text = places.ReplaceAllStringFunc(text, func(place string) string {
+		if place != "?" {
+			return place
+		}
+		if n++; n > len(args) {
+			return place
+		}
+		literal, failed := server.Literal(args[n-1])
+		err = cmp.Or(err, failed)
+		return literal
+	})
+	if err == nil && n != len(args) {
+		err = fmt.Errorf("the condition has %d times a ?, and %d arguments", n, len(args))
+	}
+	return text, err
+}
+
+var places = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`|#.*|\\?")
 
 func numbersOf(values []dialects.Value) string {
 	numbers := make([]string, len(values))

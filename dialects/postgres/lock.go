@@ -71,7 +71,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 	if err != nil {
 		return a, err
 	}
-	values, err := valuesOf(request, t)
+	named, err := argsOf(request, t)
 	if err != nil {
 		return a, err
 	}
@@ -83,10 +83,13 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		a.script = append(a.script, s)
 		return len(a.script) - 1
 	}
-	set, rows := server.Statement{SQL: t.set, Silent: true}, server.Statement{SQL: t.rows, Args: []any{values}}
-	if t.anyOne {
+	set, rows := server.Statement{SQL: t.set, Silent: true}, server.Statement{SQL: t.rows, Args: named}
+	switch {
+	case request.Free != nil:
+		rows.SQL = freeSQL(request, t)
+	case t.anyOne:
 		rows.Args = append(rows.Args, request.AnyOne)
-	} else if request.Try {
+	case request.Try:
 		rows.Args = append(rows.Args, server.ArrayOf(queueLocks(request)))
 	}
 	switch shown := request.Label; {
@@ -94,7 +97,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		set.Args = []any{label.Begin + shown, milliseconds(request.Lease), mark}
 	case w == guest && !request.Try:
 		set.Args = []any{label.Begin + shown}
-	case w != guest && request.Try:
+	case w != guest && request.Try && request.Free == nil:
 		rows.Args = append(rows.Args, shown)
 	case w != guest:
 		set.Args = []any{shown}
@@ -161,6 +164,12 @@ func (a attempt) judge(err error) error {
 // read reads the answers. A try that missed has taken nothing.
 func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
 	rows := columns[a.rows]
+	if free := a.request.Free; free != nil {
+		if free.Keys = rows; len(rows) == 0 {
+			err = fmt.Errorf("%w: no such row is free", dialects.ErrNotAcquired)
+		}
+		return got, err
+	}
 	switch {
 	case a.texts.anyOne && len(rows) == 0, !a.texts.anyOne && rows[0] == "-1":
 		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
@@ -212,6 +221,9 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		return t, nil
 	}
 	t = &texts{set: settingsSQL(w, r.Try), anyOne: r.AnyOne != "" && r.Try}
+	if r.Free != nil && w == nested {
+		t.set = "select " + furtherSQL("$1")
+	}
 	if t.table, err = server.QuoteTable(r.Table); err == nil {
 		t.column, err = identifier.Quote(r.Column, '"', 1)
 	}
@@ -247,23 +259,28 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 	return t, nil
 }
 
-// valuesOf is the argument that names the rows.
-func valuesOf(request dialects.Request, t *texts) (string, error) {
-	list := make([]string, len(request.Values))
-	for i, value := range request.Values {
+// argsOf are the arguments that name the rows: one, or those of a condition of the caller's.
+func argsOf(request dialects.Request, t *texts) (args []any, err error) {
+	values := request.Values
+	if request.Free != nil {
+		values = request.Free.Args
+	}
+	list := make([]string, len(values))
+	for i, value := range values {
 		list[i] = value.Text
 		switch {
 		case value.Binary:
 			list[i] = fmt.Sprintf(`\x%x`, value.Text)
 		case strings.ContainsRune(value.Text, 0) || !utf8.ValidString(value.Text):
-			return "", dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid UTF-8 "+
+			return nil, dialects.RefusedError{Err: fmt.Errorf("value %.100q for %s: text in PostgreSQL is valid UTF-8 "+
 				"without NUL; give a []byte for a bytea column", value.Text, t.column)}
 		}
+		args = append(args, list[i])
 	}
-	if !t.list {
-		return list[0], nil
+	if t.list {
+		args = []any{server.ArrayOf(list)}
 	}
-	return server.ArrayOf(list), nil
+	return args, nil
 }
 
 // milliseconds is a duration as settings take it, rounded up.

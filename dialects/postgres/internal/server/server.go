@@ -55,7 +55,7 @@ func (s Script) Text() (string, error) {
 		}
 		texts[i] = places.ReplaceAllStringFunc(statement.SQL, func(place string) string {
 			number, err := strconv.Atoi(strings.TrimPrefix(place, "$"))
-			if err != nil { // in quotes
+			if err != nil || number > len(statement.Args) { // in quotes, or of a condition of the caller's
 				return place
 			}
 			text := statement.Args[number-1].(string)
