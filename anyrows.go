@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/txlock/txlock/dialects"
 )
@@ -27,17 +26,12 @@ func (a *AnyRows[K, Tx]) made() *Mutex[Tx] { return made(a.mutex, "AnyRows: Any"
 // index should serve both: MySQL and MariaDB lock all that match where they have to sort. No lock
 // table is needed.
 func Any[K ~int64 | ~string, Tx any](l *Locker[Tx], table, column, where string, args ...any) *AnyRows[K, Tx] {
-	free := dialects.Free{Where: where, Limit: 1}
-	err := l.checkCallers("Any", table, column)
-	if err == nil && strings.TrimSpace(where) == "" {
-		err = errors.New("Any needs a condition; that of all rows is TRUE")
-	}
+	free, err := dialects.Free{Where: where, Limit: 1}, l.checkCallers("Any", table, column)
 	for i, arg := range args {
 		value, bad := valueOf(arg)
-		if err == nil && bad != nil {
+		if free.Args = append(free.Args, value); err == nil && bad != nil {
 			err = fmt.Errorf("argument %d of Any: %w", i+1, bad)
 		}
-		free.Args = append(free.Args, value)
 	}
 	if err == nil && len(args) > 0 && unclear.MatchString(where) {
 		err = errors.New("beside arguments, the condition of Any must not have a backslash, a comment or a $ in quotes")
@@ -79,7 +73,7 @@ func (a *AnyRows[K, Tx]) Do(ctx context.Context, work func(ctx context.Context, 
 		one, free := *m, a.free
 		one.target.rows = m.locker.anyOf(m.target.call.Table, m.target.call.Column, &free).rows
 		return one.acquireAndPerform(ctx, verb, true, func(ctx context.Context, tx Tx) (err error) {
-			if keys, err = keysOf[K](free.Keys); err != nil {
+			if keys, err = keysOf[K](free.Found); err != nil {
 				return m.wrap(verb, err)
 			}
 			return granted(ctx, tx)
@@ -91,16 +85,16 @@ func (a *AnyRows[K, Tx]) Do(ctx context.Context, work func(ctx context.Context, 
 func keysOf[K ~int64 | ~string](texts []string) ([]K, error) {
 	keys := make([]K, len(texts))
 	for i, text := range texts {
-		switch key := reflect.ValueOf(&keys[i]).Elem(); key.Kind() {
-		case reflect.String:
+		key := reflect.ValueOf(&keys[i]).Elem()
+		if key.Kind() == reflect.String {
 			key.SetString(text)
-		default:
-			n, err := strconv.ParseInt(text, 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("the column is not of integers, take its keys as text: %w", err)
-			}
-			key.SetInt(n)
+			continue
 		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("the column is not of integers, take its keys as text: %w", err)
+		}
+		key.SetInt(n)
 	}
 	return keys, nil
 }

@@ -51,12 +51,13 @@ func (l *Locker[Tx]) checkCallers(by, table, column string) error {
 
 // anyOf is the first free rows of a table of the caller's.
 func (l *Locker[Tx]) anyOf(table, column string, free *dialects.Free) target {
-	name := fmt.Sprintf("%.64s WHERE %.64s", table, free.Where)
-	return target{name: name, call: Call{Table: table, Column: column}, rows: func(*dialects.LockTable) dialects.Request {
-		return dialects.Request{
-			Table: table, Column: column, Callers: true, Free: free, Label: label.Rows(table, column),
-		}
-	}}
+	request := dialects.Request{
+		Table: table, Column: column, Callers: true, Free: free, Label: label.Rows(table, column),
+	}
+	return target{
+		name: fmt.Sprintf("%.64s WHERE %.64s", table, free.Where), call: Call{Table: table, Column: column},
+		rows: func(*dialects.LockTable) dialects.Request { return request },
+	}
 }
 
 // convert converts values from what a caller has given: each once, in the order in which they are
@@ -136,8 +137,8 @@ func valueOf(value any) (dialects.Value, error) {
 		}
 	}
 	err = cmp.Or(err, errors.New("it is none of these"))
-	return dialects.Value{}, fmt.Errorf("a %T cannot name a row or be compared, give a string, a number, a bool or a []byte: %w",
-		value, err)
+	return dialects.Value{}, fmt.Errorf("a %T cannot name a row or be compared, give a string, a number, a bool or a "+
+		"[]byte: %w", value, err)
 }
 
 // maxRows bounds one Mutex. On PostgreSQL each of its rows has a queue lock, and the server has

@@ -187,15 +187,12 @@ type Request struct {
 	Fence string        // the lock table whose fence gives a token with the rows; empty: none
 }
 
-// Empty tells whether there are no rows to lock.
-func (r Request) Empty() bool { return len(r.Values) == 0 && r.Free == nil }
-
 // Free is the first rows that no other transaction has locked. None is ErrNotAcquired.
 type Free struct {
-	Where string   // what follows WHERE: a condition, and behind it ORDER BY, as a Statement's SQL
-	Args  []Value  // of its placeholders
+	Where string   // a condition, and behind it ORDER BY, with placeholders as a Statement
+	Args  []Value  // without a backslash, a comment or a $ in quotes in Where
 	Limit int      // how many rows at most
-	Keys  []string // set by the driver: the texts of Column in the rows that it has locked, in order
+	Found []string // by the driver: the texts of Column, in order
 }
 
 // Work is statements of the caller's: those of an Exec, or what it sends itself.

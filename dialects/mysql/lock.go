@@ -127,12 +127,6 @@ func (s *session) lockHere(ctx context.Context, request dialects.Request, front 
 	if err != nil {
 		return got, err
 	}
-	if free := request.Free; free != nil {
-		if free.Keys = locked; len(locked) == 0 {
-			err = fmt.Errorf("%w: no such row is free", dialects.ErrNotAcquired)
-		}
-		return got, err
-	}
 	permit := permitOf(request)
 	if last := len(locked) - 1; request.Fence != "" && last >= 0 {
 		got.Token, err = tokenOf(locked[last])
@@ -141,8 +135,10 @@ func (s *session) lockHere(ctx context.Context, request dialects.Request, front 
 		}
 	}
 	switch {
-	case permit && len(locked) == 0:
-		err = fmt.Errorf("%w: no permit is free", dialects.ErrNotAcquired)
+	case (permit || request.Free != nil) && len(locked) == 0:
+		err = fmt.Errorf("%w: none is free", dialects.ErrNotAcquired)
+	case request.Free != nil:
+		request.Free.Found = locked
 	case permit:
 		got.Row, _, _ = strings.Cut(locked[0], " ")
 	case len(valuesOf(request, locked)) < len(request.Values):

@@ -28,11 +28,8 @@ const nowait = " NOWAIT"
 func (s *session) lockSQL(request dialects.Request, clause string, limit time.Duration, comment string) (string,
 	error,
 ) {
-	switch {
-	case permitOf(request):
+	if permitOf(request) {
 		return permitSQL(request, comment)
-	case request.Free != nil:
-		return freeSQL(request, comment)
 	}
 	selects, err := s.selectsOf(request, clause)
 	if err != nil {
@@ -80,42 +77,6 @@ func permitSQL(request dialects.Request, comment string) (string, error) {
 		"' LIMIT 1 FOR UPDATE /*!80001 OF p */" + server.SkipLocked, err
 }
 
-// freeSQL locks the first rows of a condition of the caller's that are free. That may end in a
-// comment.
-func freeSQL(request dialects.Request, comment string) (string, error) {
-	table, err := server.QuoteTable(request.Table)
-	column, failed := server.QuoteColumn(request.Column)
-	where, missing := filled(request.Free.Where, request.Free.Args)
-	return fmt.Sprintf("%sSELECT %s%s FROM %s WHERE %s\nLIMIT %d FOR UPDATE%s", server.OnMariaDB(server.SomeWait), comment,
-		column, table, where, request.Free.Limit, server.SkipLocked), cmp.Or(err, failed, missing)
-}
-
-// filled has arguments as literals where a ? is outside of quotes. Beside them the text has no
-// backslash, and no comment but that of a #.
-func filled(text string, args []dialects.Value) (_ string, err error) {
-	if len(args) == 0 {
-		return text, nil
-	}
-	n := 0
-	text = places.ReplaceAllStringFunc(text, func(place string) string {
-		if place != "?" {
-			return place
-		}
-		if n++; n > len(args) {
-			return place
-		}
-		literal, failed := server.Literal(args[n-1])
-		err = cmp.Or(err, failed)
-		return literal
-	})
-	if err == nil && n != len(args) {
-		err = fmt.Errorf("the condition has %d times a ?, and %d arguments", n, len(args))
-	}
-	return text, err
-}
-
-var places = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`|#.*|\\?")
-
 func numbersOf(values []dialects.Value) string {
 	numbers := make([]string, len(values))
 	for i, value := range values {
@@ -158,6 +119,10 @@ func (s *session) selectsOf(request dialects.Request, clause string) ([]string, 
 		}
 		return []string{result + " FROM " + table + " WHERE " + column + " = " + numbers + condition + locking}, nil
 	}
+	if free := request.Free; free != nil {
+		where, err := filled(free.Where, free.Args) // which may end in a comment
+		return []string{fmt.Sprintf("%s FROM %s WHERE %s\nLIMIT %d%s", column, table, where, free.Limit, locking)}, err
+	}
 	selects := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		literal, err := server.Literal(value)
@@ -173,6 +138,31 @@ func (s *session) selectsOf(request dialects.Request, clause string) ([]string, 
 	}
 	return selects, nil
 }
+
+// filled has arguments as literals, one for each ? outside of quotes and comments.
+func filled(text string, args []dialects.Value) (_ string, err error) {
+	if len(args) == 0 { // quotes may be unclear
+		return text, nil
+	}
+	n := 0
+	text = places.ReplaceAllStringFunc(text, func(place string) string {
+		if place != "?" {
+			return place
+		}
+		if n++; n > len(args) {
+			return place
+		}
+		literal, failed := server.Literal(args[n-1])
+		err = cmp.Or(err, failed)
+		return literal
+	})
+	if n != len(args) {
+		err = fmt.Errorf("the condition has %d times a ?, and %d arguments", n, len(args))
+	}
+	return text, err
+}
+
+var places = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`|#.*|\\?")
 
 // valuesOf are the values of request that a result of lockSQL names, each once.
 func valuesOf(request dialects.Request, result []string) []string {

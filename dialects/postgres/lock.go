@@ -97,7 +97,9 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		set.Args = []any{label.Begin + shown, milliseconds(request.Lease), mark}
 	case w == guest && !request.Try:
 		set.Args = []any{label.Begin + shown}
-	case w != guest && request.Try && request.Free == nil:
+	case request.Free != nil: // nested
+		set = server.Silent(identifier.Qualified("select "+furtherSQL("$1")), shown)
+	case w != guest && request.Try:
 		rows.Args = append(rows.Args, shown)
 	case w != guest:
 		set.Args = []any{shown}
@@ -164,14 +166,12 @@ func (a attempt) judge(err error) error {
 // read reads the answers. A try that missed has taken nothing.
 func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
 	rows := columns[a.rows]
-	if free := a.request.Free; free != nil {
-		if free.Keys = rows; len(rows) == 0 {
-			err = fmt.Errorf("%w: no such row is free", dialects.ErrNotAcquired)
-		}
-		return got, err
-	}
 	switch {
-	case a.texts.anyOne && len(rows) == 0, !a.texts.anyOne && rows[0] == "-1":
+	case len(rows) == 0: // of permits, or of free rows
+		return got, fmt.Errorf("%w: none is free", dialects.ErrNotAcquired)
+	case a.request.Free != nil:
+		a.request.Free.Found = rows
+	case !a.texts.anyOne && rows[0] == "-1":
 		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	case a.texts.anyOne:
 		got.Row = rows[0]
@@ -221,9 +221,6 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 		return t, nil
 	}
 	t = &texts{set: settingsSQL(w, r.Try), anyOne: r.AnyOne != "" && r.Try}
-	if r.Free != nil && w == nested {
-		t.set = "select " + furtherSQL("$1")
-	}
 	if t.table, err = server.QuoteTable(r.Table); err == nil {
 		t.column, err = identifier.Quote(r.Column, '"', 1)
 	}

@@ -198,8 +198,8 @@ func rowLock(r dialects.Request) string {
 // what was changed since the snapshot with the condition again. That may end in a comment, and its
 // ORDER BY would take the name of a result for that of the column.
 func freeSQL(r dialects.Request, t *texts) string {
-	return fmt.Sprintf("select %s::pg_catalog.text as txlock_key from %s where %s\nlimit %d%s skip locked", t.column, t.table,
-		r.Free.Where, r.Free.Limit, rowLock(r))
+	return fmt.Sprintf("select %s::pg_catalog.text as txlock_key from %s where %s\nlimit %d%s skip locked", t.column,
+		t.table, r.Free.Where, r.Free.Limit, rowLock(r))
 }
 
 // anyOneSQL takes the first row of the list that is free. A row of another semaphore, in a table

@@ -104,7 +104,7 @@ func AnyRowsOrder[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx])
 	table := jobs(t, f, 5)
 	first, releaseFirst := heldRows(t, readyOf(f, table).Limit(2))
 	require.Equal(t, []int64{1, 2}, first)
-	last, releaseLast := heldRows(t, txlock.Any[int64](there.Locks, table, "id", "state = 'ready' ORDER BY id DESC -- all"))
+	last, releaseLast := heldRows(t, txlock.Any[int64](there.Locks, table, "id", ready+" DESC -- all"))
 	require.Equal(t, []int64{5}, last)
 	rest, releaseRest := heldRows(t, readyOf(there, table).Limit(256))
 	require.Equal(t, []int64{3, 4}, rest)
@@ -160,7 +160,10 @@ func AnyRowsKeys[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) 
 	}{
 		"a'?":   {"name = {1} OR secret = {2}", []any{"a'?", "no such"}},
 		"日本 $1": {"price > {1} AND price < {2}", []any{0.75, 2}},
-		"-- #x": {"name <> 'a''?' AND name <> '日本 $1' AND {1} < price AND secret = {2}", []any{int8(1), []byte("\x00\xff'")}},
+		"-- #x": {
+			"name <> 'a''?' AND name <> '日本 $1' AND {1} < price AND secret = {2}",
+			[]any{int8(1), []byte("\x00\xff'")},
+		},
 	} {
 		for n, sign := range []string{"$1", "$2"} {
 			if !e.Postgres {
@@ -265,7 +268,7 @@ func AnyRowsRefused[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 	for text, rows := range map[string]*txlock.AnyRows[int64, Tx]{
 		"names of a table":           txlock.Any[int64](f.Locks, "", "id", "id = 1"),
 		"that is the lock table":     txlock.Any[int64](f.Locks, e.Table(), "slot", "slot = 1"),
-		"needs a condition":          of(" \n"),
+		"LIMIT":                      of(" "),
 		"Limit(0)":                   of(ready).Limit(0),
 		"Limit(257)":                 of(ready).Limit(257),
 		"Retry(0)":                   of(ready).Retry(0),
@@ -283,9 +286,9 @@ func AnyRowsRefused[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx
 		require.NotErrorIs(t, err, txlock.ErrNotInstalled)
 		require.Equal(t, 1, strings.Count(err.Error(), "txlock: "), err.Error())
 	}
-	for _, args := range [][]any{{}, {1, 2}} { // one is a placeholder too few, the other one too many
-		require.Error(t, of(map[bool]string{true: "id = $1", false: "id = ?"}[e.Postgres], args...).Do(background, never))
-	}
+	one := map[bool]string{true: "id = $1", false: "id = ?"}[e.Postgres]
+	require.Error(t, of(one).Do(background, never))
+	require.Error(t, of(one, 1, 2).Do(background, never))
 	require.ErrorContains(t, of(ready).Do(background, nil), "nil work")
 	require.NoError(t, of(ready).Do(background, finish(f, table)))
 }

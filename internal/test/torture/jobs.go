@@ -55,8 +55,8 @@ func (l *library[Tx]) job(ctx context.Context, o *operation, random *rand.Rand, 
 // jobsLeft is how many jobs are not done. One that was done twice is an error.
 func (d *database) jobsLeft(ctx context.Context) (left int, err error) {
 	twice := 0
-	err = d.db.QueryRowContext(ctx, "SELECT COUNT(CASE WHEN done = 0 THEN 1 END), COUNT(CASE WHEN done > 1 THEN 1 END) "+
-		"FROM "+jobs).Scan(&left, &twice)
+	err = d.db.QueryRowContext(ctx, "SELECT COUNT(CASE WHEN done = 0 THEN 1 END), COUNT(CASE WHEN done > 1 THEN 1 "+
+		"END) FROM "+jobs).Scan(&left, &twice)
 	if err == nil && twice > 0 {
 		err = fmt.Errorf("%d jobs were done more than once", twice)
 	}
