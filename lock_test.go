@@ -473,6 +473,12 @@ var notOnGalera = map[string][]string{
 		"bad input is an error and changes nothing",
 		"names in quotes and with a schema work, broken ones are errors",
 		"a tracer is told how a Do ended",
+		"of any free rows no two sessions get one, and each job is done once",
+		"free rows are taken in order and up to a limit, none is told at once",
+		"keys of text and arguments of any type find free rows",
+		"free rows in the work of a Do are part of its transaction",
+		"work on free rows that is lost is not committed, and ctx ends a wait for DDL",
+		"what makes no sense of free rows is refused",
 	},
 	"there is no order among waiters on different nodes": {
 		"any order may leave a batch that waits, and the others keep their place",
