@@ -55,7 +55,11 @@ func (s Script) Text() (string, error) {
 		}
 		texts[i] = places.ReplaceAllStringFunc(statement.SQL, func(place string) string {
 			number, err := strconv.Atoi(strings.TrimPrefix(place, "$"))
-			if err != nil || number > len(statement.Args) { // in quotes, or of a condition of the caller's
+			if err != nil { // in quotes
+				return place
+			}
+			if number < 1 || number > len(statement.Args) { // in a condition of the caller's
+				failed = fmt.Errorf("there is no argument for %s", place)
 				return place
 			}
 			text := statement.Args[number-1].(string)
