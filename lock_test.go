@@ -250,6 +250,14 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"many wait for a claim with few connections", guarantees.ClaimsMany[Tx]},
 		{"Sweep deletes claims that ended", guarantees.ClaimsSwept[Tx]},
 
+		// Any free rows, and TestUnlockedTables, TestAnyRowsOfAnIndex
+		{"of any free rows no two sessions get one, and each job is done once", guarantees.AnyRowsApart[Tx]},
+		{"free rows are taken in order and up to a limit, none is told at once", guarantees.AnyRowsOrder[Tx]},
+		{"keys of text and arguments of any type find free rows", guarantees.AnyRowsKeys[Tx]},
+		{"free rows in the work of a Do are part of its transaction", guarantees.AnyRowsNested[Tx]},
+		{"work on free rows that is lost is not committed, and ctx ends a wait for DDL", guarantees.AnyRowsEnd[Tx]},
+		{"what makes no sense of free rows is refused", guarantees.AnyRowsRefused[Tx]},
+
 		// Retry
 		{"a deadlock is tried again, and each effect comes once", guarantees.DeadlockRetried[Tx]},
 		{"work whose session was lost before COMMIT is tried again", guarantees.LossRetried[Tx]},
@@ -472,6 +480,12 @@ var notOnGalera = map[string][]string{
 		"bad input is an error and changes nothing",
 		"names in quotes and with a schema work, broken ones are errors",
 		"a tracer is told how a Do ended",
+		"of any free rows no two sessions get one, and each job is done once",
+		"free rows are taken in order and up to a limit, none is told at once",
+		"keys of text and arguments of any type find free rows",
+		"free rows in the work of a Do are part of its transaction",
+		"work on free rows that is lost is not committed, and ctx ends a wait for DDL",
+		"what makes no sense of free rows is refused",
 	},
 	"there is no order among waiters on different nodes": {
 		"any order may leave a batch that waits, and the others keep their place",

@@ -20,12 +20,7 @@ import (
 // [ErrUnsafeEngine]. Spell table and column as in SQL, and the same way everywhere, for the order.
 func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 	rows, err := convert(values)
-	switch {
-	case table == "" || column == "":
-		err = errors.New("Rows needs the names of a table and of a column")
-	case err == nil && strings.EqualFold(table, l.config.table):
-		err = fmt.Errorf("Rows of %s: that is the lock table, whose rows belong to Mutex", table)
-	}
+	err = cmp.Or(l.checkCallers("Rows", table, column), err)
 	names := make([]string, len(rows))
 	for i, row := range rows {
 		names[i] = row.Text
@@ -41,6 +36,28 @@ func (l *Locker[Tx]) Rows(table, column string, values ...any) *Mutex[Tx] {
 		name: nameOfRows(table, column, names...), call: Call{Table: table, Column: column, Names: names},
 		rows: func(*dialects.LockTable) dialects.Request { return request },
 	}}
+}
+
+// checkCallers refuses what is no table of the caller's.
+func (l *Locker[Tx]) checkCallers(by, table, column string) error {
+	switch {
+	case table == "" || column == "":
+		return fmt.Errorf("%s needs the names of a table and of a column", by)
+	case strings.EqualFold(table, l.config.table):
+		return fmt.Errorf("%s of %s: that is the lock table, whose rows belong to Mutex", by, table)
+	}
+	return nil
+}
+
+// anyOf is the first free rows of a table of the caller's.
+func (l *Locker[Tx]) anyOf(table, column string, free *dialects.Free) target {
+	request := dialects.Request{
+		Table: table, Column: column, Callers: true, Free: free, Label: label.Rows(table, column),
+	}
+	return target{
+		name: fmt.Sprintf("%.64s WHERE %.64s", table, free.Where), call: Call{Table: table, Column: column},
+		rows: func(*dialects.LockTable) dialects.Request { return request },
+	}
 }
 
 // convert converts values from what a caller has given: each once, in the order in which they are
@@ -120,8 +137,8 @@ func valueOf(value any) (dialects.Value, error) {
 		}
 	}
 	err = cmp.Or(err, errors.New("it is none of these"))
-	return dialects.Value{}, fmt.Errorf("a %T cannot name a row, give a string, a number, a bool or a []byte: %w",
-		value, err)
+	return dialects.Value{}, fmt.Errorf("a %T cannot name a row or be compared, give a string, a number, a bool or a "+
+		"[]byte: %w", value, err)
 }
 
 // maxRows bounds one Mutex. On PostgreSQL each of its rows has a queue lock, and the server has

@@ -107,7 +107,7 @@ func (m *Mutex[Tx]) acquire(ctx context.Context, try bool, work *dialects.Work) 
 }
 
 // begin waits in line in the process, and then locks the rows in a new session. Who shares, or
-// tries for a permit, does not wait in the process.
+// tries for a permit or any free row, does not wait in the process.
 func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Work) (g grant[Tx], err error) {
 	var request dialects.Request
 	var p *place
@@ -123,7 +123,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Wo
 		return g, err
 	}
 	l := m.locker
-	if !request.Shared && m.permit == nil {
+	if !request.Shared && m.permit == nil && request.Free == nil {
 		line := lineName{request.Table, request.Column, request.Values[0].Text}
 		for _, value := range request.Values[1:] {
 			line.values += "\x00" + value.Text

@@ -36,14 +36,15 @@ type QueueTracer interface {
 // part that is tried again. A term of an [Election] is one, which waits until its work begins.
 type Call struct {
 	// Name is that of the method of a Mutex, as TryLock, or of a Once or a claim, as Once.Do,
-	// Claim.Take and Claimed.Do. Others are Combine, OnceValue, TryOnceValue, Lead and Claim.Break.
+	// Claim.Take and Claimed.Do. Others are Combine, OnceValue, TryOnceValue, Lead, Claim.Break and
+	// AnyRows.Do.
 	Name   string
 	System string // "postgresql" or "mysql", which stands for MariaDB as well
 	// Table and Column are of the rows: the lock table, where Column is empty, or those of Rows.
 	// Those of an election are the lock table and "election", of a semaphore it and "semaphore".
 	Table, Column string
 	// Names are the keys, that of a Once behind "once:", of a claim behind "claim:", or the values
-	// of Rows, or the election. They are not to be changed.
+	// of Rows, or the election; none of Any. They are not to be changed.
 	Names   []string
 	Shared  bool // by Mutex.Shared
 	Nested  bool // the context carries an open session of the Locker, which the call joins; no LockTx does

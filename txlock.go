@@ -28,8 +28,8 @@
 //
 // [Mutex.Shared] is for readers, [Locker.Semaphore] lets n hold a lock at once, [Locker.Once] is
 // for work that must not be done twice, [Locker.Claim] for what is held without a connection,
-// [Locker.Election] for leaders. Making these sends nothing: a bad argument is an error from the
-// call that locks. Many goroutines may use one value.
+// [Locker.Election] for leaders, [Any] for the first free rows of a table. Making these sends
+// nothing: a bad argument is an error from the call that locks. Many goroutines may use one value.
 //
 // # Order
 //

@@ -178,10 +178,21 @@ type Request struct {
 	// enough: Grant.Row says which. On PostgreSQL the lock of one is advisory and writes nothing.
 	AnyOne string
 
+	// Free, with Try and no Values, has the driver choose the rows.
+	Free *Free
+
 	// Work will run in the session, whose commit must then fail after a loss of the locks.
 	Work  *Work
 	Lease time.Duration // the server ends a session that is silent for longer
 	Fence string        // the lock table whose fence gives a token with the rows; empty: none
+}
+
+// Free is the first rows that no other transaction has locked. None is ErrNotAcquired.
+type Free struct {
+	Where string   // a condition, and behind it ORDER BY, with placeholders as a Statement
+	Args  []Value  // without a backslash, a comment or a $ in quotes in Where
+	Limit int      // how many rows at most
+	Found []string // by the driver: the texts of Column, in order
 }
 
 // Work is statements of the caller's: those of an Exec, or what it sends itself.

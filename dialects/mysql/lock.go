@@ -135,8 +135,10 @@ func (s *session) lockHere(ctx context.Context, request dialects.Request, front 
 		}
 	}
 	switch {
-	case permit && len(locked) == 0:
-		err = fmt.Errorf("%w: no permit is free", dialects.ErrNotAcquired)
+	case (permit || request.Free != nil) && len(locked) == 0:
+		err = fmt.Errorf("%w: none is free", dialects.ErrNotAcquired)
+	case request.Free != nil:
+		request.Free.Found = locked
 	case permit:
 		got.Row, _, _ = strings.Cut(locked[0], " ")
 	case len(valuesOf(request, locked)) < len(request.Values):

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,6 +119,10 @@ func (s *session) selectsOf(request dialects.Request, clause string) ([]string, 
 		}
 		return []string{result + " FROM " + table + " WHERE " + column + " = " + numbers + condition + locking}, nil
 	}
+	if free := request.Free; free != nil {
+		where, err := filled(free.Where, free.Args) // which may end in a comment
+		return []string{fmt.Sprintf("%s FROM %s WHERE %s\nLIMIT %d%s", column, table, where, free.Limit, locking)}, err
+	}
 	selects := make([]string, len(request.Values))
 	for i, value := range request.Values {
 		literal, err := server.Literal(value)
@@ -133,6 +138,31 @@ func (s *session) selectsOf(request dialects.Request, clause string) ([]string, 
 	}
 	return selects, nil
 }
+
+// filled has arguments as literals, one for each ? outside of quotes and comments.
+func filled(text string, args []dialects.Value) (_ string, err error) {
+	if len(args) == 0 { // quotes may be unclear
+		return text, nil
+	}
+	n := 0
+	text = places.ReplaceAllStringFunc(text, func(place string) string {
+		if place != "?" {
+			return place
+		}
+		if n++; n > len(args) {
+			return place
+		}
+		literal, failed := server.Literal(args[n-1])
+		err = cmp.Or(err, failed)
+		return literal
+	})
+	if n != len(args) {
+		err = fmt.Errorf("the condition has %d times a ?, and %d arguments", n, len(args))
+	}
+	return text, err
+}
+
+var places = regexp.MustCompile("'[^']*'|\"[^\"]*\"|`[^`]*`|#.*|\\?")
 
 // valuesOf are the values of request that a result of lockSQL names, each once.
 func valuesOf(request dialects.Request, result []string) []string {

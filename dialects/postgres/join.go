@@ -119,9 +119,9 @@ func explain(ctx context.Context, l client.Line, request dialects.Request, err e
 	switch state := server.State(err); {
 	case errors.Is(err, locktable.ErrRows):
 		t, _ := textsOf(request, own) // there was no error when the lock was sent
-		values, _ := valuesOf(request, t)
+		named, _ := argsOf(request, t)
 		exist := "select " + t.column + "::pg_catalog.text from " + t.table + t.where
-		columns, failed := l.Run(ctx, server.Script{{SQL: exist, Args: []any{values}}})
+		columns, failed := l.Run(ctx, server.Script{{SQL: exist, Args: named}})
 		if failed != nil {
 			return server.Classify(failed, request)
 		}
@@ -149,7 +149,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 	switch {
 	case request.Work == nil:
 		return s.lockMore(ctx, request, joined, at)
-	case len(request.Values) > 0:
+	case len(request.Values) > 0, request.Free != nil:
 		got, err = s.lockMore(ctx, request, nested, at)
 	default:
 		err = s.send(ctx, "savepoint "+at)

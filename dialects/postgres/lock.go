@@ -71,7 +71,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 	if err != nil {
 		return a, err
 	}
-	values, err := valuesOf(request, t)
+	named, err := argsOf(request, t)
 	if err != nil {
 		return a, err
 	}
@@ -83,10 +83,13 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		a.script = append(a.script, s)
 		return len(a.script) - 1
 	}
-	set, rows := server.Statement{SQL: t.set, Silent: true}, server.Statement{SQL: t.rows, Args: []any{values}}
-	if t.anyOne {
+	set, rows := server.Statement{SQL: t.set, Silent: true}, server.Statement{SQL: t.rows, Args: named}
+	switch {
+	case request.Free != nil:
+		rows.SQL = freeSQL(request, t)
+	case t.anyOne:
 		rows.Args = append(rows.Args, request.AnyOne)
-	} else if request.Try {
+	case request.Try:
 		rows.Args = append(rows.Args, server.ArrayOf(queueLocks(request)))
 	}
 	switch shown := request.Label; {
@@ -94,6 +97,8 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		set.Args = append(make([]any, 0, 5), label.Begin+shown, milliseconds(request.Lease), mark)
 	case w == guest && !request.Try:
 		set.Args = []any{label.Begin + shown}
+	case request.Free != nil: // nested
+		set = server.Silent(identifier.Qualified("select "+furtherSQL("$1")), shown)
 	case w != guest && request.Try:
 		rows.Args = append(rows.Args, shown)
 	case w != guest:
@@ -162,7 +167,11 @@ func (a attempt) judge(err error) error {
 func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
 	rows := columns[a.rows]
 	switch {
-	case a.texts.anyOne && len(rows) == 0, !a.texts.anyOne && rows[0] == "-1":
+	case len(rows) == 0: // of permits, or of free rows
+		return got, fmt.Errorf("%w: none is free", dialects.ErrNotAcquired)
+	case a.request.Free != nil:
+		a.request.Free.Found = rows
+	case !a.texts.anyOne && rows[0] == "-1":
 		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	case a.texts.anyOne:
 		got.Row = rows[0]
@@ -247,23 +256,28 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 	return t, nil
 }
 
-// valuesOf is the argument that names the rows.
-func valuesOf(request dialects.Request, t *texts) (string, error) {
-	list := make([]string, len(request.Values))
-	for i, value := range request.Values {
+// argsOf are the arguments that name the rows: one, or those of a condition of the caller's.
+func argsOf(request dialects.Request, t *texts) (args []any, err error) {
+	values := request.Values
+	if request.Free != nil {
+		values = request.Free.Args
+	}
+	list := make([]string, len(values))
+	for i, value := range values {
 		list[i] = value.Text
 		switch {
 		case value.Binary:
 			list[i] = fmt.Sprintf(`\x%x`, value.Text)
 		case strings.ContainsRune(value.Text, 0) || !utf8.ValidString(value.Text):
-			return "", dialects.RefusedError{Err: fmt.Errorf("value %.100q of %s: text in PostgreSQL is valid UTF-8 "+
+			return nil, dialects.RefusedError{Err: fmt.Errorf("value %.100q for %s: text in PostgreSQL is valid UTF-8 "+
 				"without NUL; give a []byte for a bytea column", value.Text, t.column)}
 		}
+		args = append(args, list[i])
 	}
-	if !t.list {
-		return list[0], nil
+	if t.list {
+		args = []any{server.ArrayOf(list)}
 	}
-	return server.ArrayOf(list), nil
+	return args, nil
 }
 
 // milliseconds is a duration as settings take it, rounded up.

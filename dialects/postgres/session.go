@@ -221,8 +221,8 @@ func relockSQL(held []dialects.Request) (statements []string) {
 			continue
 		}
 		t, _ := textsOf(request, own) // it has been locked by the same text
-		values, _ := valuesOf(request, t)
-		where := strings.ReplaceAll(t.where, "$1", server.Literal(values))
+		named, _ := argsOf(request, t)
+		where := strings.ReplaceAll(t.where, "$1", server.Literal(named[0].(string)))
 		statements = append(statements, "select 1 / (count(*) = "+strconv.Itoa(len(request.Values))+")::int from "+
 			"(select from "+t.table+where+" order by "+t.column+mode+" nowait) locked")
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"fmt"
 	"hash/fnv"
 	"slices"
 	"strconv"
@@ -191,6 +192,14 @@ func rowLock(r dialects.Request) string {
 		return " for update"
 	}
 	return " for no key update"
+}
+
+// freeSQL locks the first rows of a condition of the caller's that are free. The server compares
+// what was changed since the snapshot with the condition again. That may end in a comment, and its
+// ORDER BY would take the name of a result for that of the column.
+func freeSQL(r dialects.Request, t *texts) string {
+	return fmt.Sprintf("select %s::pg_catalog.text as txlock_key from %s where %s\nlimit %d%s skip locked", t.column,
+		t.table, r.Free.Where, r.Free.Limit, rowLock(r))
 }
 
 // anyOneSQL takes the first row of the list that is free. A row of another semaphore, in a table

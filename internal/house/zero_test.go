@@ -18,6 +18,7 @@ import (
 func TestZeroValues(t *testing.T) {
 	for _, zero := range []any{
 		&txlock.Locker[pgx.Tx]{}, &txlock.Mutex[pgx.Tx]{}, &txlock.Lock{}, &txlock.Once[pgx.Tx]{},
+		&txlock.AnyRows[int64, pgx.Tx]{},
 		&txlock.Claim[pgx.Tx]{}, &txlock.Claimed[pgx.Tx]{}, &txlock.Election[pgx.Tx]{},
 		&txlock.Combined[pgx.Tx, int, int]{},
 		txlock.Combine[pgx.Tx, int, int](func([]int) *txlock.Mutex[pgx.Tx] { return &txlock.Mutex[pgx.Tx]{} },

@@ -50,6 +50,7 @@ var sideBySide = []guarantee{
 	guarantees.FullPool[*sql.Tx], guarantees.CleanPool[*sql.Tx], guarantees.InstallAgain[*sql.Tx],
 	guarantees.NotInstalled[*sql.Tx], guarantees.CheckAccepts[*sql.Tx], guarantees.OnceEach[*sql.Tx],
 	guarantees.OnceFails[*sql.Tx], guarantees.OnceTx[*sql.Tx], guarantees.OnceRefused[*sql.Tx],
+	guarantees.AnyRowsKeys[*sql.Tx], guarantees.AnyRowsEnd[*sql.Tx], guarantees.AnyRowsRefused[*sql.Tx],
 	guarantees.SharedWork[*sql.Tx], guarantees.SharedWaitEnds[*sql.Tx], guarantees.InspectReaders[*sql.Tx],
 	guarantees.SemaphoreBound[*sql.Tx], guarantees.SemaphoreCancelled[*sql.Tx], guarantees.InspectElections[*sql.Tx],
 }

@@ -115,7 +115,7 @@ func (d *database) version(ctx context.Context) (version string, err error) {
 }
 
 // prepare creates the tables and installs the lock table.
-func (d *database) prepare(ctx context.Context) error {
+func (d *database) prepare(ctx context.Context, jobs int) error {
 	drop := "DROP SCHEMA IF EXISTS torture"
 	if isPostgres(d.kind) {
 		drop += " CASCADE"
@@ -127,6 +127,7 @@ func (d *database) prepare(ctx context.Context) error {
 		"CREATE TABLE " + inside + " (k BIGINT NOT NULL, operation BIGINT NOT NULL, writes INT NOT NULL)",
 		"CREATE TABLE " + works + " (work BIGINT NOT NULL, operation BIGINT NOT NULL)",
 	}
+	statements = append(statements, jobsSQL(jobs)...)
 	for k := range allKeys {
 		statements = append(statements, fmt.Sprintf("INSERT INTO %s VALUES (%d, 0)", counters, k))
 	}

@@ -115,6 +115,9 @@ func valueSQL(ctx context.Context, tx *sql.Tx, query string) (value int64, err e
 }
 
 func (l *library[Tx]) verbs() []verb {
+	if l.plan.Jobs {
+		return []verb{verbJob}
+	}
 	all := []verb{
 		verbDo, verbDo, verbDo, verbDo, verbDo, verbLock, verbLock, verbLock, verbTryDo, verbTryLock,
 		verbExec, verbExec, verbExec, verbTryExec,
@@ -139,6 +142,8 @@ func (l *library[Tx]) run(ctx context.Context, o *operation, random *rand.Rand, 
 		err = l.once(ctx, o, random, tell)
 	case o.Verb == verbClaim:
 		err = l.claim(ctx, o, random, tell)
+	case o.Verb == verbJob:
+		err = l.job(ctx, o, random, tell)
 	default:
 		err = l.lock(ctx, o, random, tell)
 	}

@@ -9,6 +9,8 @@
 // writes, each those of another worker.
 //
 //	go run ./internal/test/torture -pair group -switches 50 -engine mysql
+//
+// With -jobs it takes the jobs of a queue, by txlock.Any, until all are done.
 package main
 
 import (
@@ -50,6 +52,7 @@ func command(ctx context.Context, args []string) error {
 	flags.StringVar(&s.Cluster, "pair", "", "run on three servers, which change places: patroni on PostgreSQL, "+
 		"group (Group Replication) on MySQL, galera on MariaDB")
 	flags.IntVar(&s.Switches, "switches", 50, "with -pair, how often they change places")
+	flags.IntVar(&s.Jobs, "jobs", 0, "do so many jobs, each once, and nothing else; checked at intervals of -for")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

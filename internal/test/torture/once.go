@@ -27,7 +27,7 @@ func (e *epoch) checkOnce() []violation {
 	}
 	byID, byWork := map[operationID]*operation{}, map[int64][]*operation{}
 	for _, o := range e.Operations {
-		if o.Verb.once() {
+		if o.Verb.once() || o.Verb == verbJob && o.Work > 0 {
 			byID[o.ID], byWork[o.Work] = o, append(byWork[o.Work], o)
 		}
 	}
@@ -43,7 +43,7 @@ func (e *epoch) checkOnce() []violation {
 	}
 	for work, operations := range byWork {
 		by := e.after.works[work]
-		if marked := e.after.marked[work]; e.after.marked != nil && marked != (len(by) > 0) {
+		if marked, known := e.after.marked[work]; known && marked != (len(by) > 0) {
 			report(operations, "work %d was done %d times, and that there is a marker is %t", work, len(by), marked)
 		}
 		for _, o := range operations {

@@ -128,6 +128,8 @@ const (
 	verbOnceTx  verb = "Once.DoTx"
 
 	verbClaim verb = "Claimed.Do"
+
+	verbJob verb = "AnyRows.Do"
 )
 
 // holds tells whether the operation's work is outside the lock's transaction.
@@ -143,8 +145,10 @@ func (v verb) tries() bool {
 	return false
 }
 
-// updates tells whether the operation changes counters in the lock's transaction.
-func (v verb) updates() bool { return v == verbDo || v == verbTryDo || v.flies() || v == verbClaim }
+// updates tells whether the operation changes counters, or a job, in the lock's transaction.
+func (v verb) updates() bool {
+	return v == verbDo || v == verbTryDo || v.flies() || v == verbClaim || v == verbJob
+}
 
 // flies tells whether the lock, the changes and the COMMIT travel together. Nobody is told when the
 // lock was granted.

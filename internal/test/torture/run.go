@@ -16,17 +16,19 @@ import (
 // settings are the settings of a run.
 type settings struct {
 	Kind      servers.Kind
-	For       time.Duration
+	For       time.Duration // with Jobs, of each epoch
 	Seed      int64
 	Handmade  bool   // lookFirst is tortured, not txlock
 	Cluster   string // patroni, group or galera; empty: one server
 	Switches  int    // of a cluster
+	Jobs      int    // are all that is done, by more workers; when none is left, the run ends
 	Histories string // the folder for those with violations; empty: the temporary folder
 }
 
 const (
 	processes  = 3  // of workers
 	goroutines = 4  // in each process
+	jobbers    = 4  // processes of workers, where there are jobs
 	mutexes    = 16 // that is how many keys there are, without those of elections, semaphores and claims
 
 	// epochLength is the time between two checks.
@@ -81,7 +83,7 @@ func (t *trial) open(ctx context.Context) (err error) {
 	if t.result.Version, err = t.data.version(ctx); err != nil {
 		return err
 	}
-	if err := t.data.prepare(ctx); err != nil {
+	if err := t.data.prepare(ctx, t.Jobs); err != nil {
 		return err
 	}
 	if err := t.ask(ctx, looker.install); err != nil {
@@ -106,6 +108,7 @@ func (t *trial) open(ctx context.Context) (err error) {
 func (t *trial) plan() plan {
 	return plan{
 		Kind: t.Kind, Handmade: t.Handmade, Lease: t.lease, Seed: t.Seed, Galera: t.Cluster == onGalera,
+		Jobs: t.Jobs > 0,
 	}
 }
 
@@ -142,6 +145,9 @@ func (t *trial) start(ctx context.Context) (dsn string, clients []string, err er
 // connect gives each worker a proxy and an address.
 func (t *trial) connect(clients []string) ([]string, error) {
 	dsns := make([]string, processes)
+	if t.Jobs > 0 {
+		dsns = make([]string, jobbers)
+	}
 	for process := range dsns {
 		own := clients[process%len(clients)]
 		proxy, err := wire.Listen((&servers.Server{Kind: t.Kind, DSN: own}).Address())
@@ -218,10 +224,12 @@ func (t *trial) run(ctx context.Context) error {
 		left := t.For - time.Since(begin)
 		if t.cluster != nil {
 			left = epochLength
+		} else if t.Jobs > 0 {
+			left = t.For
 		}
 		e := &epoch{
 			Number: number, Seed: t.Seed, Start: now(), lease: t.lease, seenEarly: !isPostgres(t.Kind),
-			workers: processes * goroutines, before: before,
+			workers: len(t.network) * goroutines, before: before,
 		}
 		if err := t.live(ctx, e, min(left, epochLength)); err != nil {
 			return err
@@ -234,6 +242,12 @@ func (t *trial) run(ctx context.Context) error {
 		over := t.result.Duration+t.lease > t.For
 		if t.cluster != nil {
 			over = t.result.switches() >= t.Switches
+		}
+		if t.Jobs > 0 {
+			left, err := t.data.jobsLeft(context.WithoutCancel(ctx))
+			if over = left == 0; err != nil {
+				return err
+			}
 		}
 		if over || len(t.result.Violations) >= enough || ctx.Err() != nil {
 			return t.end(ctx)

@@ -59,6 +59,18 @@ func TestTxlockKeepsItsPromises(t *testing.T) {
 	}
 }
 
+// Whatever is killed, cut off or stopped, each job of a queue is done once.
+func TestEachJobIsDoneOnce(t *testing.T) {
+	for _, kind := range tier.Pick(servers.Newest(), servers.Newest(), servers.Kinds()) {
+		t.Run(kind.String(), func(t *testing.T) {
+			s := settings{Kind: kind, Jobs: tier.Pick(500, 2_000, 10_000), For: 4 * time.Second}
+			result := tortured(t, s)
+			require.Empty(t, result.Violations)
+			require.NotEmpty(t, result.Damages, "no fault took place")
+		})
+	}
+}
+
 // The flaws of a handmade lock must be found. Otherwise the test above proves nothing. The run is
 // repeated until all have shown.
 func TestLookingFirstIsFoundOut(t *testing.T) {

@@ -33,6 +33,7 @@ type plan struct {
 	Start    int // number of earlier starts of this process
 	Seed     int64
 	Galera   bool // which keeps fewer kinds of locks
+	Jobs     bool // are done, and nothing else
 }
 
 // subject is the lock that is tortured.
@@ -185,6 +186,8 @@ func (w *worker) choose(goroutine int, random *rand.Rand) *operation {
 		o.Keys[0] = semaphoreKey(random.IntN(4) / 3)
 	case o.Verb == verbClaim:
 		o.Keys[0] = claimKey(random.IntN(claims))
+	case o.Verb == verbJob:
+		o.Keys = nil
 	case o.Verb.once():
 		o.Keys, o.Work = nil, workOf(random)
 	case (o.Verb == verbLock || o.Verb == verbShare) && random.IntN(60) == 0:

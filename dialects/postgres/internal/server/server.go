@@ -58,6 +58,10 @@ func (s Script) Text() (string, error) {
 			if err != nil { // in quotes
 				return place
 			}
+			if number < 1 || number > len(statement.Args) { // in a condition of the caller's
+				failed = fmt.Errorf("there is no argument for %s", place)
+				return place
+			}
 			text := statement.Args[number-1].(string)
 			if strings.ContainsRune(text, 0) {
 				failed = errors.New("text in PostgreSQL is without NUL")

@@ -223,6 +223,13 @@ func whatCannotBeKeptIsRefused(t *testing.T, g *cluster) {
 	_, err = locks.Rows("counters", "k", 1).TryLock(background)
 	refused(err)
 	refused(locks.Rows("counters", "k", 1).Do(background, idle[*sql.Tx]))
+	free := txlock.Any[int64](locks, "counters", "k", "TRUE")
+	none := func(context.Context, *sql.Tx, []int64) error { return nil }
+	refused(free.Do(background, none))
+	require.NoError(t, locks.Mutex("k").Do(background, func(ctx context.Context, _ *sql.Tx) error {
+		refused(free.Do(ctx, none))
+		return nil
+	}))
 	alone := database.Open(t, "mysql", g.Servers()[0].DSN+"?wsrep_on=OFF")
 	_, err = txlock.New(mysql.New(alone)).Mutex("k").TryLock(background)
 	refused(err)
