@@ -36,7 +36,7 @@ func Any[K ~int64 | ~string, Tx any](l *Locker[Tx], table, column, where string,
 	if err == nil && len(args) > 0 && unclear.MatchString(where) {
 		err = errors.New("beside arguments, the condition of Any must not have a backslash, a comment or a $ in quotes")
 	}
-	return &AnyRows[K, Tx]{&Mutex[Tx]{locker: l, err: err, target: l.anyOf(table, column, &free)}, free}
+	return &AnyRows[K, Tx]{&Mutex[Tx]{locker: l, err: err, target: l.anyOf(table, column, where)}, free}
 }
 
 // unclear is what may begin or end quotes in one sql_mode or driver and not in another.
@@ -71,7 +71,7 @@ func (a *AnyRows[K, Tx]) Do(ctx context.Context, work func(ctx context.Context, 
 	granted := func(ctx context.Context, tx Tx) error { return work(ctx, tx, keys) }
 	return m.attempts(ctx, verb, granted, func(ctx context.Context, m *Mutex[Tx], granted txFunc[Tx]) error {
 		one, free := *m, a.free
-		one.target.rows = m.locker.anyOf(m.target.call.Table, m.target.call.Column, &free).rows
+		one.free = &free
 		return one.acquireAndPerform(ctx, verb, true, func(ctx context.Context, tx Tx) (err error) {
 			if keys, err = keysOf[K](free.Found); err != nil {
 				return m.wrap(verb, err)

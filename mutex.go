@@ -19,9 +19,10 @@ import (
 type Mutex[Tx any] struct {
 	locker  *Locker[Tx]
 	target  target
-	permit  *permit[Tx]   // of a semaphore; nil: it is none
-	within  time.Duration // 0 without a limit
-	retries int           // how often a call may run again
+	permit  *permit[Tx]    // of a semaphore; nil: it is none
+	free    *dialects.Free // rows that the driver chooses; nil: they are named
+	within  time.Duration  // 0 without a limit
+	retries int            // how often a call may run again
 	err     error
 
 	untilClose bool      // the wait ends with Close, too
@@ -129,6 +130,9 @@ func (m *Mutex[Tx]) request(ctx context.Context, try, connected bool, work *dial
 	if m.attached != nil && !connected {
 		look := m.attached.look(found.Kinds)
 		work = &dialects.Work{Look: &look}
+	}
+	if m.free != nil {
+		work = &dialects.Work{Free: m.free}
 	}
 	if l.config.fencing && work == nil {
 		request.Fence = found.Name
@@ -342,5 +346,8 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	if l.trace != nil {
 		l.trace.end(unlessReleased(err))
 	}
-	return wrap("Unlock", err)
+	if err != nil {
+		err = wrap("Unlock", err)
+	}
+	return err
 }

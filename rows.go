@@ -50,12 +50,12 @@ func (l *Locker[Tx]) checkCallers(by, table, column string) error {
 }
 
 // anyOf is the first free rows of a table of the caller's.
-func (l *Locker[Tx]) anyOf(table, column string, free *dialects.Free) target {
+func (l *Locker[Tx]) anyOf(table, column, where string) target {
 	request := dialects.Request{
-		Table: table, Column: column, Callers: true, Free: free, Label: label.Rows(table, column),
+		Table: table, Column: column, Callers: true, Label: label.Rows(table, column),
 	}
 	return target{
-		name: fmt.Sprintf("%.64s WHERE %.64s", table, free.Where), call: Call{Table: table, Column: column},
+		name: fmt.Sprintf("%.64s WHERE %.64s", table, where), call: Call{Table: table, Column: column},
 		rows: func(*dialects.LockTable) dialects.Request { return request },
 	}
 }

@@ -123,7 +123,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Wo
 		return g, err
 	}
 	l := m.locker
-	if !request.Shared && m.permit == nil && request.Free == nil {
+	if !request.Shared && m.permit == nil && m.free == nil {
 		line := lineName{request.Table, request.Column, request.Values[0].Text}
 		for _, value := range request.Values[1:] {
 			line.values += "\x00" + value.Text
@@ -164,7 +164,7 @@ func (m *Mutex[Tx]) begin(ctx, wait context.Context, try bool, work *dialects.Wo
 	if work != nil {
 		s.do, s.heartbeat.Ping = ctx, nil
 	}
-	s.heartbeat.Begin(asked)
+	s.heartbeat.Heard(asked)
 	g = grant[Tx]{session: s, calls: s.calls, Grant: got}
 	l.mu.Lock()
 	if l.open[s] = true; !l.timed {

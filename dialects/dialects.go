@@ -178,14 +178,14 @@ type Request struct {
 	// enough: Grant.Row says which. On PostgreSQL the lock of one is advisory and writes nothing.
 	AnyOne string
 
-	// Free, with Try and no Values, has the driver choose the rows.
-	Free *Free
-
 	// Work will run in the session, whose commit must then fail after a loss of the locks.
 	Work  *Work
 	Lease time.Duration // the server ends a session that is silent for longer
 	Fence string        // the lock table whose fence gives a token with the rows; empty: none
 }
+
+// TakesFree tells whether there is a Free.
+func (w *Work) TakesFree() bool { return w != nil && w.Free != nil }
 
 // Free is the first rows that no other transaction has locked. None is ErrNotAcquired.
 type Free struct {
@@ -200,6 +200,9 @@ type Work struct {
 	// Look runs behind the lock, also where that was missed: nothing is committed then. It is for
 	// Begin alone.
 	Look *Query
+
+	// Free, with Try and no Values, has the driver choose the rows.
+	Free *Free
 
 	// Statements are those of an Exec, none with AnyOne. Grant.Affected has what they did. The
 	// error of one, or of the COMMIT, is a StatementError or matches ErrLost.

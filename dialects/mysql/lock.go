@@ -135,10 +135,10 @@ func (s *session) lockHere(ctx context.Context, request dialects.Request, front 
 		}
 	}
 	switch {
-	case (permit || request.Free != nil) && len(locked) == 0:
+	case (permit || request.Work.TakesFree()) && len(locked) == 0:
 		err = fmt.Errorf("%w: none is free", dialects.ErrNotAcquired)
-	case request.Free != nil:
-		request.Free.Found = locked
+	case request.Work.TakesFree():
+		request.Work.Free.Found = locked
 	case permit:
 		got.Row, _, _ = strings.Cut(locked[0], " ")
 	case len(valuesOf(request, locked)) < len(request.Values):

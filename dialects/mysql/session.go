@@ -185,7 +185,7 @@ func (s *session) Join(ctx context.Context, request dialects.Request, work func(
 // join locks in the transaction of the session, behind what goes in front. Where no work runs, no
 // COMMIT proves anything: so the transaction is asked for first. The lock would begin another.
 func (s *session) join(ctx context.Context, request dialects.Request, front string) (got dialects.Grant, err error) {
-	empty := len(request.Values) == 0 && request.Free == nil
+	empty := len(request.Values) == 0 && !request.Work.TakesFree()
 	// When ctx ends, no connection is closed. A server that stalls for a moment loses no lock.
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), interrupt.GuestPatience)
 	defer cancel()

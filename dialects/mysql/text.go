@@ -119,7 +119,8 @@ func (s *session) selectsOf(request dialects.Request, clause string) ([]string, 
 		}
 		return []string{result + " FROM " + table + " WHERE " + column + " = " + numbers + condition + locking}, nil
 	}
-	if free := request.Free; free != nil {
+	if request.Work.TakesFree() {
+		free := request.Work.Free
 		where, err := filled(free.Where, free.Args) // which may end in a comment
 		return []string{fmt.Sprintf("%s FROM %s WHERE %s\nLIMIT %d%s", column, table, where, free.Limit, locking)}, err
 	}

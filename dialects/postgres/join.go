@@ -149,7 +149,7 @@ func (s *session[Tx]) Join(ctx context.Context, request dialects.Request, work f
 	switch {
 	case request.Work == nil:
 		return s.lockMore(ctx, request, joined, at)
-	case len(request.Values) > 0, request.Free != nil:
+	case len(request.Values) > 0, request.Work.TakesFree():
 		got, err = s.lockMore(ctx, request, nested, at)
 	default:
 		err = s.send(ctx, "savepoint "+at)

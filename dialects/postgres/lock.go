@@ -85,7 +85,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 	}
 	set, rows := server.Statement{SQL: t.set, Silent: true}, server.Statement{SQL: t.rows, Args: named}
 	switch {
-	case request.Free != nil:
+	case request.Work.TakesFree():
 		rows.SQL = freeSQL(request, t)
 	case t.anyOne:
 		rows.Args = append(rows.Args, request.AnyOne)
@@ -97,7 +97,7 @@ func attemptOf(ctx context.Context, request dialects.Request, w how, mark string
 		set.Args = append(make([]any, 0, 5), label.Begin+shown, milliseconds(request.Lease), mark)
 	case w == guest && !request.Try:
 		set.Args = []any{label.Begin + shown}
-	case request.Free != nil: // nested
+	case request.Work.TakesFree(): // nested
 		set = server.Silent(identifier.Qualified("select "+furtherSQL("$1")), shown)
 	case w != guest && request.Try:
 		rows.Args = append(rows.Args, shown)
@@ -169,8 +169,8 @@ func (a attempt) read(columns [][]string) (got dialects.Grant, err error) {
 	switch {
 	case len(rows) == 0: // of permits, or of free rows
 		return got, fmt.Errorf("%w: none is free", dialects.ErrNotAcquired)
-	case a.request.Free != nil:
-		a.request.Free.Found = rows
+	case a.request.Work.TakesFree():
+		a.request.Work.Free.Found = rows
 	case !a.texts.anyOne && rows[0] == "-1":
 		return got, fmt.Errorf("%w: another session holds it or waits for it", dialects.ErrNotAcquired)
 	case a.texts.anyOne:
@@ -259,8 +259,8 @@ func textsOf(r dialects.Request, w how) (t *texts, err error) {
 // argsOf are the arguments that name the rows: one, or those of a condition of the caller's.
 func argsOf(request dialects.Request, t *texts) (args []any, err error) {
 	values := request.Values
-	if request.Free != nil {
-		values = request.Free.Args
+	if request.Work.TakesFree() {
+		values = request.Work.Free.Args
 	}
 	list := make([]string, len(values))
 	for i, value := range values {

@@ -59,8 +59,8 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	params["application_name"] = cmp.Or(params["application_name"], "txlock")
 	params["client_encoding"] = "UTF8" // else it is that of the database
 	params["standard_conforming_strings"] = "on"
-	if peer.Sees { // else pgxpool pings what was idle for a second, which is a trip
-		config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+	if peer.Sees {
+		config.ShouldPing = neverPing
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err == nil {
@@ -71,6 +71,9 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	}
 	return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
 }
+
+// neverPing saves the trip by which pgxpool looks at a connection that was idle for a second.
+var neverPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 
 // NewSQL returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close
 // does not close it. Its connections must speak UTF-8, or each call is an error. A nil db is an

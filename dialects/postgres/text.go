@@ -199,7 +199,7 @@ func rowLock(r dialects.Request) string {
 // ORDER BY would take the name of a result for that of the column.
 func freeSQL(r dialects.Request, t *texts) string {
 	return fmt.Sprintf("select %s::pg_catalog.text as txlock_key from %s where %s\nlimit %d%s skip locked", t.column,
-		t.table, r.Free.Where, r.Free.Limit, rowLock(r))
+		t.table, r.Work.Free.Where, r.Work.Free.Limit, rowLock(r))
 }
 
 // anyOneSQL takes the first row of the list that is free. A row of another semaphore, in a table

@@ -54,13 +54,7 @@ func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 1
 // clocks that differ in pace.
 func margin(lease time.Duration) time.Duration { return min(lease/10, time.Second) }
 
-// Begin begins the heartbeat of a session that was asked for at that time.
-func (h *Heartbeat) Begin(asked time.Time) {
-	h.pinged = asked
-	h.Heard(asked)
-}
-
-// Early is how long after Begin to call Watch: a session that has ended by then is not watched,
+// Early is how long after the first Heard to call Watch: a session that has ended by then is not watched,
 // which would be a twentieth of what its lock costs.
 const Early = 5 * time.Millisecond
 
@@ -74,11 +68,15 @@ func (h *Heartbeat) Watch() {
 }
 
 // Heard says that the server has just answered what it was asked then, if only with an error. The
-// answer is taken to have been under way for a twelfth of the lease at most.
+// answer is taken to have been under way for a twelfth of the lease at most. With the first answer
+// the session has begun.
 func (h *Heartbeat) Heard(asked time.Time) {
 	earliest := time.Now().Add(-h.Lease / BeatsPerLease)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.pinged.IsZero() {
+		h.pinged = asked
+	}
 	if h.heard = asked; asked.Before(earliest) {
 		h.heard = earliest
 	}

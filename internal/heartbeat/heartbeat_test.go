@@ -66,7 +66,7 @@ func newPatient(work bool) *patient {
 			return p.answer(ctx)
 		}
 	}
-	p.Begin(time.Now())
+	p.Heard(time.Now())
 	p.Watch()
 	return p
 }
@@ -318,7 +318,7 @@ func TestLimitsOfAPing(t *testing.T) {
 				return true
 			},
 		}
-		h.Begin(begun)
+		h.Heard(begun)
 		h.Watch()
 		h.Look()
 		require.Zero(t, time.Since(begun), "none is due")
@@ -363,7 +363,7 @@ func TestNobodyWaitsForASilentServer(t *testing.T) {
 			h.Stop()
 			return first
 		}
-		h.Begin(time.Now())
+		h.Heard(time.Now())
 		h.Watch()
 		h.Look() // has the kernels ask each other
 		require.Zero(t, k.closed)
@@ -432,7 +432,7 @@ func TestNoWatchBehindStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kernel{}
 		h := &heartbeat.Heartbeat{Lease: lease, Wire: k, Life: t.Context()}
-		h.Begin(time.Now())
+		h.Heard(time.Now())
 		h.Stop()
 		h.Watch()
 		require.Nil(t, k.watcher)
