@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -73,8 +74,8 @@ func mayAskAgain(status int) bool {
 
 // insist sends a request again as long as it is told to.
 func (r replica) insist(key, body string) string {
-	for {
-		if status, text := r.send(key, body); !mayAskAgain(status) {
+	for begun := time.Now(); ; {
+		if status, text := r.send(key, body); !mayAskAgain(status) || time.Since(begun) > eventually.Patience {
 			return fmt.Sprint(status, " ", text)
 		}
 	}
