@@ -54,8 +54,8 @@ func Beat(lease time.Duration) time.Duration { return min(lease/BeatsPerLease, 1
 // clocks that differ in pace.
 func margin(lease time.Duration) time.Duration { return min(lease/10, time.Second) }
 
-// Early is how long after the first Heard to call Watch: a session that has ended by then is not watched,
-// which would be a twentieth of what its lock costs.
+// Early is how long after the first Heard to call Watch: a session that has ended by then is not
+// watched, which would be a twentieth of what its lock costs.
 const Early = 5 * time.Millisecond
 
 // Watch begins to watch the connection. That it has ended before is noticed at once.
