@@ -172,8 +172,8 @@ func openOneQuery(ctx context.Context, server contest.Server, env contest.Enviro
 }
 
 // query reads all results of a query of several statements.
-func query(ctx context.Context, conn *sql.Conn, text string) error {
-	rows, err := conn.QueryContext(ctx, text)
+func query(ctx context.Context, conn *sql.Conn, text string, options ...any) error {
+	rows, err := conn.QueryContext(ctx, text, options...)
 	if err != nil {
 		return err
 	}

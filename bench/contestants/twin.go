@@ -215,8 +215,10 @@ func (l *sqlLine) send(ctx context.Context, f flight) (err error) {
 		err = l.tx.Rollback()
 	case len(f[0].args) > 0 || len(f) > 1:
 		err = l.conn.Raw(func(conn any) error { return inBatch(ctx, conn.(*stdlib.Conn).Conn(), f) })
-	case strings.HasSuffix(text, "FOR UPDATE") && !strings.Contains(text, "INTO"), strings.Contains(text, "for update"):
+	case strings.HasSuffix(text, "FOR UPDATE") && !strings.Contains(text, "INTO"):
 		err = query(ctx, l.conn, text)
+	case strings.Contains(text, "for update"): // not prepared, as a text that is another each time
+		err = query(ctx, l.conn, text, pgx.QueryExecModeExec)
 	case text == isBegun:
 		_, _ = l.conn.ExecContext(ctx, text) // is an error in a transaction
 	default:
