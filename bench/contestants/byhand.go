@@ -138,37 +138,10 @@ func openBatch(ctx context.Context, _ contest.Server, env contest.Environment) (
 	}, pool.Close}, nil
 }
 
-// lockMySQL locks the rows of keys in one statement, in the order of the slots.
-func lockMySQL(keys []string) string {
-	slots := make([]string, len(keys))
-	for i, key := range keys {
-		slots[i] = fmt.Sprint(slotOf(key))
-	}
-	return "SELECT slot FROM " + slotTable + " WHERE slot IN (" + strings.Join(slots, ", ") + ")" + whereSlot +
-		" ORDER BY slot FOR UPDATE"
-}
-
-// openOneQuery locks in one query, on connections on which transactions begin by themselves, like
-// mysql.Open.
+// openOneQuery locks the rows of all keys in one query, in the order of the slots.
 func openOneQuery(ctx context.Context, server contest.Server, env contest.Environment) (contest.Client, error) {
-	opened, err := openQueries(ctx, server, env)
-	if err != nil {
-		return nil, err
-	}
-	db := opened.(sqlPool).db
-	return holding{func(ctx context.Context, keys []string, work contest.Work) error {
-		conn, err := db.Conn(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		if err := query(ctx, conn, lockMySQL(keys)); err != nil {
-			return err
-		}
-		failed := work(ctx, nil)
-		_, err = conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
-		return errors.Join(failed, err)
-	}, opened.close}, nil
+	return openQueries(ctx, server, env, exchange{texts("SELECT slot FROM " + slotTable + " WHERE slot IN (SLOT)" +
+		whereSlot + " ORDER BY slot FOR UPDATE"), texts("ROLLBACK")})
 }
 
 // query reads all results of a query of several statements.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/txlock/txlock/bench/contest"
@@ -24,7 +23,7 @@ type twin struct {
 	server contest.Server
 	way    string   // of the client library
 	of     []string // the clients of txlock
-	open   func(ctx context.Context, server contest.Server, env contest.Environment) (carrier, error)
+	open   func(context.Context, contest.Server, contest.Environment, exchange) (contest.Client, error)
 	sends  map[use]exchange
 }
 
@@ -34,7 +33,7 @@ type exchange struct{ before, behind []flight }
 // flight goes in one trip.
 type flight []statement
 
-// statement has SLOT in place of the number of the slot, also as an argument.
+// statement has SLOT in place of the number of the slot, also as an argument, or of several.
 type statement struct {
 	sql  string
 	args []any
@@ -59,8 +58,7 @@ func init() {
 					return errors.Join(seedSlots(ctx, t.server, env), createCounter(ctx, t.server, env))
 				},
 				Open: func(ctx context.Context, env contest.Environment) (contest.Client, error) {
-					opened, err := t.open(ctx, t.server, env)
-					return sending{opened, sent}, err
+					return t.open(ctx, t.server, env, sent)
 				},
 			})
 		}
@@ -79,85 +77,58 @@ func twinOf(u use, client string) string {
 	panic("bug: nothing is sent as by " + client)
 }
 
-// carrier takes connections of a pool, on which flights go by the client library.
-type carrier interface {
-	take(ctx context.Context) (line, error)
-	close()
-}
-
-type line interface {
-	send(ctx context.Context, f flight) error
-	release()
-}
-
-// sending is a client that carries an exchange.
-type sending struct {
-	carrier
-	exchange
-}
-
-// Hold implements contest.Client, for the first of keys.
-func (s sending) Hold(ctx context.Context, keys []string, work contest.Work) error {
-	on, err := s.take(ctx)
-	if err != nil {
-		return err
+// run sends an exchange around the work.
+func (e exchange) run(ctx context.Context, keys []string, work contest.Work,
+	send func(context.Context, flight) error,
+) error {
+	slots := make([]string, len(keys))
+	for i, key := range keys {
+		slots[i] = strconv.FormatInt(slotOf(key), 10)
 	}
-	defer on.release()
-	slot := strconv.FormatInt(slotOf(keys[0]), 10)
-	for _, f := range s.before {
-		if err := on.send(ctx, f.to(slot)); err != nil {
+	for _, f := range e.before {
+		if err := send(ctx, f.to(strings.Join(slots, ", "))); err != nil {
 			return err
 		}
 	}
-	if s.behind == nil { // an Exec
+	if e.behind == nil { // an Exec
 		return nil
 	}
 	failed := work(ctx, nil)
-	for _, f := range s.behind {
-		failed = errors.Join(failed, on.send(ctx, f))
+	for _, f := range e.behind {
+		failed = errors.Join(failed, send(context.WithoutCancel(ctx), f))
 	}
 	return failed
 }
 
-// Close implements contest.Client.
-func (s sending) Close() error {
-	s.close()
-	return nil
-}
-
-// to is the flight with the number of a slot.
-func (f flight) to(slot string) flight {
+// to is the flight with the numbers of slots.
+func (f flight) to(slots string) flight {
 	sent := slices.Clone(f)
 	for i, s := range sent {
 		if len(s.args) == 1 && s.args[0] == "SLOT" {
-			sent[i].args = []any{slot}
+			sent[i].args = []any{slots}
 		} else if len(s.args) == 0 {
-			sent[i].sql = strings.ReplaceAll(s.sql, "SLOT", slot)
+			sent[i].sql = strings.ReplaceAll(s.sql, "SLOT", slots)
 		}
 	}
 	return sent
 }
 
-// pgxPool is a carrier.
-type pgxPool struct{ pool *pgxpool.Pool }
-
-func openPGX(ctx context.Context, _ contest.Server, env contest.Environment) (carrier, error) {
+func openPGX(ctx context.Context, _ contest.Server, env contest.Environment, sent exchange) (contest.Client, error) {
 	pool, err := pools.Pool(ctx, env.Address, env.Contenders)
-	return pgxPool{pool}, err
+	if err != nil {
+		return nil, err
+	}
+	return holding{func(ctx context.Context, keys []string, work contest.Work) error {
+		conn, err := pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		return sent.run(ctx, keys, work, func(ctx context.Context, f flight) error {
+			return inBatch(ctx, conn.Conn(), f)
+		})
+	}, pool.Close}, nil
 }
-
-func (p pgxPool) close() { p.pool.Close() }
-
-func (p pgxPool) take(ctx context.Context) (line, error) {
-	conn, err := p.pool.Acquire(ctx)
-	return pgxLine{conn}, err
-}
-
-type pgxLine struct{ conn *pgxpool.Conn }
-
-func (l pgxLine) release() { l.conn.Release() }
-
-func (l pgxLine) send(ctx context.Context, f flight) error { return inBatch(ctx, l.conn.Conn(), f) }
 
 // inBatch sends one text without arguments as it is, and all else in a batch.
 func inBatch(ctx context.Context, conn *pgx.Conn, f flight) error {
@@ -172,15 +143,11 @@ func inBatch(ctx context.Context, conn *pgx.Conn, f flight) error {
 	return conn.SendBatch(ctx, &batch).Close()
 }
 
-// sqlPool is a carrier. Where a transaction begins by itself, database/sql begins and ends none.
-type sqlPool struct{ db *sql.DB }
-
-func openSQL(ctx context.Context, server contest.Server, env contest.Environment) (carrier, error) {
-	db, err := pools.SQL(ctx, server, env.Address, env.Contenders)
-	return sqlPool{db}, err
-}
-
-func openQueries(ctx context.Context, server contest.Server, env contest.Environment) (carrier, error) {
+// openQueries is openSQL on connections on which transactions begin by themselves, as on those of
+// mysql.Open, and on which a query has several statements.
+func openQueries(ctx context.Context, server contest.Server, env contest.Environment, sent exchange) (contest.Client,
+	error,
+) {
 	config, err := mysql.ParseDSN(env.Address)
 	if err != nil {
 		return nil, err
@@ -188,41 +155,43 @@ func openQueries(ctx context.Context, server contest.Server, env contest.Environ
 	config.MultiStatements = true
 	config.Params = map[string]string{"autocommit": "0"}
 	env.Address = config.FormatDSN()
-	return openSQL(ctx, server, env)
+	return openSQL(ctx, server, env, sent)
 }
 
-func (p sqlPool) close() { _ = p.db.Close() }
-
-func (p sqlPool) take(ctx context.Context) (line, error) {
-	conn, err := p.db.Conn(ctx)
-	return &sqlLine{conn: conn}, err
-}
-
-type sqlLine struct {
-	conn *sql.Conn
-	tx   *sql.Tx
-}
-
-func (l *sqlLine) release() { _ = l.conn.Close() }
-
-func (l *sqlLine) send(ctx context.Context, f flight) (err error) {
-	switch text := f[0].sql; {
-	case text == "begin":
-		l.tx, err = l.conn.BeginTx(ctx, nil)
-	case text == "commit":
-		err = l.tx.Commit()
-	case text == "rollback":
-		err = l.tx.Rollback()
-	case len(f[0].args) > 0 || len(f) > 1:
-		err = l.conn.Raw(func(conn any) error { return inBatch(ctx, conn.(*stdlib.Conn).Conn(), f) })
-	case strings.HasSuffix(text, "FOR UPDATE") && !strings.Contains(text, "INTO"):
-		err = query(ctx, l.conn, text)
-	case strings.Contains(text, "for update"): // not prepared, as a text that is another each time
-		err = query(ctx, l.conn, text, pgx.QueryExecModeExec)
-	case text == isBegun:
-		_, _ = l.conn.ExecContext(ctx, text) // is an error in a transaction
-	default:
-		_, err = l.conn.ExecContext(ctx, text)
+func openSQL(ctx context.Context, server contest.Server, env contest.Environment, sent exchange) (contest.Client,
+	error,
+) {
+	db, err := pools.SQL(ctx, server, env.Address, env.Contenders)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return holding{func(ctx context.Context, keys []string, work contest.Work) error {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		var tx *sql.Tx
+		return sent.run(ctx, keys, work, func(ctx context.Context, f flight) (err error) {
+			switch text := f[0].sql; {
+			case text == "begin":
+				tx, err = conn.BeginTx(ctx, nil)
+			case text == "commit":
+				err = tx.Commit()
+			case text == "rollback":
+				err = tx.Rollback()
+			case len(f[0].args) > 0 || len(f) > 1:
+				err = conn.Raw(func(conn any) error { return inBatch(ctx, conn.(*stdlib.Conn).Conn(), f) })
+			case strings.HasSuffix(text, "FOR UPDATE") && !strings.Contains(text, "INTO"):
+				err = query(ctx, conn, text)
+			case strings.Contains(text, "for update"): // not prepared, as a text that is another each time
+				err = query(ctx, conn, text, pgx.QueryExecModeExec)
+			case text == isBegun:
+				_, _ = conn.ExecContext(ctx, text) // is an error in a transaction
+			default:
+				_, err = conn.ExecContext(ctx, text)
+			}
+			return err
+		})
+	}, func() { _ = db.Close() }}, nil
 }
