@@ -14,17 +14,17 @@ import (
 // AnyRows are those free rows of a table of the caller's that come first: the next jobs of a queue,
 // a free account, seat or port.
 type AnyRows[K ~int64 | ~string, Tx any] struct {
-	mutex *Mutex[Tx] // with the names alone
+	mutex *Mutex[Tx]
 	free  dialects.Free
 }
 
 func (a *AnyRows[K, Tx]) made() *Mutex[Tx] { return made(a.mutex, "AnyRows: Any") }
 
-// Any names rows of a table of the caller's, known by a unique column, of which the first free one
-// will do. Where is SQL of the caller: a condition, and behind it ORDER BY, as in "state = 'ready'
-// ORDER BY id", with $1 or ? for args, which are as values of [Locker.Rows] and travel as text. An
-// index should serve both: MySQL and MariaDB lock all that match where they have to sort. No lock
-// table is needed.
+// Any names rows of a table of the caller's, known by a unique column without NULL, of which the
+// first free one will do. Where is SQL of the caller: a condition, and behind it ORDER BY, as in
+// "state = 'ready' ORDER BY id", with $1 or ? for args, which are as values of [Locker.Rows] and
+// travel as text. An index should serve both: MySQL and MariaDB lock all that match where they have
+// to sort.
 func Any[K ~int64 | ~string, Tx any](l *Locker[Tx], table, column, where string, args ...any) *AnyRows[K, Tx] {
 	free, err := dialects.Free{Where: where, Limit: 1}, l.checkCallers("Any", table, column)
 	for i, arg := range args {
@@ -59,9 +59,9 @@ func (a *AnyRows[K, Tx]) Retry(n int) *AnyRows[K, Tx] {
 
 // Do locks the first rows that no other transaction has locked, and runs work with their keys, in
 // order: at least one, or it is [ErrNotAcquired], at once. Else it is [Mutex.Do]: nil means that
-// the work is committed, and the rows were locked until then. The work must change what it is done
-// with, so that the condition does not find it again, also in a Do in this work. After an error or
-// a panic the rows are free again, for whoever asks next.
+// the work is committed, and the rows were locked until then. The work must change a column of the
+// rows that the condition names, or they are found again, also in a Do in this work: what it reads
+// of other tables is older than the lock. After an error or a panic the rows are free again.
 func (a *AnyRows[K, Tx]) Do(ctx context.Context, work func(ctx context.Context, tx Tx, keys []K) error) error {
 	const verb = "AnyRows.Do"
 	m, keys := a.made(), []K(nil)

@@ -106,7 +106,7 @@ func (o *Once[Tx]) do(ctx context.Context, verb string, try bool, work txFunc[Tx
 			look: o.read,
 			judge: func(answer []string) (err error) {
 				var at time.Time
-				if now, at = o.doneAt(answer); !at.IsZero() {
+				if now, at, err = o.doneAt(answer); !at.IsZero() {
 					err = errDone
 				}
 				return err
@@ -145,7 +145,9 @@ func (o *Once[Tx]) isRunning(ctx context.Context) bool {
 func (o *Once[Tx]) look(ctx context.Context, m *Mutex[Tx], verb string) (at time.Time, err error) {
 	err = m.bounded(ctx, verb, func(wait context.Context) error {
 		answer, err := m.locker.askKind(wait, o.read)
-		_, at = o.doneAt(answer)
+		if err == nil {
+			_, at, err = o.doneAt(answer)
+		}
 		return err
 	})
 	return at, err
@@ -171,12 +173,14 @@ func timeOf(micros int64) []byte { return binary.BigEndian.AppendUint64(nil, uin
 
 // doneAt reads the answer to a look: the present, and when the work was done, in the present window
 // or later, or zero. It reads what is kept of that time.
-func (o *Once[Tx]) doneAt(answer []string) (now int64, at time.Time) {
+func (o *Once[Tx]) doneAt(answer []string) (now int64, at time.Time, err error) {
 	var then int64
 	line := strings.Join(answer, "")
-	n, _ := fmt.Sscan(line, &now, &then)
-	if n < 2 || o.period > 0 && then < now-now%o.period {
-		return now, at
+	switch n, _ := fmt.Sscan(line, &now, &then); {
+	case n == 0:
+		return now, at, errors.New("the server says nothing: raise its max_allowed_packet to three times the answer")
+	case n < 2 || o.period > 0 && then < now-now%o.period:
+		return now, at, nil
 	}
 	if o.answer != nil {
 		*o.answer = nil
@@ -186,7 +190,7 @@ func (o *Once[Tx]) doneAt(answer []string) (now int64, at time.Time) {
 			*o.answer = kept
 		}
 	}
-	return now, time.UnixMicro(then)
+	return now, time.UnixMicro(then), nil
 }
 
 // DoTx marks the work in a transaction that the caller began and will end. First is true when it

@@ -11,9 +11,10 @@ import (
 
 // OnceValue is [Once.Do] for work that has an answer: who comes later gets that of the first time,
 // and ran is false. The marker keeps the answer as JSON, in the transaction of the work, with a
-// hash of payload: the same key with another one is [ErrOtherPayload]. An answer that JSON does not
-// bring back, or of more than 1 MiB, is an error, and nothing of the work is kept. Work that a
-// method of o has marked has no answer, nor has this very work while it runs: both are an error.
+// hash of payload: the same key with another one is [ErrOtherPayload]. All get what json has read
+// again, the first too. What it cannot, or of more than 1 MiB, is an error, and nothing of the
+// work is kept. Work that a method of o has marked has no answer, nor has this very work while it
+// runs: both are an error.
 func OnceValue[T, Tx any](ctx context.Context, o *Once[Tx], payload []byte,
 	work func(ctx context.Context, tx Tx) (T, error),
 ) (answer T, ran bool, err error) {

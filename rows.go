@@ -55,7 +55,7 @@ func (l *Locker[Tx]) anyOf(table, column, where string) target {
 		Table: table, Column: column, Callers: true, Label: label.Rows(table, column),
 	}
 	return target{
-		name: fmt.Sprintf("%.64s WHERE %.64s", table, where), call: Call{Table: table, Column: column},
+		name: fmt.Sprintf("%.64s WHERE %.64q", table, where), call: Call{Table: table, Column: column},
 		rows: func(*dialects.LockTable) dialects.Request { return request },
 	}
 }

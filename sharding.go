@@ -28,9 +28,10 @@ func (l *Locker[Tx]) find(ctx context.Context, connected bool) (*dialects.LockTa
 		ctx, cancel = context.WithTimeoutCause(ctx, 3*time.Second, errFullPool)
 		defer cancel()
 	}
-	select { // a few may look at once: each waits for a server that is silent as long as its own context lasts
+	select { // a few look at once, the others soon have their answer
 	case l.looking <- struct{}{}:
 		defer func() { <-l.looking }()
+	case <-time.After(time.Second): // or look themselves: the server may be silent
 	case <-ctx.Done():
 	}
 	if found := l.found.Load(); found != nil {

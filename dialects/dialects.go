@@ -190,7 +190,7 @@ func (w *Work) TakesFree() bool { return w != nil && w.Free != nil }
 // Free is the first rows that no other transaction has locked. None is ErrNotAcquired.
 type Free struct {
 	Where string   // a condition, and behind it ORDER BY, with placeholders as a Statement
-	Args  []Value  // without a backslash, a comment or a $ in quotes in Where
+	Args  []Value  // if any, Where has no backslash, no comment, and no $ in quotes
 	Limit int      // how many rows at most
 	Found []string // by the driver: the texts of Column, in order
 }

@@ -30,6 +30,7 @@ func TestOutcomes(t *testing.T) {
 		{txlock.Call{Name: "TryLockTx"}, missed, "", "missed", ""},
 		{txlock.Call{Name: "Once.TryDo"}, missed, "once", "missed", ""},
 		{txlock.Call{Name: "TryOnceValue"}, missed, "once", "missed", ""},
+		{txlock.Call{Name: "AnyRows.Do"}, missed, "", "missed", ""},
 		{txlock.Call{Name: "LockTx"}, missed, "", "timeout", "txlock.ErrNotAcquired"},
 		{
 			txlock.Call{Name: "Lock"},

@@ -155,7 +155,7 @@ func (t *Tracer) queue(ctx context.Context, change int64) {
 func (t *Tracer) Answered(ctx context.Context, err error) {
 	s := ctx.Value(sectionKey{}).(*section)
 	now, waited := s.lap()
-	try := strings.Contains(s.operation, "Try") // also Once.TryDo
+	try := strings.Contains(s.operation, "Try") || s.operation == "AnyRows.Do" // also Once.TryDo
 	how := s.ended(ofWait(err, try), err)
 	known, base := t.labelled(how), t.labelled(s.series)
 	t.waiting.Add(ctx, -1, base.add...)

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,11 +84,14 @@ func join(ctx context.Context, l client.Line, request dialects.Request, w how, a
 		columns, err = l.Run(ctx, a.script)
 		return err
 	})
-	if failed == nil {
-		return a.read(columns)
-	}
 	clean, cancel := interrupt.Detached(ctx)
 	defer cancel()
+	if failed == nil {
+		if got, err = a.read(columns); err != nil && w == nested { // none of the rows is free
+			err = cmp.Or(dialects.Lost(l.Exec(clean, "rollback to "+at+"; release "+at)), err)
+		}
+		return got, err
+	}
 	return got, undo(clean, l, at, request, failed, len(columns), a.judge(failed))
 }
 

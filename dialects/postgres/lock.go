@@ -156,6 +156,8 @@ func (a attempt) judge(err error) error {
 		}
 	case state == server.LockNotAvailable && a.again > 0 && time.Since(a.sent) >= a.again:
 		return errAgain
+	case state == server.Serialization && a.request.Work.TakesFree(): // the first one is another's, and has moved
+		return errAgain
 	case state == server.Serialization && !a.request.Ours: // at READ COMMITTED it has no other cause
 		return fmt.Errorf("%w: while the wait lasted, the row has moved to another partition; ask again: %w",
 			dialects.ErrNotAcquired, err)

@@ -60,7 +60,7 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	params["client_encoding"] = "UTF8" // else it is that of the database
 	params["standard_conforming_strings"] = "on"
 	if peer.Sees {
-		config.ShouldPing = neverPing
+		config.ShouldPing = rarelyPing
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err == nil {
@@ -72,8 +72,9 @@ func Open(ctx context.Context, dsn string) (*Driver, error) {
 	return nil, fmt.Errorf("txlock: open PostgreSQL: %w", err)
 }
 
-// neverPing saves the trip by which pgxpool looks at a connection that was idle for a second.
-var neverPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+// rarelyPing saves the trip by which pgxpool looks at a connection that was idle for a second. The
+// kernel sees that one was closed, but not that the network has forgotten it.
+var rarelyPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > 30*time.Second }
 
 // NewSQL returns a driver on the caller's db, and sends nothing. The db stays the caller's: Close
 // does not close it. Its connections must speak UTF-8, or each call is an error. A nil db is an

@@ -194,9 +194,10 @@ func rowLock(r dialects.Request) string {
 	return " for no key update"
 }
 
-// freeSQL locks the first rows of a condition of the caller's that are free. The server compares
-// what was changed since the snapshot with the condition again. That may end in a comment, and its
-// ORDER BY would take the name of a result for that of the column.
+// freeSQL locks the first rows of a condition of the caller's that are free. The server compares a
+// row that was changed since the snapshot with the condition again. Where may end in a comment,
+// hence the line break. Its ORDER BY would take a result of the column's name for the column, hence
+// txlock_key.
 func freeSQL(r dialects.Request, t *texts) string {
 	return fmt.Sprintf("select %s::pg_catalog.text as txlock_key from %s where %s\nlimit %d%s skip locked", t.column,
 		t.table, r.Work.Free.Where, r.Work.Free.Limit, rowLock(r))

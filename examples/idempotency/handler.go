@@ -37,7 +37,7 @@ func idempotent(locks *txlock.Locker[pgx.Tx], do work) http.HandlerFunc {
 			http.Error(w, "the body cannot be read", http.StatusBadRequest)
 			return
 		}
-		asked := append([]byte(r.Method+" "+r.URL.Path+"\n"), body...)
+		asked := append([]byte(r.Method+" "+r.URL.RequestURI()+"\n"), body...)
 
 		// A client that hangs up must not undo what may be half done: it will ask again.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 30*time.Second)

@@ -37,7 +37,7 @@ func (c Conn) control(do func(fd int)) error {
 // is left to read. Unread bytes alone prove nothing: a server may send notices at any time.
 const tcpEstablished = 1
 
-// Sees tells whether Look does.
+// Sees tells whether Look notices anything on this system.
 const Sees = true
 
 // Look tells whether the connection is closed, or the kernel has given it up, and for how long the

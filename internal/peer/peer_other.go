@@ -4,7 +4,7 @@ package peer
 
 import "time"
 
-// Sees tells whether Look does.
+// Sees tells whether Look notices anything on this system.
 const Sees = false
 
 // Watch never calls gone on this system.
