@@ -204,6 +204,13 @@ func AnyRowsNested[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 		require.ErrorContains(t, txlock.Any[int64](f.Locks, table, "id", "nonesuch = 1").Do(ctx, work), "nonesuch")
 		return f.Exec(ctx, tx, "UPDATE "+table+" SET state = 'left' WHERE id = 3")
 	}))
+	if e.Postgres { // elsewhere the next savepoint replaces it
+		err := f.Locks.Mutex(f.Key("outer")).Do(background, func(ctx context.Context, tx Tx) error {
+			require.ErrorIs(t, rows.Do(ctx, work), txlock.ErrNotAcquired)
+			return f.Exec(ctx, tx, "RELEASE SAVEPOINT txlock_1")
+		})
+		require.ErrorContains(t, err, `savepoint "txlock_1" does not exist`)
+	}
 	require.NoError(t, release(nil))
 	require.Equal(t, 6, f.Total(t, "SELECT SUM(id) FROM "+table+" WHERE state = 'done' AND done = 1"))
 	require.Equal(t, 3, f.Total(t, "SELECT id FROM "+table+" WHERE state = 'left'"))

@@ -4,12 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"hash/crc32"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 )
 
@@ -64,6 +66,41 @@ func besideAnyRows[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	ready, done := beside("due")
 	require.Equal(t, []int64{2, 4}, ready)
 	require.Equal(t, []int64{1, 3}, done)
+}
+
+// A free row that moves to another partition, because it is done, is none, and others are taken.
+func TestAnyRowsOfPartitions(t *testing.T) {
+	bothPostgres(t, movedAnyRow[pgx.Tx], movedAnyRow[*sql.Tx])
+}
+
+const ready = "state = 'ready' ORDER BY id"
+
+func movedAnyRow[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	table := f.Label + "_parted"
+	f.AsAdmin(t, "CREATE TABLE "+table+" (id int not null, state text not null) PARTITION BY LIST (state)")
+	t.Cleanup(func() { f.AsAdmin(t, "DROP TABLE "+table) })
+	for _, state := range []string{"ready", "done"} {
+		f.AsAdmin(t, fmt.Sprintf("CREATE TABLE %s_%s PARTITION OF %[1]s FOR VALUES IN ('%[2]s')", table, state))
+	}
+	f.AsAdmin(t, "INSERT INTO "+table+" VALUES (1, 'ready'), (2, 'ready')")
+	key := int32(crc32.ChecksumIEEE([]byte(table)) >> 1)
+	gate := f.Begin(t, f.DSNFor(f.Label, "", nil), 0)
+	require.NoError(t, f.Exec(background, gate, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", key)))
+	got := make(chan []int64, 1)
+	over := testbed.Go(func() error {
+		where := fmt.Sprintf("(SELECT pg_advisory_xact_lock_shared(%d) IS NOT NULL) AND "+ready, key)
+		return txlock.Any[int64](f.Locks, table, "id", where).Do(background,
+			func(_ context.Context, _ Tx, ids []int64) error { got <- ids; return nil })
+	})
+	eventually.True(t, "it waits, with its snapshot", func() bool {
+		return f.Total(t, fmt.Sprintf("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory' AND "+
+			"objid = %d AND objsubid = 1", key)) == 1
+	})
+	f.AsAdmin(t, "UPDATE "+table+" SET state = 'done' WHERE id = 1")
+	require.NoError(t, f.End(background, gate, true))
+	require.NoError(t, testbed.Receive(t, over))
+	require.Equal(t, []int64{2}, <-got)
 }
 
 // Free rows of a table in which FOR UPDATE locks nothing are refused.
