@@ -195,14 +195,6 @@ func (m *Mutex[Tx]) wrap(verb string, err error) error {
 	return wrap(verb+" "+m.target.String(), err)
 }
 
-// wrap says where an error comes from.
-func wrap(where string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("txlock: %s: %w", where, err)
-}
-
 // joinErrors is err, and a further error, as of the way out, unless err says that already.
 func joinErrors(err, further error) error {
 	switch {

@@ -253,6 +253,14 @@ func (l *Locker[Tx]) Close() error {
 	}
 }
 
+// wrap says where an error comes from.
+func wrap(where string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("txlock: %s: %w", where, err)
+}
+
 // made is a part of a value. A zero value has none, which is a bug of the caller's.
 func made[Part any](part *Part, by string) *Part {
 	if part == nil {
