@@ -167,6 +167,7 @@ func sideBySide[Tx any]() []guarantee[Tx] {
 		{"after any error the pool has its connections back, clean", guarantees.CleanPool[Tx]},
 		{"a lock is two round trips, also on a connection that was idle", guarantees.TwoTrips[Tx]},
 		{"callers that begin together do not all look the lock table up", guarantees.BeginTogether[Tx]},
+		{"a look-up that gets no answer keeps nobody from another", guarantees.SilentLookUps[Tx]},
 
 		// Installation and bad input, and TestKnownUnsafe, TestNodeOfCluster, TestOtherTable
 		{"ten replicas install at once", guarantees.InstallTogether[Tx]},

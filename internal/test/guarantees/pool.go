@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/txlock/txlock"
+	"github.com/txlock/txlock/internal/test/eventually"
 	"github.com/txlock/txlock/internal/test/guarantees/testbed"
 	"github.com/txlock/txlock/internal/test/must"
 	"github.com/txlock/txlock/internal/test/wire"
@@ -276,4 +277,28 @@ func BeginTogether[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]
 	require.NoError(t, group.Wait())
 	require.NoError(t, locks.Close())
 	require.LessOrEqual(t, len(counted.times(0)), callers+most)
+}
+
+// SilentLookUps shows that callers whose look-ups get no answer do not keep others from theirs.
+func SilentLookUps[Tx any](t *testing.T, e *testbed.Engine, c testbed.Client[Tx]) {
+	f := testbed.NewFixture(t, e, c)
+	proxy, err := wire.Listen(e.Address())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proxy.Close() })
+	driver, p := c.Connect(t, e.DSNFor(f.Label, proxy.Addr(), nil), 8)
+	t.Cleanup(func() { p.Close() })
+	proxy.Behave(wire.Network{Drop: true})
+	counted := &sender[Tx]{Driver: driver}
+	locks := txlock.New(counted, txlock.WithTable(e.Table()))
+	ctx, cancel := context.WithCancel(background)
+	const callers = 6
+	var group errgroup.Group
+	for range callers {
+		group.Go(func() error { return locks.Ping(ctx) })
+	}
+	eventually.True(t, "all have asked", func() bool { return len(counted.times(0)) == callers })
+	cancel()
+	require.ErrorIs(t, group.Wait(), context.Canceled)
+	proxy.Behave(wire.Network{}) // closes the connections
+	require.NoError(t, locks.Close())
 }
