@@ -4,13 +4,10 @@ package contestants
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
 	"strings"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/txlock/txlock/bench/contest"
 	pools "github.com/txlock/txlock/bench/database"
@@ -113,29 +110,9 @@ func (h holding) Close() error {
 }
 
 // openBatch begins and locks in one round trip, and ends in another.
-func openBatch(ctx context.Context, _ contest.Server, env contest.Environment) (contest.Client, error) {
-	pool, err := pools.Pool(ctx, env.Address, env.Contenders)
-	if err != nil {
-		return nil, err
-	}
-	return holding{func(ctx context.Context, keys []string, work contest.Work) error {
-		conn, err := pool.Acquire(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Release()
-		var batch pgx.Batch
-		batch.Queue("begin")
-		for _, key := range keys {
-			batch.Queue(lockPostgres, slotOf(key), hashed(key))
-		}
-		if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
-			return err
-		}
-		failed := work(ctx, nil)
-		_, err = conn.Exec(context.WithoutCancel(ctx), "rollback")
-		return errors.Join(failed, err)
-	}, pool.Close}, nil
+func openBatch(ctx context.Context, server contest.Server, env contest.Environment) (contest.Client, error) {
+	lock := statement{lockPostgres, []any{"SLOT", "HASH"}}
+	return openPGX(ctx, server, env, exchange{[]flight{{{sql: "begin"}, lock}}, texts("rollback")})
 }
 
 // openOneQuery locks the rows of all keys in one query, in the order of the slots.

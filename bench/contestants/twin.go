@@ -33,7 +33,8 @@ type exchange struct{ before, behind []flight }
 // flight goes in one trip.
 type flight []statement
 
-// statement has SLOT in place of the number of the slot, also as an argument, or of several.
+// statement has SLOT in place of the number of the slot, also as an argument, or of several. With
+// the further argument HASH it stands for one of each key.
 type statement struct {
 	sql  string
 	args []any
@@ -81,12 +82,8 @@ func twinOf(u use, client string) string {
 func (e exchange) run(ctx context.Context, keys []string, work contest.Work,
 	send func(context.Context, flight) error,
 ) error {
-	slots := make([]string, len(keys))
-	for i, key := range keys {
-		slots[i] = strconv.FormatInt(slotOf(key), 10)
-	}
 	for _, f := range e.before {
-		if err := send(ctx, f.to(strings.Join(slots, ", "))); err != nil {
+		if err := send(ctx, f.to(keys)); err != nil {
 			return err
 		}
 	}
@@ -100,15 +97,26 @@ func (e exchange) run(ctx context.Context, keys []string, work contest.Work,
 	return failed
 }
 
-// to is the flight with the numbers of slots.
-func (f flight) to(slots string) flight {
-	sent := slices.Clone(f)
-	for i, s := range sent {
-		if len(s.args) == 1 && s.args[0] == "SLOT" {
-			sent[i].args = []any{slots}
-		} else if len(s.args) == 0 {
-			sent[i].sql = strings.ReplaceAll(s.sql, "SLOT", slots)
+// to is the flight with the numbers of keys.
+func (f flight) to(keys []string) (sent flight) {
+	slots := make([]string, len(keys))
+	for i, key := range keys {
+		slots[i] = strconv.FormatInt(slotOf(key), 10)
+	}
+	all := strings.Join(slots, ", ")
+	for _, s := range f {
+		switch {
+		case len(s.args) == 2 && s.args[1] == "HASH":
+			for _, key := range keys {
+				sent = append(sent, statement{s.sql, []any{slotOf(key), hashed(key)}})
+			}
+			continue
+		case len(s.args) == 1 && s.args[0] == "SLOT":
+			s.args = []any{all}
+		case len(s.args) == 0:
+			s.sql = strings.ReplaceAll(s.sql, "SLOT", all)
 		}
+		sent = append(sent, s)
 	}
 	return sent
 }

@@ -28,7 +28,10 @@ func TestTableFits(t *testing.T) {
 	waiter := txlock.Session{ID: "4712", Key: "another", For: 1234 * time.Millisecond, Idle: true}
 	table := tableOf([]txlock.Holding{
 		{Row: "7", Key: "käse:42", Holder: &holder, Waiters: []txlock.Session{waiter}},
-		{Row: "6", Key: "鍵を🔒" + strings.Repeat("鍵", 30), Holder: &txlock.Session{ID: "4713", For: time.Minute}},
+		{
+			Row: "6", Key: "鍵を🔒" + strings.Repeat("鍵", 30),
+			Holder: &txlock.Session{ID: "4713", For: time.Minute},
+		},
 		{Table: "inventory", Column: "sku", Row: strings.Repeat("9", 60), Holder: &waiter},
 		{Row: "8"},
 	}, nil)

@@ -62,7 +62,8 @@ func TestWrap(t *testing.T) {
 		require.True(t, terminal.Columns(line) <= 25 || !strings.Contains(line, " "), line)
 	}
 	require.Equal(t, []string{""}, terminal.Wrap("", 80, 0))
-	require.Equal(t, []string{"鍵鍵鍵鍵鍵 鍵鍵鍵鍵", "鍵鍵鍵鍵鍵"}, terminal.Wrap("鍵鍵鍵鍵鍵 鍵鍵鍵鍵 鍵鍵鍵鍵鍵", 22, 0))
+	require.Equal(t, []string{"鍵鍵鍵鍵鍵 鍵鍵鍵鍵", "鍵鍵鍵鍵鍵"},
+		terminal.Wrap("鍵鍵鍵鍵鍵 鍵鍵鍵鍵 鍵鍵鍵鍵鍵", 22, 0))
 }
 
 func TestStyle(t *testing.T) {
